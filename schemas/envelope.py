@@ -1,0 +1,92 @@
+"""An event as it is appended, recorded and published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from uuid import UUID
+
+from tenuto.schemas.events import EventData, parse
+
+_DATA_MARK = b',"data":'
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event. `position` and `version` are 0 until the log has recorded it; pure cores must not read them.
+
+    The payload is the exact JSON bytes that were hashed; `data` is the same as a model, decoded on first use.
+    """
+
+    id: UUID
+    stream: str
+    """`<kind>/<key>`, such as `trial/3-7`."""
+    type: str
+    schema_version: int
+    time_us: int
+    """When it was decided: microseconds since 1970-01-01 UTC, by the emitter's clock."""
+    payload: bytes
+    actor: str
+    """`<service>/<rule version>`, or `user:<name>` for what a person asked for."""
+    correlation_id: str = ""
+    """The experiment's id, or empty for events that belong to none (agents)."""
+    causation_id: UUID | None = None
+    """The event or command that this event answers."""
+    seen_position: int = 0
+    """How far the emitter had read the log when it decided: its inputs are exactly the events up to here. Replay folds an
+    emitter's own events between its inputs by this number."""
+    trace: str = ""
+    """W3C traceparent, or empty."""
+    position: int = 0
+    version: int = 0
+
+    @cached_property
+    def data(self) -> EventData:
+        return parse(self.type, self.schema_version, self.payload)
+
+    def recorded(self, position: int, version: int) -> Event:
+        return replace(self, position=position, version=version)
+
+
+def encode_event(event: Event) -> bytes:
+    """One JSON object whose last member, `data`, is the payload byte for byte."""
+    meta = {
+        "id": str(event.id),
+        "position": event.position,
+        "stream": event.stream,
+        "version": event.version,
+        "type": event.type,
+        "schema_version": event.schema_version,
+        "time_us": event.time_us,
+        "actor": event.actor,
+        "correlation_id": event.correlation_id,
+        "causation_id": str(event.causation_id) if event.causation_id else None,
+        "seen_position": event.seen_position,
+        "trace": event.trace,
+    }
+    return json.dumps(meta, separators=(",", ":")).encode()[:-1] + _DATA_MARK + event.payload + b"}"
+
+
+def decode_event(body: bytes) -> Event:
+    """The inverse of `encode_event`, with the payload byte for byte. Raises ValueError if the body is not an event."""
+    # Inside a JSON string a quote is always escaped, so the first mark can only be the member itself.
+    head, mark, tail = body.partition(_DATA_MARK)
+    if not mark or not tail.endswith(b"}"):
+        raise ValueError("not an event: it has no data member")
+    meta = json.loads(head + b"}")
+    return Event(
+        id=UUID(meta["id"]),
+        position=meta["position"],
+        stream=meta["stream"],
+        version=meta["version"],
+        type=meta["type"],
+        schema_version=meta["schema_version"],
+        time_us=meta["time_us"],
+        actor=meta["actor"],
+        correlation_id=meta["correlation_id"],
+        causation_id=UUID(meta["causation_id"]) if meta["causation_id"] else None,
+        seen_position=meta["seen_position"],
+        trace=meta["trace"],
+        payload=tail[:-1],
+    )

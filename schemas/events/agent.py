@@ -1,0 +1,58 @@
+"""Which agents offer which slots. Owner: launcher. Stream: agent/<id>."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.events.registry import EventData, event
+
+
+class Slot(Model):
+    slot_id: int
+    kind: Literal["cpu", "cuda"]
+    device: str
+    """The device's name as its driver gives it, or "cpu"."""
+    uuid: str = ""
+    """Stable device id (GPU UUID); empty for CPU slots."""
+
+
+class Agent(EventData):
+    OWNER: ClassVar[str] = "launcher"
+    STREAM: ClassVar[str] = "agent"
+
+    agent_id: str
+
+    def stream_key(self) -> str:
+        return self.agent_id
+
+
+@event("AgentJoined")
+class AgentJoined(Agent):
+    """First seen, seen again after it was lost, or seen with other slots than before."""
+
+    pool: str
+    host: str
+    slots: tuple[Slot, ...]
+    version: str
+
+
+@event("AgentLost")
+class AgentLost(Agent):
+    reason: str
+
+
+@event("AgentDrained")
+class AgentDrained(Agent):
+    """No new allocation is placed on this agent; running ones go on."""
+
+
+@event("SlotEnabled")
+class SlotEnabled(Agent):
+    slot_id: int
+
+
+@event("SlotDisabled")
+class SlotDisabled(Agent):
+    slot_id: int
+    reason: str

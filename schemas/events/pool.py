@@ -1,0 +1,72 @@
+"""Who may use which slots. Owner: scheduler. Stream: pool/<pool>."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.events.registry import EventData, Reason, event
+
+
+class AgentSlots(Model):
+    """The part of a gang that runs on one agent."""
+
+    agent_id: str
+    slot_ids: tuple[int, ...] = Field(min_length=1)
+
+
+class Pool(EventData):
+    OWNER: ClassVar[str] = "scheduler"
+    STREAM: ClassVar[str] = "pool"
+
+    pool: str
+
+    def stream_key(self) -> str:
+        return self.pool
+
+
+@event("AllocationGranted")
+class AllocationGranted(Pool):
+    allocation_id: str
+    trial_id: str
+    experiment_id: int
+    slots: tuple[AgentSlots, ...] = Field(min_length=1)
+    reason: Reason
+
+
+@event("AllocationPreempted")
+class AllocationPreempted(Pool):
+    """The workers are asked to save a checkpoint and leave; the slots are free when AllocationReleased is recorded."""
+
+    allocation_id: str
+    trial_id: str
+    experiment_id: int
+    kill: bool = False
+    """True: do not wait for a checkpoint."""
+    reason: Reason
+
+
+@event("AllocationResized")
+class AllocationResized(Pool):
+    allocation_id: str
+    trial_id: str
+    experiment_id: int
+    slots: tuple[AgentSlots, ...]
+    reason: Reason
+
+
+@event("AllocationReleased")
+class AllocationReleased(Pool):
+    allocation_id: str
+    trial_id: str
+    experiment_id: int
+    reason: Reason
+
+
+@event("CapacityWanted")
+class CapacityWanted(Pool):
+    slots: int = Field(ge=0)
+    """Slots that waiting demands would need beyond what the pool's agents offer."""
+    reason: Reason

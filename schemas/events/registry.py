@@ -1,0 +1,63 @@
+"""The registry of event types: stable names with a version, never Python paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from tenuto.schemas.base import JsonScalar, Model
+
+
+class Reason(Model):
+    """Why a decision was taken: the rule, the numbers it compared, and one sentence for people."""
+
+    rule: str
+    text: str
+    numbers: dict[str, JsonScalar] = {}
+
+
+class EventData(Model):
+    """Base of all event payloads. A subclass names its OWNER (the only service that emits it) and its STREAM kind."""
+
+    OWNER: ClassVar[str] = ""
+    STREAM: ClassVar[str] = ""
+    VERSION: ClassVar[int] = 1
+    TYPE: ClassVar[str] = ""
+
+    def stream_key(self) -> str:
+        """What stands after the slash in the stream's name."""
+        raise NotImplementedError
+
+    def stream(self) -> str:
+        return f"{self.STREAM}/{self.stream_key()}"
+
+
+E = TypeVar("E", bound="EventData")
+EVENT_MODELS: dict[str, type[EventData]] = {}
+OWNERS: dict[str, str] = {}
+
+
+def event(name: str) -> Callable[[type[E]], type[E]]:
+    """Register a payload model under its stable name. The name is written out: it is a storage format."""
+
+    def register(cls: type[E]) -> type[E]:
+        assert name not in EVENT_MODELS, f"event type {name} is defined twice"
+        cls.TYPE = name
+        EVENT_MODELS[name] = cls
+        OWNERS[name] = cls.OWNER
+        return cls
+
+    return register
+
+
+def parse(type_: str, schema_version: int, payload: bytes) -> EventData:
+    """The payload as its model. Older schema versions go through `upcasters` first.
+
+    Raises KeyError for an unknown type and pydantic.ValidationError for a payload that does not fit.
+    """
+    from tenuto.schemas.upcasters import upcast
+
+    model = EVENT_MODELS[type_]
+    if schema_version != model.VERSION:
+        payload = upcast(type_, schema_version, model.VERSION, payload)
+    return model.from_json(payload)

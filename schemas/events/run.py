@@ -1,0 +1,42 @@
+"""What happened to the processes of an allocation. Owner: launcher. Stream: run/<allocation>."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from tenuto.schemas.events.registry import EventData, event
+
+WorkersOutcome = Literal["finished", "preempted", "paused", "failed", "lost"]
+"""finished: left because the trial was stopped. preempted: saved and left because its slots are wanted elsewhere (or the
+experiment is paused). paused: left because the search paused the trial. failed: the user's code raised or exited non-zero.
+lost: killed by a signal, never started, or its agent is gone (infrastructure)."""
+
+
+class Run(EventData):
+    OWNER: ClassVar[str] = "launcher"
+    STREAM: ClassVar[str] = "run"
+
+    allocation_id: str
+    trial_id: str
+
+    def stream_key(self) -> str:
+        return self.allocation_id
+
+
+@event("WorkersStarting")
+class WorkersStarting(Run):
+    agent_ids: tuple[str, ...]
+
+
+@event("WorkersStarted")
+class WorkersStarted(Run):
+    agent_ids: tuple[str, ...]
+
+
+@event("WorkersExited")
+class WorkersExited(Run):
+    outcome: WorkersOutcome
+    exit_code: int | None
+    """None when it is not known (agent lost)."""
+    error: str | None = None
+    """The user's error, user's file and line first; or what the infrastructure did."""

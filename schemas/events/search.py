@@ -1,0 +1,81 @@
+"""What the search decides. Owner: searcher. Stream: search/<experiment>."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tenuto.schemas.events.registry import EventData, Reason, event
+
+
+class Search(EventData):
+    OWNER: ClassVar[str] = "searcher"
+    STREAM: ClassVar[str] = "search"
+
+    experiment_id: int
+
+    def stream_key(self) -> str:
+        return str(self.experiment_id)
+
+
+@event("ExperimentStarted")
+class ExperimentStarted(Search):
+    method: str
+    rule_version: int
+    """Version of the search rules that decide this experiment, for ever: replay uses it."""
+
+
+@event("TrialRequested")
+class TrialRequested(Search):
+    trial_id: str
+    trial_number: int = Field(ge=1)
+    hyperparameters: dict[str, Any]
+    seed: int
+    target_length: int = Field(gt=0)
+    """Train up to this length in total, in the unit of `searcher.max_length` (batches or epochs)."""
+    source_checkpoint_id: str | None = None
+    reason: Reason
+
+
+@event("TrialExtended")
+class TrialExtended(Search):
+    trial_id: str
+    target_length: int = Field(gt=0)
+    reason: Reason
+
+
+@event("TrialPaused")
+class TrialPaused(Search):
+    """The trial reached its target and waits, without slots and with its checkpoint, until it is extended or stopped."""
+
+    trial_id: str
+    reason: Reason
+
+
+@event("TrialStopped")
+class TrialStopped(Search):
+    """The trial gets no more budget: it finished, lost against others, failed too often, or was canceled."""
+
+    trial_id: str
+    outcome: Literal["completed", "early_stopped", "failed", "canceled"]
+    reason: Reason
+
+
+@event("ExperimentCompleted")
+class ExperimentCompleted(Search):
+    best_trial_id: str | None
+    best_metric: float | None
+    trials: int
+    reason: Reason
+
+
+@event("ExperimentFailed")
+class ExperimentFailed(Search):
+    error: str
+    trials: int
+
+
+@event("ExperimentCanceled")
+class ExperimentCanceled(Search):
+    trials: int

@@ -1,0 +1,94 @@
+"""What trials achieved. Owner: tracker. Stream: trial/<trial>."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.events.registry import EventData, event
+
+
+class CheckpointFile(Model):
+    path: str
+    """Relative to the checkpoint's directory."""
+    size_bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Trial(EventData):
+    OWNER: ClassVar[str] = "tracker"
+    STREAM: ClassVar[str] = "trial"
+
+    trial_id: str
+
+    def stream_key(self) -> str:
+        return self.trial_id
+
+
+@event("ValidationReported")
+class ValidationReported(Trial):
+    allocation_id: str
+    batches: int = Field(ge=0)
+    """Batches trained when it was measured."""
+    length: int = Field(ge=0)
+    """The same in the unit of the experiment's `searcher.max_length`, rounded down."""
+    metrics: dict[str, float]
+
+
+@event("CheckpointSaved")
+class CheckpointSaved(Trial):
+    allocation_id: str
+    checkpoint_id: str
+    batches: int
+    length: int
+    files: tuple[CheckpointFile, ...]
+    size_bytes: int
+    location: str
+    """Where it is: `file:///...` for a shared directory."""
+
+
+@event("CheckpointDeleted")
+class CheckpointDeleted(Trial):
+    checkpoint_id: str
+    reason: str
+
+
+@event("TrialProgressed")
+class TrialProgressed(Trial):
+    """Sent at most every `progress_seconds_min`, for people and for choosing cheap victims; it decides nothing."""
+
+    allocation_id: str
+    batches: int
+    length: int
+
+
+@event("TrialFailed")
+class TrialFailed(Trial):
+    """A worker of this trial failed. `final` says whether the trial is given up or starts again from its checkpoint."""
+
+    allocation_id: str
+    error: str
+    failures: int
+    """User errors of this trial so far, this one included."""
+    final: bool
+
+
+@event("TrialFinished")
+class TrialFinished(Trial):
+    """The trial was stopped by the search and none of its workers runs any more."""
+
+    batches: int
+    length: int
+    checkpoint_id: str | None
+    """Its latest checkpoint."""
+
+
+@event("ReportRefused")
+class ReportRefused(Trial):
+    """A report was not recorded: its allocation is no longer current, or it contradicts the record."""
+
+    allocation_id: str
+    report: str
+    reason: str

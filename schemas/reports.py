@@ -1,0 +1,120 @@
+"""What workers and agents report on its way to the record. JSON bodies on ingress subjects; identity in message headers.
+
+A lane's reports carry consecutive sequence numbers, so a receiver knows a repeated report from a missing one without
+reading its body.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.schemas.events.trial import CheckpointFile
+
+# Message headers of every report.
+HEADER_AGENT = "Tenuto-Agent"
+HEADER_SPOOL = "Tenuto-Spool"
+"""Id of the agent's spool: a new one means that numbering began again at 1 (the agent's disk was lost)."""
+HEADER_SEQUENCE = "Tenuto-Sequence"
+HEADER_KIND = "Tenuto-Kind"
+HEADER_TRACE = "traceparent"
+
+
+class ValidationReport(Model):
+    kind: Literal["validation"] = "validation"
+    trial_id: str
+    allocation_id: str
+    batches: int = Field(ge=0)
+    length: int = Field(ge=0)
+    metrics: dict[str, float]
+
+
+class CheckpointReport(Model):
+    kind: Literal["checkpoint"] = "checkpoint"
+    trial_id: str
+    allocation_id: str
+    checkpoint_id: str
+    batches: int = Field(ge=0)
+    length: int = Field(ge=0)
+    files: tuple[CheckpointFile, ...]
+    size_bytes: int = Field(ge=0)
+    location: str
+
+
+class ProgressReport(Model):
+    kind: Literal["progress"] = "progress"
+    trial_id: str
+    allocation_id: str
+    batches: int = Field(ge=0)
+    length: int = Field(ge=0)
+
+
+TrackerReport = Annotated[ValidationReport | CheckpointReport | ProgressReport, Field(discriminator="kind")]
+TRACKER_REPORT: TypeAdapter[TrackerReport] = TypeAdapter(TrackerReport)
+
+
+class WorkersStartingReport(Model):
+    kind: Literal["workers_starting"] = "workers_starting"
+    trial_id: str
+    allocation_id: str
+    agent_id: str
+
+
+class WorkersStartedReport(Model):
+    kind: Literal["workers_started"] = "workers_started"
+    trial_id: str
+    allocation_id: str
+    agent_id: str
+
+
+class WorkersExitedReport(Model):
+    kind: Literal["workers_exited"] = "workers_exited"
+    trial_id: str
+    allocation_id: str
+    agent_id: str
+    outcome: WorkersOutcome
+    exit_code: int | None
+    error: str | None = None
+
+
+LauncherReport = Annotated[WorkersStartingReport | WorkersStartedReport | WorkersExitedReport, Field(discriminator="kind")]
+LAUNCHER_REPORT: TypeAdapter[LauncherReport] = TypeAdapter(LauncherReport)
+
+
+class MetricPoint(Model):
+    batches: int
+    time_us: int
+    metrics: dict[str, float]
+
+
+class MetricsReport(Model):
+    kind: Literal["metrics"] = "metrics"
+    trial_id: str
+    allocation_id: str
+    points: tuple[MetricPoint, ...]
+
+
+class LogLine(Model):
+    time_us: int
+    rank: int
+    stream: Literal["stdout", "stderr", "tenuto"]
+    text: str
+
+
+class LogsReport(Model):
+    kind: Literal["logs"] = "logs"
+    trial_id: str
+    allocation_id: str
+    lines: tuple[LogLine, ...]
+
+
+class Committed(Model):
+    """From a receiver to an agent: everything up to `sequence` is in the record (or parked), and may be dropped."""
+
+    spool_id: str
+    sequence: int
+    resend: bool = False
+    """True: a gap was seen; send again from `sequence` + 1."""

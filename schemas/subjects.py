@@ -1,0 +1,50 @@
+"""Every subject and JetStream stream name, in one place.
+
+tenuto.log.<kind>.<key>              the log, published by the relay (stream TENUTO_LOG)
+tenuto.ingress.<lane>.<agent>        reports of agents on their way to the record (stream TENUTO_INGRESS)
+tenuto.committed.<lane>.<agent>      core NATS: the last report of that lane that is committed
+tenuto.position.<lane>.<agent>       core NATS request: what is the last report you have committed?
+tenuto.agent.heartbeat               core NATS request from agents to the launcher
+tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+LOG_STREAM = "TENUTO_LOG"
+INGRESS_STREAM = "TENUTO_INGRESS"
+LOG_SUBJECTS = "tenuto.log.>"
+INGRESS_SUBJECTS = "tenuto.ingress.>"
+HEARTBEAT = "tenuto.agent.heartbeat"
+
+Lane = Literal["tracker", "launcher", "metrics", "logs"]
+"""A lane is one ordered sequence of reports from an agent to one receiver: `tracker` and `launcher` become events;
+`metrics` and `logs` are bulk data that the tracker stores in tables."""
+LANES: tuple[Lane, ...] = ("tracker", "launcher", "metrics", "logs")
+
+
+def _token(key: str) -> str:
+    """A stream key as one subject token: the characters that NATS gives a meaning are percent-encoded."""
+    return "".join(f"%{ord(char):02X}" if char in ".*> \t\r\n%" else char for char in key) or "%"
+
+
+def log_subject(stream: str) -> str:
+    kind, _, key = stream.partition("/")
+    return f"tenuto.log.{kind}.{_token(key)}"
+
+
+def ingress(lane: Lane, agent_id: str) -> str:
+    return f"tenuto.ingress.{lane}.{_token(agent_id)}"
+
+
+def committed(lane: Lane, agent_id: str) -> str:
+    return f"tenuto.committed.{lane}.{_token(agent_id)}"
+
+
+def position(lane: Lane, agent_id: str) -> str:
+    return f"tenuto.position.{lane}.{_token(agent_id)}"
+
+
+def assign(agent_id: str) -> str:
+    return f"tenuto.agent.assign.{_token(agent_id)}"

@@ -1,0 +1,28 @@
+"""Reads old versions of event payloads. An event is never rewritten; it is brought up to date when it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+# (type, from version) -> function on the decoded payload that returns the payload of version + 1.
+UPCASTERS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+class UnreadableVersion(ValueError):
+    """The log holds a version of an event type that this build does not know how to read."""
+
+
+def upcast(type_: str, version: int, target: int, payload: bytes) -> bytes:
+    if version > target:
+        raise UnreadableVersion(
+            f"{type_} version {version} was written by a newer Tenuto (this one knows up to {target}); upgrade this service."
+        )
+    data: dict[str, Any] = json.loads(payload)
+    for step in range(version, target):
+        convert = UPCASTERS.get((type_, step))
+        if convert is None:
+            raise UnreadableVersion(f"no upcaster reads {type_} version {step}.")
+        data = convert(data)
+    return json.dumps(data, separators=(",", ":")).encode()

@@ -1,0 +1,1 @@
+"""What every service stands on: the event log, the bus, the service loop, the clock."""

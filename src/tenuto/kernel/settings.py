@@ -1,0 +1,72 @@
+"""Settings of every process, read from `TENUTO_...` variables. Each has a default that suits the laptop cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+
+class SettingsError(ValueError):
+    pass
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The variable of a field is `TENUTO_` and its name in capitals, such as TENUTO_DATABASE_URL."""
+
+    database_url: str = ""
+    """PostgreSQL for the services, as the service role: postgresql://tenuto_service@host:port/tenuto"""
+    database_owner_url: str = ""
+    """PostgreSQL as the owner, for migrations only. Empty: migrations are not run by this process."""
+    nats_url: str = "nats://127.0.0.1:4222"
+    nats_user: str = ""
+    nats_password: str = ""
+    data_directory: str = ""
+    """Where this process keeps files of its own: an agent's spool and runs, log files."""
+    shared_directory: str = ""
+    """Seen by gateway, tracker and all agents: contexts/ (packed model directories) and checkpoints/."""
+    rest_host: str = "127.0.0.1"
+    rest_port: int = 8080
+    rest_token_file: str = ""
+    """File with the bearer token of the REST door, readable by its owner only."""
+    context_bytes_max: int = 100 * 1024 * 1024
+    """Largest packed model directory: code belongs there, data does not."""
+    lease_seconds_max: float = 10.0
+    """An agent that was not heard of for so long is lost: five missed heartbeats."""
+    heartbeat_seconds: float = 2.0
+    preempt_grace_seconds_max: float = 120.0
+    """Time for a preempted worker to save its checkpoint before it is killed."""
+    batch_events_max: int = 500
+    """Inputs that a service decides on at once: larger batches gain little (one fsync is already shared), and cost latency."""
+    snapshot_events: int = 5_000
+    """A snapshot after so many inputs: start-up folds at most this tail."""
+    log_stream_bytes_max: int = 1 << 30
+    """JetStream keeps this much of the log; older events are read from PostgreSQL."""
+    ingress_stream_bytes_max: int = 1 << 30
+    """Reports waiting in JetStream; beyond it agents keep them in their spools."""
+    trace_exporter: str = "none"
+    """none, console or otlp (to OTEL_EXPORTER_OTLP_ENDPOINT)."""
+    log_level: str = "INFO"
+    pool: str = "default"
+    agent_id: str = ""
+    """Empty: the host's name."""
+    cpu_slots: int = 0
+    """CPU slots that an agent offers where there is no GPU. 0: one per core."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
+        """Raises SettingsError that names the variable, its value and what is allowed."""
+        environment = os.environ if environment is None else environment
+        values: dict[str, object] = {}
+        for item in fields(cls):
+            variable = f"TENUTO_{item.name.upper()}"
+            raw = environment.get(variable)
+            if raw is None:
+                continue
+            kind = {"int": int, "float": float}.get(str(item.type), str)
+            try:
+                values[item.name] = kind(raw)
+            except ValueError:
+                raise SettingsError(f"{variable} is {raw!r}, but must be a number ({kind.__name__}).") from None
+        return cls(**values)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""In-memory twins and fixtures for tests, held to the same contract suites as the real parts."""

@@ -1,0 +1,1 @@
+"""What runs on nodes: the agent, the harness, the Trial API."""
