@@ -1,0 +1,138 @@
+"""Writes the generated reference documents: `make docs`. Tests compare the committed files with what this makes.
+
+experiment-config.schema.json  JSON Schema of the experiment configuration (editors validate YAML with it)
+events.schema.json             JSON Schema of every event's payload, by type
+asyncapi.json                  AsyncAPI 3 document of every subject, made by FastStream from the same models
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Union
+from uuid import UUID
+
+from faststream.nats import NatsBroker
+from faststream.specification import AsyncAPI
+from pydantic import create_model
+
+from tenuto.schemas import assignments, reports
+from tenuto.schemas.base import Model
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events import EVENT_MODELS, EventData
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+class _Envelope(Model):
+    """An event as it is published: see tenuto/schemas/envelope.py. `data` is the payload byte for byte."""
+
+    id: UUID
+    position: int
+    stream: str
+    version: int
+    type: str
+    schema_version: int
+    time_us: int
+    actor: str
+    correlation_id: str
+    causation_id: UUID | None
+    seen_position: int
+    trace: str
+
+
+def event_message(model: type[EventData]) -> type[Model]:
+    return create_model(f"{model.TYPE}Event", __base__=_Envelope, __doc__=model.__doc__, data=(model, ...))
+
+
+def config_schema() -> dict[str, Any]:
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **ExperimentConfig.model_json_schema()}
+
+
+def events_schema() -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Payloads of all event types",
+        "events": {
+            name: {
+                "owner": model.OWNER,
+                "stream": f"{model.STREAM}/<key>",
+                "version": model.VERSION,
+                "payload": model.model_json_schema(),
+            }
+            for name, model in sorted(EVENT_MODELS.items())
+        },
+    }
+
+
+def asyncapi() -> dict[str, Any]:
+    broker = NatsBroker()
+    kinds: dict[str, list[type[EventData]]] = {}
+    for _, model in sorted(EVENT_MODELS.items()):
+        kinds.setdefault(model.STREAM, []).append(model)
+    for kind, models in sorted(kinds.items()):
+        messages = tuple(event_message(model) for model in models)
+        broker.publisher(
+            f"tenuto.log.{kind}.{{key}}",
+            title=f"log.{kind}",
+            description=f"Events that the {models[0].OWNER} records; published by the relay on stream TENUTO_LOG, stream "
+            "sequence equal to log position.",
+            schema=Union[messages],  # noqa: UP007 - built from a tuple
+        )
+    lanes: dict[str, Any] = {
+        "tracker": Union[reports.ValidationReport, reports.CheckpointReport, reports.ProgressReport],  # noqa: UP007
+        "launcher": Union[  # noqa: UP007
+            reports.WorkersStartingReport, reports.WorkersStartedReport, reports.WorkersExitedReport
+        ],
+        "metrics": reports.MetricsReport,
+        "logs": reports.LogsReport,
+    }
+    for lane, schema in lanes.items():
+        broker.publisher(
+            f"tenuto.ingress.{lane}.{{agent}}",
+            title=f"ingress.{lane}",
+            description="Reports of agents, in order, on stream TENUTO_INGRESS; identity in message headers.",
+            schema=schema,
+        )
+        broker.publisher(
+            f"tenuto.committed.{lane}.{{agent}}",
+            title=f"committed.{lane}",
+            description="Core NATS: the last report of the lane that is committed; the agent may drop it.",
+            schema=reports.Committed,
+        )
+    broker.publisher(
+        "tenuto.agent.heartbeat",
+        title="agent.heartbeat",
+        description="Core NATS request from an agent to the launcher; the reply is a HeartbeatReply.",
+        schema=assignments.Heartbeat,
+    )
+    broker.publisher(
+        "tenuto.agent.assign.{agent}",
+        title="agent.assign",
+        description="Core NATS request from the launcher to an agent; the reply is an AssignReply.",
+        schema=assignments.Assignments,
+    )
+    spec = AsyncAPI(broker, title="Tenuto", version="1", schema_version="3.0.0").to_specification()
+    document: dict[str, Any] = json.loads(spec.to_json())
+    return document
+
+
+DOCUMENTS = {
+    "experiment-config.schema.json": config_schema,
+    "events.schema.json": events_schema,
+    "asyncapi.json": asyncapi,
+}
+
+
+def render(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    REFERENCE.mkdir(exist_ok=True)
+    for name, make in DOCUMENTS.items():
+        (REFERENCE / name).write_text(render(make()))
+
+
+if __name__ == "__main__":
+    main()
