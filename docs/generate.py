@@ -46,7 +46,15 @@ def event_message(model: type[EventData]) -> type[Model]:
 
 
 def config_schema() -> dict[str, Any]:
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **ExperimentConfig.model_json_schema()}
+    schema = ExperimentConfig.model_json_schema()
+    # A bare value stands for a constant, and a mapping without `type` is a group: the model's validator reads both, which
+    # pydantic's schema cannot know.
+    space = schema["$defs"]["Hyperparameter"]["oneOf"]
+    group = next(kind for kind in space if "additionalProperties" in kind)
+    group["not"] = {"required": ["type"], "properties": {"type": {"type": "string"}}}
+    space.append({"type": ["string", "number", "boolean", "null", "array"]})
+    schema["$defs"]["ConstHyperparameter"]["required"] = ["type", "val"]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def events_schema() -> dict[str, Any]:

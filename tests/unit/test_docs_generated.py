@@ -38,3 +38,27 @@ def test_example_configurations_fit_the_json_schema() -> None:
     assert examples
     for path in examples:
         jsonschema.validate(yaml.safe_load(path.read_text()), schema)
+
+
+@pytest.mark.parametrize(
+    "space", ["lr: 0.1", "sizes: [1, 2]", "o: {name: sgd, m: {type: double, minval: 0, maxval: 1}}", "f: null"]
+)
+def test_schema_accepts_bare_constants_and_groups(space: str) -> None:
+    module = generator()
+    jsonschema.validate(_config(space), module.config_schema())
+
+
+@pytest.mark.parametrize("space", ["lr: {type: logg, minval: 1}", "lr: {type: int, minval: 1}", "lr: {type: const}"])
+def test_schema_refuses_what_the_model_refuses(space: str) -> None:
+    module = generator()
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(_config(space), module.config_schema())
+
+
+def _config(space: str) -> dict[str, object]:
+    return {
+        "name": "x",
+        "entrypoint": "m:T",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+        "hyperparameters": yaml.safe_load(space),
+    }
