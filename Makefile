@@ -26,6 +26,24 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+demo: install
+	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
+
+up: install
+	$(BIN)/tenuto up
+
+down: install
+	$(BIN)/tenuto down
+
+docs: install
+	$(BIN)/python docs/generate.py
+
+bench: install
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python benchmarks/event_log.py
+	$(BIN)/python benchmarks/service_loop.py
+	$(BIN)/python benchmarks/decision_latency.py
+
 format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
