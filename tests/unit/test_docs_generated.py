@@ -15,6 +15,9 @@ import yaml
 ROOT = Path(__file__).parents[2]
 
 
+DOCUMENTS = ["experiment-config.schema.json", "events.schema.json", "asyncapi.json", "settings.md", "experiment-config.md"]
+
+
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
     assert spec is not None
@@ -25,7 +28,7 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["experiment-config.schema.json", "events.schema.json", "asyncapi.json"])
+@pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_committed_document_is_what_the_models_give(name: str) -> None:
     module = generator()
     committed = (ROOT / "docs" / "reference" / name).read_text()
@@ -62,3 +65,10 @@ def _config(space: str) -> dict[str, object]:
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
         "hyperparameters": yaml.safe_load(space),
     }
+
+
+def test_every_setting_says_what_it_means() -> None:
+    rows = generator().documented_fields(ROOT / "src/tenuto/kernel/settings.py", "Settings")
+    assert len(rows) > 10
+    obvious = {"nats_url", "nats_user", "nats_password", "rest_host", "rest_port", "log_level", "pool"}
+    assert [name for name, _, _, meaning in rows if not meaning and name not in obvious] == []
