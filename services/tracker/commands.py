@@ -1,0 +1,17 @@
+"""What the tracker is asked to do from outside the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from tenuto.schemas.reports import TrackerReport
+
+
+@dataclass(frozen=True)
+class RecordReport:
+    """Put a worker's report on record, if its allocation is current."""
+
+    id: UUID
+    time_us: int
+    report: TrackerReport

@@ -1,0 +1,158 @@
+"""What the tracker decides: whether a report is recorded, which checkpoints go, when a trial has failed or finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tenuto.kernel.core import Command
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AllocationReleased
+from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.search import TrialStopped
+from tenuto.schemas.events.trial import (
+    CheckpointDeleted,
+    CheckpointSaved,
+    ReportRefused,
+    TrialFailed,
+    TrialFinished,
+    TrialProgressed,
+    ValidationReported,
+)
+from tenuto.schemas.ids import experiment_of, trial_of
+from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
+from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.policies.retention import expendable, expendable_at_end
+from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
+
+INFRASTRUCTURE_RESTARTS_MAX = 5
+"""Restarts after losses in a row that brought nothing (no checkpoint, no validation). Losses are not the user's fault, so they
+are free as long as the trial gets on; but code that dies by a signal each time (out of memory) must not restart for ever."""
+
+
+def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
+    if isinstance(cause, RecordReport):
+        return _judge(state, cause.report)
+    if not isinstance(cause, Event):
+        return ()
+    data = cause.data
+    if isinstance(data, WorkersExited):
+        return _after_exit(state, data)
+    if isinstance(data, (TrialStopped, AllocationReleased)):
+        return _finish_if_over(state, data.trial_id)
+    return ()
+
+
+def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
+    refusal = _refusal(state, report)
+    if refusal:
+        return [
+            ReportRefused(trial_id=report.trial_id, allocation_id=report.allocation_id, report=report.kind, reason=refusal),
+        ]
+    experiment = state.experiments[experiment_of(report.trial_id)]
+    trial = experiment.trials[report.trial_id]
+    if isinstance(report, ValidationReport):
+        return _validation(experiment, trial, report)
+    if isinstance(report, CheckpointReport):
+        return _checkpoint(experiment, trial, report)
+    if report.batches <= trial.run_batches:
+        return ()
+    return [
+        TrialProgressed(trial_id=trial.trial_id, allocation_id=report.allocation_id, batches=report.batches, length=report.length)
+    ]
+
+
+def _refusal(state: State, report: TrackerReport) -> str | None:
+    """Why the report must not enter the record; None: it may."""
+    if trial_of(report.allocation_id) != report.trial_id:
+        return f"allocation {report.allocation_id} does not belong to trial {report.trial_id}"
+    trial = state.trial(experiment_of(report.trial_id), report.trial_id)
+    if trial is None:
+        return f"trial {report.trial_id} has finished or was never requested"
+    if trial.allocation_id is None:
+        return f"allocation {report.allocation_id} was released; the trial has no allocation now"
+    if trial.allocation_id != report.allocation_id:
+        return f"allocation {report.allocation_id} is not current; {trial.allocation_id} is"
+    return None
+
+
+def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) -> Sequence[EventData]:
+    if report.batches in trial.validations:
+        return ()
+    recorded = ValidationReported(
+        trial_id=trial.trial_id,
+        allocation_id=report.allocation_id,
+        batches=report.batches,
+        length=report.length,
+        metrics=report.metrics,
+    )
+    value = report.metrics.get(experiment.metric, float("nan"))
+    after = replace(trial, validations=trial.validations.set(report.batches, value))
+    return [recorded, *_deletions(trial, expendable(experiment, after))]
+
+
+def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) -> Sequence[EventData]:
+    known = any(item.checkpoint_id == report.checkpoint_id for item in trial.checkpoints)
+    if known or report.checkpoint_id in trial.deleted:
+        return ()
+    recorded = CheckpointSaved(
+        trial_id=trial.trial_id,
+        allocation_id=report.allocation_id,
+        checkpoint_id=report.checkpoint_id,
+        batches=report.batches,
+        length=report.length,
+        files=report.files,
+        size_bytes=report.size_bytes,
+        location=report.location,
+    )
+    saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
+    after = replace(trial, checkpoints=(*trial.checkpoints, saved))
+    return [recorded, *_deletions(trial, expendable(experiment, after))]
+
+
+def _deletions(trial: Trial, items: Sequence[tuple[Checkpoint, str]]) -> list[EventData]:
+    return [CheckpointDeleted(trial_id=trial.trial_id, checkpoint_id=item.checkpoint_id, reason=why) for item, why in items]
+
+
+def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
+    """Called with the exit folded in."""
+    experiment = state.experiment(experiment_of(data.trial_id))
+    trial = experiment.trials.get(data.trial_id) if experiment else None
+    if experiment is None or trial is None or data.allocation_id != trial.allocation_id or trial.stopped or trial.failed:
+        return ()
+    if data.outcome == "failed":
+        final = trial.failures > experiment.max_restarts
+        error = data.error or f"the worker exited with code {data.exit_code}"
+        return [_failed(trial, data, error, final)]
+    if data.outcome == "lost" and trial.losses > INFRASTRUCTURE_RESTARTS_MAX:
+        cause = data.error or "its processes were killed or its agent went away"
+        error = (
+            f"the trial's workers were lost {trial.losses} times in a row without a checkpoint or a validation between; "
+            f"the last time: {cause}. Look for what kills them, such as too little memory."
+        )
+        return [_failed(trial, data, error, final=True)]
+    return ()
+
+
+def _failed(trial: Trial, data: WorkersExited, error: str, final: bool) -> TrialFailed:
+    return TrialFailed(
+        trial_id=trial.trial_id, allocation_id=data.allocation_id, error=error, failures=trial.failures, final=final
+    )
+
+
+def _finish_if_over(state: State, trial_id: str) -> Sequence[EventData]:
+    experiment = state.experiment(experiment_of(trial_id))
+    trial = experiment.trials.get(trial_id) if experiment else None
+    if experiment is None or trial is None or not trial.stopped or trial.allocation_id is not None:
+        return ()
+    gone = expendable_at_end(experiment, trial)
+    latest = trial.checkpoints[-1] if trial.checkpoints else None
+    kept = latest is not None and all(item != latest for item, _ in gone)
+    finished = TrialFinished(
+        trial_id=trial_id,
+        batches=trial.batches,
+        length=trial.length,
+        checkpoint_id=latest.checkpoint_id if latest is not None and kept else None,
+    )
+    return [*_deletions(trial, gone), finished]

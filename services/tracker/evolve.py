@@ -1,0 +1,149 @@
+"""Folds events into the tracker's state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import (
+    CheckpointDeleted,
+    CheckpointSaved,
+    TrialFailed,
+    TrialFinished,
+    TrialProgressed,
+    ValidationReported,
+)
+from tenuto.schemas.ids import experiment_of
+from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
+
+
+def evolve(state: State, event: Event) -> State:
+    """An event about an experiment or a trial that is not live changes nothing."""
+    if event.stream.startswith("pool/"):
+        folded = state.pool_versions.get(event.stream, 0) + 1
+        state = replace(state, pool_versions=state.pool_versions.set(event.stream, folded))
+    data = event.data
+    if isinstance(data, ExperimentSubmitted):
+        return _submitted(state, data)
+    if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
+        return replace(state, experiments=_without(state.experiments, data.experiment_id))
+    if isinstance(data, TrialRequested):
+        return _put(state, data.experiment_id, Trial(data.trial_id))
+    if isinstance(data, TrialFinished):
+        return _finished(state, data.trial_id)
+    step = _STEPS.get(type(data))
+    if step is None:
+        return state
+    experiment_id = experiment_of(data.trial_id)  # type: ignore[attr-defined]
+    experiment = state.experiment(experiment_id)
+    trial = experiment.trials.get(data.trial_id) if experiment else None  # type: ignore[attr-defined]
+    if experiment is None or trial is None:
+        return state
+    return _put(state, experiment_id, step(experiment, trial, data))
+
+
+def _submitted(state: State, data: ExperimentSubmitted) -> State:
+    config = data.config
+    experiment = Experiment(
+        experiment_id=data.experiment_id,
+        pool=config.resources.pool,
+        metric=config.searcher.metric,
+        smaller_is_better=config.searcher.smaller_is_better,
+        checkpoint_policy=config.checkpoint_policy,
+        max_restarts=config.max_restarts,
+    )
+    return replace(state, experiments=state.experiments.set(data.experiment_id, experiment))
+
+
+def _finished(state: State, trial_id: str) -> State:
+    experiment = state.experiment(experiment_of(trial_id))
+    if experiment is None:
+        return state
+    experiment = replace(experiment, trials=_without(experiment.trials, trial_id))
+    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+
+
+def _put(state: State, experiment_id: int, trial: Trial) -> State:
+    experiment = state.experiment(experiment_id)
+    if experiment is None:
+        return state
+    experiment = replace(experiment, trials=experiment.trials.set(trial.trial_id, trial))
+    return replace(state, experiments=state.experiments.set(experiment_id, experiment))
+
+
+def _without(items: Any, key: Any) -> Any:
+    return items.delete(key) if key in items else items
+
+
+def _stopped(_: Experiment, trial: Trial, __: TrialStopped) -> Trial:
+    return replace(trial, stopped=True)
+
+
+def _granted(_: Experiment, trial: Trial, data: AllocationGranted) -> Trial:
+    return replace(trial, allocation_id=data.allocation_id, exited=False, advanced=False, run_batches=-1)
+
+
+def _released(_: Experiment, trial: Trial, data: AllocationReleased) -> Trial:
+    if data.allocation_id != trial.allocation_id:
+        return trial
+    return replace(trial, allocation_id=None, exited=False, advanced=False, run_batches=-1)
+
+
+def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
+    if data.allocation_id != trial.allocation_id or trial.exited:
+        return trial
+    if data.outcome == "lost":
+        return replace(trial, exited=True, losses=1 if trial.advanced else trial.losses + 1)
+    return replace(trial, exited=True, losses=0, failures=trial.failures + (data.outcome == "failed"))
+
+
+def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Trial:
+    value = data.metrics.get(experiment.metric, math.nan)
+    return replace(
+        _reached(trial, data.batches, data.length), validations=trial.validations.set(data.batches, value), advanced=True
+    )
+
+
+def _saved(_: Experiment, trial: Trial, data: CheckpointSaved) -> Trial:
+    checkpoint = Checkpoint(data.checkpoint_id, data.batches, data.length)
+    return replace(_reached(trial, data.batches, data.length), checkpoints=(*trial.checkpoints, checkpoint), advanced=True)
+
+
+def _deleted(_: Experiment, trial: Trial, data: CheckpointDeleted) -> Trial:
+    return replace(
+        trial,
+        checkpoints=tuple(item for item in trial.checkpoints if item.checkpoint_id != data.checkpoint_id),
+        deleted=trial.deleted.set(data.checkpoint_id, True),
+    )
+
+
+def _progressed(_: Experiment, trial: Trial, data: TrialProgressed) -> Trial:
+    return replace(_reached(trial, data.batches, data.length), run_batches=data.batches)
+
+
+def _failed(_: Experiment, trial: Trial, data: TrialFailed) -> Trial:
+    return replace(trial, failed=trial.failed or data.final)
+
+
+def _reached(trial: Trial, batches: int, length: int) -> Trial:
+    return replace(trial, batches=max(trial.batches, batches), length=max(trial.length, length))
+
+
+_STEPS: dict[type, Callable[[Experiment, Trial, Any], Trial]] = {
+    TrialStopped: _stopped,
+    AllocationGranted: _granted,
+    AllocationReleased: _released,
+    WorkersExited: _exited,
+    ValidationReported: _validated,
+    CheckpointSaved: _saved,
+    CheckpointDeleted: _deleted,
+    TrialProgressed: _progressed,
+    TrialFailed: _failed,
+}

@@ -1,0 +1,101 @@
+"""What the tracker must remember to judge the next report: live experiments and their unfinished trials, nothing else.
+
+A trial enters with TrialRequested and leaves with TrialFinished; an experiment leaves, with whatever trials it still has, when
+the search has ended it. So the state grows with live work, not with history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from immutables import Map
+
+CheckpointPolicy = Literal["best", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A saved checkpoint that has not been deleted."""
+
+    checkpoint_id: str
+    batches: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    trial_id: str
+    allocation_id: str | None = None
+    """The current allocation: granted and not released. Reports of any other are refused."""
+    stopped: bool = False
+    """The search gives it no more budget."""
+    failed: bool = False
+    """It was given up: a final TrialFailed is recorded."""
+    exited: bool = False
+    """The current allocation's workers have left."""
+    failures: int = 0
+    """Exits by errors of the user's code."""
+    losses: int = 0
+    """Exits by infrastructure, one after the other, with nothing saved or validated between them."""
+    advanced: bool = False
+    """The current allocation has saved a checkpoint or validated."""
+    batches: int = 0
+    length: int = 0
+    """The furthest point that was ever reported."""
+    run_batches: int = -1
+    """The last progress of the current allocation; after a resume it may be behind `batches`."""
+    validations: Map[int, float] = field(default_factory=Map)
+    """Searcher metric by batches trained; NaN where it was missing."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """In the order they were saved: the last one is what the trial resumes from."""
+    deleted: Map[str, bool] = field(default_factory=Map)
+    """Ids of deleted checkpoints: a repeated report must not bring one back."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    experiment_id: int
+    pool: str
+    metric: str
+    smaller_is_better: bool
+    checkpoint_policy: CheckpointPolicy
+    max_restarts: int
+    trials: Map[str, Trial] = field(default_factory=Map)
+
+
+@dataclass(frozen=True)
+class State:
+    experiments: Map[int, Experiment] = field(default_factory=Map)
+    pool_versions: Map[str, int] = field(default_factory=Map)
+    """Events folded of each stream `pool/<pool>`, by stream. All of its types are consumed, so this is its version."""
+
+    def experiment(self, experiment_id: int) -> Experiment | None:
+        return self.experiments.get(experiment_id)
+
+    def trial(self, experiment_id: int, trial_id: str) -> Trial | None:
+        experiment = self.experiments.get(experiment_id)
+        return experiment.trials.get(trial_id) if experiment else None
+
+
+def initial() -> State:
+    return State()
+
+
+def check(state: State) -> None:
+    """Assert what must hold after every event."""
+    for experiment_id in sorted(state.experiments):
+        experiment = state.experiments[experiment_id]
+        assert experiment.experiment_id == experiment_id
+        for trial_id in sorted(experiment.trials):
+            trial = experiment.trials[trial_id]
+            ids = [checkpoint.checkpoint_id for checkpoint in trial.checkpoints]
+            assert trial.trial_id == trial_id
+            assert len(ids) == len(set(ids)), f"trial {trial_id} holds a checkpoint twice"
+            assert not any(checkpoint_id in trial.deleted for checkpoint_id in ids), (
+                f"trial {trial_id} holds a deleted checkpoint"
+            )
+            assert trial.batches >= max((checkpoint.batches for checkpoint in trial.checkpoints), default=0)
+            assert trial.failures >= 0
+            assert trial.losses >= 0
+            assert not (trial.exited and trial.allocation_id is None)

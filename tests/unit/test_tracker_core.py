@@ -1,0 +1,341 @@
+"""The tracker's rules: fencing, restarts, retention, finishing; and what must hold for any order of events."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
+from tenuto.schemas.ids import derived_event_id, name_id
+from tenuto.schemas.reports import CheckpointReport, ProgressReport, ValidationReport
+from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.core import TrackerCore
+from tenuto.services.tracker.decide import INFRASTRUCTURE_RESTARTS_MAX
+
+WHY = Reason(rule="test", text="test")
+SLOTS = (AgentSlots(agent_id="a", slot_ids=(0,)),)
+
+
+class Driver:
+    """Folds inputs and decisions in the order in which the service loop does."""
+
+    def __init__(self, **config: Any) -> None:
+        self.core = TrackerCore()
+        self.state = self.core.initial()
+        self.log: list[Event] = []
+        self.count = 0
+        self.allocations = 0
+        defaults: dict[str, Any] = {
+            "name": "t",
+            "entrypoint": "m:T",
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+        }
+        submitted = ExperimentSubmitted(
+            experiment_id=1,
+            config=ExperimentConfig.model_validate(defaults | config),
+            seed=1,
+            context_hash="",
+            context_size_bytes=0,
+            user="u",
+        )
+        self.event(submitted)
+        self.event(
+            TrialRequested(
+                experiment_id=1, trial_id="1-1", trial_number=1, hyperparameters={}, seed=1, target_length=100, reason=WHY
+            )
+        )
+
+    def _wrap(self, data: EventData, id: UUID) -> Event:
+        return Event(
+            id=id, stream=data.stream(), type=data.TYPE, schema_version=data.VERSION, time_us=0, payload=data.to_json(), actor="t"
+        )
+
+    def event(self, data: EventData) -> list[EventData]:
+        self.count += 1
+        event = self._wrap(data, name_id("input", str(self.count)))
+        self.log.append(event)
+        self.state = self.core.evolve(self.state, event)
+        return self._decided(event)
+
+    def report(self, report: Any, id: UUID | None = None) -> list[EventData]:
+        self.count += 1
+        return self._decided(RecordReport(id or name_id("report", str(self.count)), 0, report))
+
+    def _decided(self, cause: Any) -> list[EventData]:
+        drafts = list(self.core.decide(self.state, cause))
+        for index, draft in enumerate(drafts):
+            event = self._wrap(draft, derived_event_id("tracker", cause.id, index))
+            self.log.append(event)
+            self.state = self.core.evolve(self.state, event)
+            assert draft.TYPE in self.core.emits
+            assert self.core.correlation_id(self.state, draft) == "1"
+        self.core.check(self.state)
+        return drafts
+
+    def grant(self) -> str:
+        self.allocations += 1
+        allocation = f"1-1-{self.allocations}"
+        self.event(
+            AllocationGranted(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, slots=SLOTS, reason=WHY)
+        )
+        return allocation
+
+    def release(self, allocation: str) -> list[EventData]:
+        return self.event(
+            AllocationReleased(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, reason=WHY)
+        )
+
+    def exit(self, allocation: str, outcome: Any, error: str | None = None) -> list[EventData]:
+        return self.event(WorkersExited(allocation_id=allocation, trial_id="1-1", outcome=outcome, exit_code=1, error=error))
+
+    def stop(self) -> list[EventData]:
+        return self.event(TrialStopped(experiment_id=1, trial_id="1-1", outcome="completed", reason=WHY))
+
+
+def validation(allocation: str, batches: int, loss: float = 1.0) -> ValidationReport:
+    return ValidationReport(trial_id="1-1", allocation_id=allocation, batches=batches, length=batches, metrics={"loss": loss})
+
+
+def checkpoint(allocation: str, batches: int, name: str = "") -> CheckpointReport:
+    return CheckpointReport(
+        trial_id="1-1",
+        allocation_id=allocation,
+        checkpoint_id=name or f"c{batches}",
+        batches=batches,
+        length=batches,
+        files=(),
+        size_bytes=1,
+        location=f"file:///x/1/1-1/c{batches}",
+    )
+
+
+def progress(allocation: str, batches: int) -> ProgressReport:
+    return ProgressReport(trial_id="1-1", allocation_id=allocation, batches=batches, length=batches)
+
+
+def types(events: list[EventData]) -> list[str]:
+    return [event.TYPE for event in events]
+
+
+def test_reports_of_the_current_allocation_are_recorded_once() -> None:
+    driver = Driver()
+    allocation = driver.grant()
+    assert types(driver.report(validation(allocation, 10))) == ["ValidationReported"]
+    assert driver.report(validation(allocation, 10, loss=9.0)) == []
+    assert types(driver.report(checkpoint(allocation, 10))) == ["CheckpointSaved"]
+    assert driver.report(checkpoint(allocation, 10)) == []
+    assert types(driver.report(progress(allocation, 12))) == ["TrialProgressed"]
+    assert driver.report(progress(allocation, 12)) == []
+
+
+@pytest.mark.parametrize("make", [validation, checkpoint, progress])
+def test_reports_of_other_allocations_are_refused(make: Any) -> None:
+    driver = Driver()
+    assert types(driver.report(make("1-1-1", 10))) == ["ReportRefused"]  # not granted yet
+    old = driver.grant()
+    driver.exit(old, "lost")
+    driver.release(old)
+    refused = driver.report(make(old, 10))
+    assert types(refused) == ["ReportRefused"]
+    assert "released" in refused[0].reason  # type: ignore[attr-defined]
+    driver.grant()
+    refused = driver.report(make(old, 10))
+    assert "1-1-2 is" in refused[0].reason  # type: ignore[attr-defined]
+    assert types(driver.report(make("1-7-1", 10))) == ["ReportRefused"]  # another trial's allocation
+
+
+def test_a_repeated_refusal_has_the_same_event_id() -> None:
+    driver = Driver()
+    id = name_id("once")
+    driver.report(validation("1-1-1", 10), id)
+    driver.report(validation("1-1-1", 10), id)
+    assert driver.log[-1].id == driver.log[-2].id  # so the log refuses the second
+
+
+def test_guards_name_the_version_of_the_pool_as_folded() -> None:
+    driver = Driver()
+    command = RecordReport(name_id("r"), 0, validation("1-1-1", 10))
+    assert driver.core.guards(driver.state, command) == {"pool/default": 0}
+    allocation = driver.grant()
+    driver.event(AllocationPreempted(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, reason=WHY))
+    assert driver.core.guards(driver.state, command) == {"pool/default": 2}
+    assert driver.core.guards(driver.state, driver.log[0]) == {}
+
+
+def test_user_errors_restart_the_trial_until_max_restarts() -> None:
+    driver = Driver(max_restarts=2)
+    finals = []
+    for number in (1, 2, 3):
+        allocation = driver.grant()
+        (failed,) = driver.exit(allocation, "failed", f"boom {number}")
+        assert failed.error == f"boom {number}"  # type: ignore[attr-defined]
+        assert failed.failures == number  # type: ignore[attr-defined]
+        finals.append(failed.final)  # type: ignore[attr-defined]
+        driver.release(allocation)
+    assert finals == [False, False, True]
+    assert types(driver.stop()) == ["TrialFinished"]
+
+
+def test_losses_without_progress_are_bounded_and_progress_starts_the_count_again() -> None:
+    driver = Driver()
+    for round_ in range(INFRASTRUCTURE_RESTARTS_MAX * 3):
+        allocation = driver.grant()
+        driver.report(checkpoint(allocation, round_ + 1))
+        assert driver.exit(allocation, "lost") == []
+        driver.release(allocation)
+    for _ in range(INFRASTRUCTURE_RESTARTS_MAX - 1):  # the last exit above counts as the first
+        allocation = driver.grant()
+        assert driver.exit(allocation, "lost") == []
+        driver.release(allocation)
+    allocation = driver.grant()
+    (failed,) = driver.exit(allocation, "lost", "killed by signal 9")
+    assert failed.final  # type: ignore[attr-defined]
+    assert "killed by signal 9" in failed.error  # type: ignore[attr-defined]
+
+
+def test_a_stopped_trial_finishes_when_its_last_allocation_is_released() -> None:
+    driver = Driver()
+    allocation = driver.grant()
+    driver.report(checkpoint(allocation, 40))
+    assert driver.stop() == []
+    assert types(driver.report(validation(allocation, 50))) == ["ValidationReported"]  # until released, it is current
+    assert driver.exit(allocation, "finished") == []
+    (finished,) = driver.release(allocation)
+    assert (finished.TYPE, finished.batches, finished.checkpoint_id) == ("TrialFinished", 50, "c40")  # type: ignore[attr-defined]
+    assert types(driver.report(validation(allocation, 60))) == ["ReportRefused"]
+    assert not driver.state.experiments[1].trials
+
+
+def test_a_trial_stopped_without_an_allocation_finishes_at_once() -> None:
+    assert types(Driver().stop()) == ["TrialFinished"]
+
+
+def kept(driver: Driver) -> list[str]:
+    return [item.checkpoint_id for item in driver.state.experiments[1].trials["1-1"].checkpoints]
+
+
+def test_policy_best_keeps_best_and_latest() -> None:
+    driver = Driver()
+    allocation = driver.grant()
+    for batches, loss in ((10, 0.5), (20, 0.3), (30, 0.4), (40, math.nan), (50, 0.3)):
+        driver.report(checkpoint(allocation, batches))
+        driver.report(validation(allocation, batches, loss))
+    assert kept(driver) == ["c20", "c50"]
+    assert driver.report(checkpoint(allocation, 10)) == []  # a deleted one does not come back
+
+
+def test_policy_best_respects_the_direction_of_the_metric() -> None:
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 100}, "smaller_is_better": False}
+    driver = Driver(searcher=searcher)
+    allocation = driver.grant()
+    for batches, loss in ((10, 0.5), (20, 0.3), (30, 0.4)):
+        driver.report(checkpoint(allocation, batches))
+        driver.report(validation(allocation, batches, loss))
+    assert kept(driver) == ["c10", "c30"]
+
+
+def test_policy_all_keeps_all_and_none_keeps_what_resuming_needs() -> None:
+    for policy, running, at_end in (("all", ["c10", "c20"], "c20"), ("none", ["c20"], None)):
+        driver = Driver(checkpoint_policy=policy)
+        allocation = driver.grant()
+        for batches in (10, 20):
+            driver.report(checkpoint(allocation, batches))
+            driver.report(validation(allocation, batches))
+        assert kept(driver) == running
+        driver.stop()
+        *deleted, finished = driver.release(allocation)
+        assert types(deleted) == (["CheckpointDeleted"] if policy == "none" else [])
+        assert finished.checkpoint_id == at_end  # type: ignore[attr-defined]
+
+
+def test_an_ended_experiment_leaves_the_state() -> None:
+    driver = Driver()
+    driver.stop()
+    driver.event(ExperimentCompleted(experiment_id=1, best_trial_id=None, best_metric=None, trials=1, reason=WHY))
+    assert not driver.state.experiments
+
+
+STEP = st.one_of(
+    st.just(("grant",)),
+    st.just(("release",)),
+    st.just(("stop",)),
+    st.tuples(st.just("exit"), st.sampled_from(["finished", "preempted", "paused", "failed", "lost"])),
+    st.tuples(
+        st.just("report"),
+        st.sampled_from([validation, checkpoint, progress]),
+        st.integers(0, 3),
+        st.integers(0, 6),
+    ),
+)
+
+
+def run(steps: list[Any], policy: str) -> Driver:
+    """Any history that a scheduler could write: one allocation at a time, released before the next."""
+    driver = Driver(checkpoint_policy=policy, max_restarts=1)
+    current: str | None = None
+    for step in steps:
+        if step[0] == "grant" and current is None:
+            current = driver.grant()
+        elif step[0] == "release" and current is not None:
+            driver.release(current)
+            current = None
+        elif step[0] == "exit" and current is not None:
+            driver.exit(current, step[1])
+        elif step[0] == "stop":
+            driver.stop()
+        elif step[0] == "report":
+            allocation = current if step[2] == 0 and current else f"1-1-{step[2]}"
+            decided = driver.report(step[1](allocation, step[3]))
+            if allocation != current:
+                assert types(decided) == ["ReportRefused"]
+            again = driver.report(step[1](allocation, step[3]))
+            assert types(again) in ([], ["ReportRefused"])
+    return driver
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STEP, max_size=40), st.sampled_from(["best", "all", "none"]))
+def test_any_history(steps: list[Any], policy: str) -> None:
+    driver = run(steps, policy)
+    core = driver.core
+    events = [event.data for event in driver.log]
+    # Fold of the record is the live state, and a snapshot is the state.
+    state = core.initial()
+    for event in driver.log:
+        state = core.evolve(state, event)
+        state = core.load(core.dump(state))
+    assert core.dump(state) == core.dump(driver.state)
+    # No checkpoint is recorded twice or deleted twice, and none is deleted that was not recorded.
+    saved = [item.checkpoint_id for item in events if item.TYPE == "CheckpointSaved"]  # type: ignore[attr-defined]
+    deleted = [item.checkpoint_id for item in events if item.TYPE == "CheckpointDeleted"]  # type: ignore[attr-defined]
+    assert len(saved) == len(set(saved))
+    assert len(deleted) == len(set(deleted))
+    assert set(deleted) <= set(saved)
+    if policy == "all":
+        assert not deleted
+    # A trial finishes at most once, only after it was stopped and while it has no allocation.
+    names = types(events)
+    assert names.count("TrialFinished") <= 1
+    if "TrialFinished" in names:
+        before = names[: names.index("TrialFinished")]
+        assert "TrialStopped" in before
+        assert before.count("AllocationGranted") == before.count("AllocationReleased")
+        finished = next(item for item in events if item.TYPE == "TrialFinished")
+        left = [name for name in saved if name not in deleted]
+        assert finished.checkpoint_id == (left[-1] if left else None)  # type: ignore[attr-defined]
+    # One final failure, and nothing fails after it or after the stop.
+    failures = [item for item in events if item.TYPE == "TrialFailed"]
+    assert sum(item.final for item in failures) <= 1  # type: ignore[attr-defined]
+    assert not failures or not any(item.final for item in failures[:-1])  # type: ignore[attr-defined]
