@@ -195,58 +195,6 @@ DOCUMENTS: dict[str, Callable[[], dict[str, Any] | str]] = {
 }
 
 
-def documented_fields(path: Path, class_name: str) -> list[tuple[str, str, str, str]]:
-    """(name, type, default, meaning) of each field of a class: the meaning is the string under the field in the source."""
-    tree = ast.parse(path.read_text())
-    (cls,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    found: list[tuple[str, str, str, str]] = []
-    for node, after in zip(cls.body, [*cls.body[1:], None], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.target.id.startswith("_"):
-            continue
-        meaning = ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            meaning = " ".join(str(after.value.value).split())
-        default = "required" if node.value is None else ast.unparse(node.value)
-        found.append((node.target.id, ast.unparse(node.annotation), default, meaning))
-    return found
-
-
-def _table(rows: list[tuple[str, str, str, str]]) -> str:
-    lines = ["| name | type | default | meaning |", "|---|---|---|---|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{n}`", t, d, m)) + " |" for n, t, d, m in rows]
-    return "\n".join(lines) + "\n"
-
-
-def settings_page() -> str:
-    rows = [
-        (f"TENUTO_{name.upper()}", kind, default, meaning)
-        for name, kind, default, meaning in documented_fields(SOURCE / "src/tenuto/kernel/settings.py", "Settings")
-    ]
-    return "# Settings\n\nEvery process reads these environment variables.\n\n" + _table(rows)
-
-
-def config_page() -> str:
-    parts = ["# Experiment configuration\n\nStrict: an unknown or wrong field is refused with its path.\n"]
-    for heading, file, name in (
-        ("Experiment", "experiment", "ExperimentConfig"),
-        ("resources", "experiment", "Resources"),
-        ("checkpoint_storage", "experiment", "CheckpointStorage"),
-        ("environment", "experiment", "Environment"),
-        ("reproducibility", "experiment", "Reproducibility"),
-        ("Length (`max_length`, periods)", "length", "Length"),
-        ("searcher, all methods", "searchers", "_Searcher"),
-        ("searcher: random", "searchers", "RandomSearcher"),
-        ("searcher: grid", "searchers", "GridSearcher"),
-        ("searcher: asha", "searchers", "AshaSearcher"),
-        ("hyperparameter: int", "hyperparameters", "IntHyperparameter"),
-        ("hyperparameter: double", "hyperparameters", "DoubleHyperparameter"),
-        ("hyperparameter: log", "hyperparameters", "LogHyperparameter"),
-        ("hyperparameter: categorical", "hyperparameters", "CategoricalHyperparameter"),
-    ):
-        parts.append(f"## {heading}\n\n" + _table(documented_fields(SOURCE / f"schemas/config/{file}.py", name)))
-    return "\n".join(parts)
-
-
 def render(document: dict[str, Any] | str) -> str:
     if isinstance(document, str):
         return document

@@ -35,6 +35,7 @@ class Settings:
     lease_seconds_max: float = 10.0
     """An agent that was not heard of for so long is lost: five missed heartbeats."""
     heartbeat_seconds: float = 2.0
+    """An agent says that it lives, and what it runs, so often."""
     preempt_grace_seconds_max: float = 120.0
     """Time for a preempted worker to save its checkpoint before it is killed."""
     batch_events_max: int = 500
