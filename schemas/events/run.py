@@ -40,3 +40,15 @@ class WorkersExited(Run):
     """None when it is not known (agent lost)."""
     error: str | None = None
     """The user's error, user's file and line first; or what the infrastructure did."""
+
+
+@event("GangPartReported")
+class GangPartReported(Run):
+    """What one agent of a gang that spans several said about its part. WorkersStarted or WorkersExited follows when the last
+    of them has said it; a part that failed or was lost ends the others."""
+
+    agent_id: str
+    step: Literal["started", "exited"]
+    outcome: WorkersOutcome | None = None
+    exit_code: int | None = None
+    error: str | None = None
