@@ -1,0 +1,58 @@
+"""The gateway's rules, assembled for the service loop and replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from immutables import Map
+
+from tenuto.kernel.core import Command
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.services.gateway import decide, evolve, state
+from tenuto.services.gateway.state import Live, State
+
+
+class GatewayCore:
+    name = "gateway"
+    rule_version = 1
+    consumes = frozenset({"ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"})
+    emits = frozenset(
+        {
+            "ExperimentSubmitted",
+            "ExperimentPauseRequested",
+            "ExperimentResumeRequested",
+            "ExperimentCancelRequested",
+            "ExperimentPriorityChanged",
+            "ExperimentWeightChanged",
+            "ExperimentSlotLimitChanged",
+        }
+    )
+
+    def initial(self) -> State:
+        return state.initial()
+
+    def evolve(self, state: State, event: Event) -> State:
+        return evolve.evolve(state, event)
+
+    def decide(self, state: State, cause: Event | Command) -> Sequence[EventData]:
+        return decide.decide(state, cause)
+
+    def correlation_id(self, state: State, data: EventData) -> str:
+        return data.stream_key()
+
+    def guards(self, state: State, cause: Event | Command) -> Mapping[str, int]:
+        """None: a request that arrives while the search ends the experiment is harmless, whichever is recorded first."""
+        return {}
+
+    def check(self, state_: State) -> None:
+        state.check(state_)
+
+    def dump(self, state: State) -> bytes:
+        document = {"submitted": state.submitted, "live": [vars(state.live[key]) for key in sorted(state.live)]}
+        return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+    def load(self, data: bytes) -> State:
+        document = json.loads(data)
+        return State(document["submitted"], Map({item["experiment_id"]: Live(**item) for item in document["live"]}))

@@ -1,0 +1,89 @@
+"""What the gateway decides: whether a request makes sense now, and what it changes. Asking twice changes nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.kernel.core import Command, Refused
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentPauseRequested,
+    ExperimentPriorityChanged,
+    ExperimentResumeRequested,
+    ExperimentSlotLimitChanged,
+    ExperimentSubmitted,
+    ExperimentWeightChanged,
+)
+from tenuto.services.gateway.commands import (
+    CancelExperiment,
+    ChangeExperiment,
+    ExperimentCommand,
+    PauseExperiment,
+    ResumeExperiment,
+    SubmitExperiment,
+)
+from tenuto.services.gateway.state import Live, State
+
+
+def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
+    """Raises Refused for an experiment that is not known (not_found), or has ended or is being canceled (conflict)."""
+    if isinstance(cause, SubmitExperiment):
+        return [_submitted(state, cause)]
+    if isinstance(cause, CancelExperiment):
+        return _cancel(_live(state, cause), cause)
+    if isinstance(cause, (PauseExperiment, ResumeExperiment)):
+        live = _not_canceled(_live(state, cause))
+        if live.paused == isinstance(cause, PauseExperiment):
+            return ()
+        if live.paused:
+            return [ExperimentResumeRequested(experiment_id=live.experiment_id)]
+        return [ExperimentPauseRequested(experiment_id=live.experiment_id)]
+    if isinstance(cause, ChangeExperiment):
+        return _change(_not_canceled(_live(state, cause)), cause)
+    return ()
+
+
+def _live(state: State, command: ExperimentCommand) -> Live:
+    live = state.live.get(command.experiment_id)
+    if live is not None:
+        return live
+    if 1 <= command.experiment_id <= state.submitted:
+        raise Refused(f"Experiment {command.experiment_id} has already ended, so it cannot be changed.", "conflict")
+    raise Refused(f"There is no experiment {command.experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
+
+
+def _not_canceled(live: Live) -> Live:
+    if live.canceled:
+        raise Refused(f"Experiment {live.experiment_id} is being canceled, so it can only be killed.", "conflict")
+    return live
+
+
+def _submitted(state: State, command: SubmitExperiment) -> ExperimentSubmitted:
+    return ExperimentSubmitted(
+        experiment_id=state.submitted + 1,
+        config=command.config,
+        seed=command.seed,
+        context_hash=command.context_hash,
+        context_size_bytes=command.context_size_bytes,
+        user=command.user,
+    )
+
+
+def _cancel(live: Live, command: CancelExperiment) -> Sequence[EventData]:
+    if live.killed or (live.canceled and not command.kill):
+        return ()
+    return [ExperimentCancelRequested(experiment_id=live.experiment_id, kill=command.kill)]
+
+
+def _change(live: Live, command: ChangeExperiment) -> Sequence[EventData]:
+    experiment_id = live.experiment_id
+    changes: list[EventData] = []
+    if command.priority != "keep" and command.priority != live.priority:
+        changes.append(ExperimentPriorityChanged(experiment_id=experiment_id, priority=command.priority))
+    if command.weight != "keep" and command.weight != live.weight:
+        changes.append(ExperimentWeightChanged(experiment_id=experiment_id, weight=command.weight))
+    if command.max_slots != "keep" and command.max_slots != live.max_slots:
+        changes.append(ExperimentSlotLimitChanged(experiment_id=experiment_id, max_slots=command.max_slots))
+    return changes

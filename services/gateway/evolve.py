@@ -1,0 +1,48 @@
+"""Folds events into the gateway's state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentPauseRequested,
+    ExperimentPriorityChanged,
+    ExperimentResumeRequested,
+    ExperimentSlotLimitChanged,
+    ExperimentSubmitted,
+    ExperimentWeightChanged,
+    Request,
+)
+from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
+from tenuto.services.gateway.state import Live, State
+
+
+def evolve(state: State, event: Event) -> State:
+    data = event.data
+    if isinstance(data, ExperimentSubmitted):
+        resources = data.config.resources
+        live = Live(data.experiment_id, resources.priority, resources.weight, resources.max_slots)
+        return State(max(state.submitted, data.experiment_id), state.live.set(data.experiment_id, live))
+    if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
+        return replace(state, live=state.live.delete(data.experiment_id)) if data.experiment_id in state.live else state
+    if isinstance(data, Request) and data.experiment_id in state.live:
+        return replace(state, live=state.live.set(data.experiment_id, _changed(state.live[data.experiment_id], data)))
+    return state
+
+
+def _changed(live: Live, data: Request) -> Live:
+    if isinstance(data, ExperimentPauseRequested):
+        return replace(live, paused=True)
+    if isinstance(data, ExperimentResumeRequested):
+        return replace(live, paused=False)
+    if isinstance(data, ExperimentCancelRequested):
+        return replace(live, canceled=True, killed=live.killed or data.kill)
+    if isinstance(data, ExperimentPriorityChanged):
+        return replace(live, priority=data.priority)
+    if isinstance(data, ExperimentWeightChanged):
+        return replace(live, weight=data.weight)
+    if isinstance(data, ExperimentSlotLimitChanged):
+        return replace(live, max_slots=data.max_slots)
+    return live

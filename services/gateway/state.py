@@ -1,0 +1,40 @@
+"""What the gateway must remember to answer a request: which experiments are live and what was asked of them last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from immutables import Map
+
+
+@dataclass(frozen=True)
+class Live:
+    """An experiment that the search has not ended."""
+
+    experiment_id: int
+    priority: int
+    weight: float
+    max_slots: int | None
+    paused: bool = False
+    canceled: bool = False
+    killed: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    submitted: int = 0
+    """Experiments so far; their ids are 1..submitted."""
+    live: Map[int, Live] = field(default_factory=Map)
+
+
+def initial() -> State:
+    return State()
+
+
+def check(state: State) -> None:
+    """Assert what must hold after every event."""
+    for experiment_id in sorted(state.live):
+        live = state.live[experiment_id]
+        assert live.experiment_id == experiment_id
+        assert 1 <= experiment_id <= state.submitted
+        assert live.canceled or not live.killed

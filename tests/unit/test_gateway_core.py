@@ -1,0 +1,151 @@
+"""The gateway's rules: what may be asked when, and that asking twice changes nothing more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.search import ExperimentCanceled, ExperimentFailed
+from tenuto.schemas.ids import name_id
+from tenuto.services.gateway.commands import (
+    CancelExperiment,
+    ChangeExperiment,
+    PauseExperiment,
+    ResumeExperiment,
+    SubmitExperiment,
+)
+from tenuto.services.gateway.core import GatewayCore
+
+CONFIG = ExperimentConfig.model_validate(
+    {
+        "name": "t",
+        "entrypoint": "m:T",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+    }
+)
+
+
+class Driver:
+    def __init__(self) -> None:
+        self.core = GatewayCore()
+        self.state = self.core.initial()
+        self.log: list[Event] = []
+        self.count = 0
+
+    def record(self, data: EventData) -> None:
+        self.count += 1
+        event = Event(
+            id=name_id(str(self.count)),
+            stream=data.stream(),
+            type=data.TYPE,
+            schema_version=1,
+            time_us=0,
+            payload=data.to_json(),
+            actor="t",
+        )
+        self.log.append(event)
+        self.state = self.core.evolve(self.state, event)
+        self.core.check(self.state)
+
+    def ask(self, kind: Any, *args: Any, **kwargs: Any) -> list[EventData]:
+        self.count += 1
+        drafts = list(self.core.decide(self.state, kind(name_id("command", str(self.count)), 0, *args, **kwargs)))
+        for draft in drafts:
+            assert draft.TYPE in self.core.emits
+            assert self.core.correlation_id(self.state, draft) == str(draft.experiment_id)  # type: ignore[attr-defined]
+            self.record(draft)
+        return drafts
+
+    def submit(self) -> int:
+        (event,) = self.ask(SubmitExperiment, CONFIG, 1, "00", 10, "u")
+        return event.experiment_id  # type: ignore[attr-defined,no-any-return]
+
+
+def types(events: list[EventData]) -> list[str]:
+    return [event.TYPE for event in events]
+
+
+def test_ids_count_from_one() -> None:
+    driver = Driver()
+    assert [driver.submit() for _ in range(3)] == [1, 2, 3]
+
+
+def test_asking_twice_changes_nothing_more() -> None:
+    driver = Driver()
+    driver.submit()
+    assert driver.ask(ResumeExperiment, 1) == []
+    assert types(driver.ask(PauseExperiment, 1)) == ["ExperimentPauseRequested"]
+    assert driver.ask(PauseExperiment, 1) == []
+    assert types(driver.ask(ResumeExperiment, 1)) == ["ExperimentResumeRequested"]
+    assert types(driver.ask(ChangeExperiment, 1, priority=3, max_slots=2)) == [
+        "ExperimentPriorityChanged",
+        "ExperimentSlotLimitChanged",
+    ]
+    assert driver.ask(ChangeExperiment, 1, priority=3, max_slots=2) == []
+    assert types(driver.ask(ChangeExperiment, 1, max_slots=None)) == ["ExperimentSlotLimitChanged"]
+    assert types(driver.ask(CancelExperiment, 1)) == ["ExperimentCancelRequested"]
+    assert driver.ask(CancelExperiment, 1) == []
+    assert types(driver.ask(CancelExperiment, 1, kill=True)) == ["ExperimentCancelRequested"]
+    assert driver.ask(CancelExperiment, 1, kill=True) == []
+
+
+@pytest.mark.parametrize("kind", [PauseExperiment, ResumeExperiment, CancelExperiment, ChangeExperiment])
+def test_unknown_and_ended_experiments_are_told_apart(kind: Any) -> None:
+    driver = Driver()
+    driver.submit()
+    driver.record(ExperimentFailed(experiment_id=1, error="e", trials=1))
+    with pytest.raises(Refused, match="already ended") as ended:
+        driver.ask(kind, 1)
+    assert ended.value.code == "conflict"
+    with pytest.raises(Refused, match="no experiment 2") as unknown:
+        driver.ask(kind, 2)
+    assert unknown.value.code == "not_found"
+
+
+@pytest.mark.parametrize("kind", [PauseExperiment, ResumeExperiment, ChangeExperiment])
+def test_an_experiment_that_is_being_canceled_cannot_be_changed(kind: Any) -> None:
+    driver = Driver()
+    driver.submit()
+    driver.ask(CancelExperiment, 1)
+    with pytest.raises(Refused, match="being canceled"):
+        driver.ask(kind, 1)
+
+
+ASKED = st.tuples(
+    st.sampled_from(["submit", "pause", "resume", "cancel", "kill", "change", "end"]), st.integers(1, 4), st.integers(1, 3)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(ASKED, max_size=40))
+def test_any_history(steps: list[tuple[str, int, int]]) -> None:
+    driver = Driver()
+    kinds: dict[str, tuple[Any, dict[str, Any]]] = {
+        "pause": (PauseExperiment, {}),
+        "resume": (ResumeExperiment, {}),
+        "cancel": (CancelExperiment, {}),
+        "kill": (CancelExperiment, {"kill": True}),
+    }
+    for name, experiment_id, number in steps:
+        if name == "submit":
+            driver.submit()
+        elif name == "end":
+            driver.record(ExperimentCanceled(experiment_id=experiment_id, trials=0))
+        else:
+            kind, arguments = kinds.get(name, (ChangeExperiment, {"priority": number}))
+            try:
+                driver.ask(kind, experiment_id, **arguments)
+            except Refused:
+                continue
+            assert driver.ask(kind, experiment_id, **arguments) == []
+    state = driver.core.initial()
+    for event in driver.log:
+        state = driver.core.load(driver.core.dump(driver.core.evolve(state, event)))
+    assert driver.core.dump(state) == driver.core.dump(driver.state)
