@@ -1,0 +1,33 @@
+"""The invariants of the state, asserted by every test after every step."""
+
+from __future__ import annotations
+
+from tenuto.services.scheduler.codec import dump, load
+from tenuto.services.scheduler.state import State
+
+
+def check(state: State) -> None:
+    """Raises AssertionError. What is derived must equal what is derived anew; no slot is in two live allocations."""
+    taken: dict[tuple[str, int], str] = {}
+    for key in sorted(state.allocations):
+        allocation = state.allocations[key]
+        experiment = state.experiments[allocation.experiment_id]
+        trial = experiment.trials[allocation.trial_number]
+        assert trial.allocation_id == key, f"{key} is live, but trial {trial.number} has {trial.allocation_id!r}"
+        assert allocation.size == experiment.slots_per_trial, f"{key} is not a whole gang"
+        assert allocation.pool == experiment.pool, f"{key} is in another pool than its experiment"
+        assert not experiment.canceled or allocation.leaving, f"{key} of a canceled experiment goes on"
+        assert trial.phase in ("wanted", "failed") or allocation.leaving, f"{key} of a {trial.phase} trial goes on"
+        for agent_id, slot_ids in allocation.slots:
+            for slot in slot_ids:
+                other = taken.setdefault((agent_id, slot), key)
+                assert other == key, f"slot {slot} of {agent_id} is in {other} and {key}"
+    for number in sorted(state.experiments):
+        experiment = state.experiments[number]
+        assert not experiment.ended or experiment.allocations, f"experiment {number} ended and is still known"
+        for trial in experiment.trials.values():
+            assert trial.phase != "stopped" or trial.allocation_id, f"trial {number}-{trial.number} is over and still known"
+            assert trial.grants or not trial.allocation_id
+    for agent in state.agents.values():
+        assert agent.used or not agent.lost, f"agent {agent.agent_id} is gone and still known"
+    assert load(dump(state)) == state, "the indexes do not follow from the facts"

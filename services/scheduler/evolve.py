@@ -1,0 +1,286 @@
+"""How each event changes the state. Total: whatever was validly recorded can be folded; facts about trials, experiments and
+allocations that are over change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events import agent as agents
+from tenuto.schemas.events import pool as pools
+from tenuto.schemas.events import request as requests
+from tenuto.schemas.events import run as runs
+from tenuto.schemas.events import search as searches
+from tenuto.schemas.events import trial as trials
+from tenuto.services.scheduler import indexes
+from tenuto.services.scheduler.state import Agent, Allocation, Experiment, Leaving, Phase, State, Trial, trial_of
+
+
+def evolve(state: State, event: Event) -> State:
+    return apply(state, event.data)
+
+
+def apply(state: State, data: EventData) -> State:
+    fold = _FOLDS.get(data.TYPE)
+    return fold(state, data) if fold else state
+
+
+# Requests of users
+
+
+def _submitted(state: State, data: requests.ExperimentSubmitted) -> State:
+    resources = data.config.resources
+    return indexes.put_experiment(
+        state,
+        Experiment(
+            experiment_id=data.experiment_id,
+            pool=resources.pool,
+            priority=resources.priority,
+            slots_per_trial=resources.slots_per_trial,
+            max_slots=resources.max_slots,
+        ),
+    )
+
+
+def _change_experiment(state: State, experiment_id: int, **changes: Any) -> State:
+    experiment = state.experiments.get(experiment_id)
+    return indexes.put_experiment(state, replace(experiment, **changes)) if experiment else state
+
+
+def _paused(state: State, data: requests.ExperimentPauseRequested) -> State:
+    return _change_experiment(state, data.experiment_id, paused=True)
+
+
+def _resumed(state: State, data: requests.ExperimentResumeRequested) -> State:
+    return _change_experiment(state, data.experiment_id, paused=False)
+
+
+def _priority_changed(state: State, data: requests.ExperimentPriorityChanged) -> State:
+    return _change_experiment(state, data.experiment_id, priority=data.priority)
+
+
+def _slot_limit_changed(state: State, data: requests.ExperimentSlotLimitChanged) -> State:
+    return _change_experiment(state, data.experiment_id, max_slots=data.max_slots)
+
+
+def _cancel_requested(state: State, data: requests.ExperimentCancelRequested) -> State:
+    """No more grants; the launcher makes the workers leave, and the search stops the trials."""
+    return _all_leave(_change_experiment(state, data.experiment_id, canceled=True), data.experiment_id)
+
+
+def _all_leave(state: State, experiment_id: int) -> State:
+    experiment = state.experiments.get(experiment_id)
+    for allocation_id in experiment.allocations if experiment else ():
+        state = _leave(state, allocation_id, "experiment_canceled")
+    return state
+
+
+# The search
+
+
+def _trial_requested(state: State, data: searches.TrialRequested) -> State:
+    experiment = state.experiments.get(data.experiment_id)
+    if experiment is None or data.trial_number in experiment.trials:
+        return state
+    return indexes.put_trial(state, experiment, Trial(data.trial_number))
+
+
+def _enter_phase(state: State, trial_id: str, phase: Phase) -> State:
+    found = trial_of(state, trial_id)
+    if found is None:
+        return state
+    experiment, trial = found
+    if trial.phase in ("failed", "stopped") and phase != "stopped":
+        return state  # What is given up stays so, even if the search extended it before it knew.
+    return indexes.put_trial(state, experiment, replace(trial, phase=phase))
+
+
+def _leave(state: State, allocation_id: str, leaving: Leaving) -> State:
+    """The first reason to leave stays, except that a mere pause of the trial can be taken back by an extension."""
+    allocation = state.allocations.get(allocation_id)
+    if allocation is None or allocation.leaving not in ("", "trial_paused"):
+        return state
+    return indexes.mark_leaving(state, allocation, leaving)
+
+
+def _leave_trial(state: State, trial_id: str, leaving: Leaving) -> State:
+    found = trial_of(state, trial_id)
+    return _leave(state, found[1].allocation_id, leaving) if found else state
+
+
+def _trial_extended(state: State, data: searches.TrialExtended) -> State:
+    state = _enter_phase(state, data.trial_id, "wanted")
+    found = trial_of(state, data.trial_id)
+    allocation = state.allocations.get(found[1].allocation_id) if found and found[1].phase == "wanted" else None
+    if allocation and allocation.leaving == "trial_paused":
+        return indexes.mark_leaving(state, allocation, "")
+    return state
+
+
+def _trial_paused(state: State, data: searches.TrialPaused) -> State:
+    return _leave_trial(_enter_phase(state, data.trial_id, "paused"), data.trial_id, "trial_paused")
+
+
+def _trial_stopped(state: State, data: searches.TrialStopped) -> State:
+    return _leave_trial(_enter_phase(state, data.trial_id, "stopped"), data.trial_id, "trial_stopped")
+
+
+def _experiment_ended(
+    state: State, data: searches.ExperimentCompleted | searches.ExperimentFailed | searches.ExperimentCanceled
+) -> State:
+    return _change_experiment(_all_leave(state, data.experiment_id), data.experiment_id, ended=True)
+
+
+# Agents
+
+
+def _put_joined(state: State, agent: Agent) -> State:
+    """Put the agent in, with its new offer, and recount the pools concerned."""
+    old = state.agents.get(agent.agent_id)
+    state = indexes.put_agent(state, agent)
+    if old and old.pool != agent.pool:
+        state = _recount(state, old.pool, without=agent.agent_id)
+    return _recount(state, agent.pool, joined=agent.agent_id)
+
+
+def _recount(state: State, pool: str, *, joined: str = "", without: str = "") -> State:
+    members = state.pools[pool].agents if pool in state.pools else ()
+    if joined:
+        members = indexes.with_item(members, joined)
+    if without:
+        members = indexes.without_item(members, without)
+    return indexes.reindex_pool(state, pool, members)
+
+
+def _agent_joined(state: State, data: agents.AgentJoined) -> State:
+    """An agent that was not lost and comes with other slots stays drained; one that comes back starts anew."""
+    old = state.agents.get(data.agent_id)
+    known = old if old and not old.lost else None
+    kind = "cuda" if any(slot.kind == "cuda" for slot in data.slots) else "cpu"
+    joined = Agent(
+        agent_id=data.agent_id,
+        pool=data.pool,
+        kind=kind,
+        slots=tuple(sorted({slot.slot_id for slot in data.slots if slot.kind == kind})),
+        disabled=known.disabled if known else (),
+        drained=known.drained if known else False,
+        used=old.used if old else (),
+    )
+    return _put_joined(state, joined)
+
+
+def _agent_lost(state: State, data: agents.AgentLost) -> State:
+    agent = state.agents.get(data.agent_id)
+    if agent is None or agent.lost:
+        return state
+    state = indexes.put_agent(state, replace(agent, lost=True))
+    state = _recount(state, agent.pool, without=agent.agent_id)
+    for allocation_id in sorted({allocation_id for _, allocation_id in agent.used}):
+        state = _leave(state, allocation_id, "agent_lost")
+    return state
+
+
+def _agent_drained(state: State, data: agents.AgentDrained) -> State:
+    agent = state.agents.get(data.agent_id)
+    return _put_joined(state, replace(agent, drained=True)) if agent and not agent.lost else state
+
+
+def _slot_enabled(state: State, data: agents.SlotEnabled) -> State:
+    agent = state.agents.get(data.agent_id)
+    if agent is None or agent.lost:
+        return state
+    return _put_joined(state, replace(agent, disabled=indexes.without_item(agent.disabled, data.slot_id)))
+
+
+def _slot_disabled(state: State, data: agents.SlotDisabled) -> State:
+    agent = state.agents.get(data.agent_id)
+    if agent is None or agent.lost:
+        return state
+    return _put_joined(state, replace(agent, disabled=indexes.with_item(agent.disabled, data.slot_id)))
+
+
+# Workers
+
+
+def _workers_exited(state: State, data: runs.WorkersExited) -> State:
+    """The slots stay taken until AllocationReleased, which follows at once."""
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None:
+        return state
+    state = indexes.mark_leaving(state, allocation, "exited", data.outcome)
+    found = trial_of(state, data.trial_id)
+    if data.outcome == "failed" and found:
+        experiment, trial = found
+        state = indexes.put_trial(state, experiment, replace(trial, verdict_of=data.allocation_id))
+    return state
+
+
+def _trial_failed(state: State, data: trials.TrialFailed) -> State:
+    if data.final:
+        state = _enter_phase(state, data.trial_id, "failed")
+    found = trial_of(state, data.trial_id)
+    if found is None or found[1].verdict_of != data.allocation_id:
+        return state
+    experiment, trial = found
+    return indexes.put_trial(state, experiment, replace(trial, verdict_of=""))
+
+
+# The scheduler's own
+
+
+def _granted(state: State, data: pools.AllocationGranted) -> State:
+    found = trial_of(state, data.trial_id)
+    if found is None:
+        return state
+    return indexes.add_allocation(
+        state,
+        Allocation(
+            allocation_id=data.allocation_id,
+            experiment_id=data.experiment_id,
+            trial_number=found[1].number,
+            pool=data.pool,
+            slots=tuple((part.agent_id, part.slot_ids) for part in data.slots),
+            grant=state.grants + 1,
+        ),
+    )
+
+
+def _preempted(state: State, data: pools.AllocationPreempted) -> State:
+    return _leave(state, data.allocation_id, "preempted")
+
+
+def _released(state: State, data: pools.AllocationReleased) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    return indexes.remove_allocation(state, allocation) if allocation else state
+
+
+_FOLDS: dict[str, Callable[[State, Any], State]] = {
+    "ExperimentSubmitted": _submitted,
+    "ExperimentPauseRequested": _paused,
+    "ExperimentResumeRequested": _resumed,
+    "ExperimentCancelRequested": _cancel_requested,
+    "ExperimentPriorityChanged": _priority_changed,
+    "ExperimentSlotLimitChanged": _slot_limit_changed,
+    "TrialRequested": _trial_requested,
+    "TrialExtended": _trial_extended,
+    "TrialPaused": _trial_paused,
+    "TrialStopped": _trial_stopped,
+    "ExperimentCompleted": _experiment_ended,
+    "ExperimentFailed": _experiment_ended,
+    "ExperimentCanceled": _experiment_ended,
+    "AgentJoined": _agent_joined,
+    "AgentLost": _agent_lost,
+    "AgentDrained": _agent_drained,
+    "SlotEnabled": _slot_enabled,
+    "SlotDisabled": _slot_disabled,
+    "WorkersExited": _workers_exited,
+    "TrialFailed": _trial_failed,
+    "AllocationGranted": _granted,
+    "AllocationPreempted": _preempted,
+    "AllocationReleased": _released,
+}
+OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationReleased"})
+CONSUMED = frozenset(_FOLDS) - OWN

@@ -1,0 +1,162 @@
+"""What the scheduler knows. Frozen; every change makes a new state that shares what did not change.
+
+A trial is in one phase:
+    wanted      the search wants it trained; it waits for slots or has them
+    paused      it waits, without slots, for the search to extend or stop it
+    failed      it failed too often; the search is about to stop it
+    stopped     it is over; it leaves the state when its last allocation is released
+
+An allocation is live from AllocationGranted to AllocationReleased. While it is live its slots are nobody else's. It is
+*leaving* when something already makes its workers go: then its slots count as being freed, and it is no victim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from immutables import Map
+
+Phase = Literal["wanted", "paused", "failed", "stopped"]
+Leaving = Literal["", "preempted", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    number: int
+    phase: Phase = "wanted"
+    verdict_of: str = ""
+    """The allocation whose workers failed, until the tracker says whether the trial may start again; else empty."""
+    grants: int = 0
+    """Allocations so far; the next one has this number plus one."""
+    allocation_id: str = ""
+    """The live allocation, or empty."""
+
+    @property
+    def waits(self) -> bool:
+        return self.phase == "wanted" and not self.allocation_id and not self.verdict_of
+
+
+@dataclass(frozen=True)
+class Experiment:
+    experiment_id: int
+    pool: str
+    priority: int
+    slots_per_trial: int
+    max_slots: int | None
+    paused: bool = False
+    canceled: bool = False
+    ended: bool = False
+    trials: Map[int, Trial] = field(default_factory=Map)
+    waiting: tuple[int, ...] = ()
+    """Numbers of the trials that wait for slots, ascending."""
+    allocations: tuple[str, ...] = ()
+    """Live allocations, sorted."""
+    slots_used: int = 0
+    """Slots of the live allocations, leaving ones included."""
+
+    @property
+    def queued(self) -> bool:
+        return bool(self.waiting) and not (self.paused or self.canceled or self.ended)
+
+
+@dataclass(frozen=True)
+class Agent:
+    agent_id: str
+    pool: str
+    kind: str
+    """cuda if it has GPUs: then they alone are its slots; else cpu."""
+    slots: tuple[int, ...]
+    disabled: tuple[int, ...] = ()
+    drained: bool = False
+    lost: bool = False
+    """Gone, and kept only until the allocations on it are released."""
+    used: tuple[tuple[int, str], ...] = ()
+    """(slot, allocation) of live allocations, sorted."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    allocation_id: str
+    experiment_id: int
+    trial_number: int
+    pool: str
+    slots: tuple[tuple[str, tuple[int, ...]], ...]
+    """(agent, its slots), in rank order."""
+    grant: int
+    """The how-manieth grant of the scheduler: a later one has less work to lose."""
+    leaving: Leaving = ""
+    outcome: str = ""
+    """How its workers exited; empty while they have not."""
+
+    @property
+    def size(self) -> int:
+        return sum(len(slot_ids) for _, slot_ids in self.slots)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Indexes of one pool, all derived from the rest of the state (`indexes.rebuild`)."""
+
+    name: str
+    kind: str = "cpu"
+    """cuda if any joined agent has GPUs: CPU slots are slots only in a pool without GPUs, so no gang mixes them."""
+    capacity: int = 0
+    """Slots that can be used, whether busy or free."""
+    agents: tuple[str, ...] = ()
+    """Joined agents, sorted."""
+    idle: tuple[str, ...] = ()
+    """Agents with a free slot, sorted."""
+    leaving: tuple[str, ...] = ()
+    """Live allocations whose slots are being freed, sorted."""
+    running: tuple[int, ...] = ()
+    """Experiments with a live allocation, sorted."""
+    queue: tuple[tuple[int, int], ...] = ()
+    """(priority, experiment) of the experiments with waiting trials that may be granted, sorted."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.agents or self.leaving or self.running or self.queue)
+
+
+@dataclass(frozen=True)
+class State:
+    experiments: Map[int, Experiment] = field(default_factory=Map)
+    agents: Map[str, Agent] = field(default_factory=Map)
+    allocations: Map[str, Allocation] = field(default_factory=Map)
+    pools: Map[str, Pool] = field(default_factory=Map)
+    grants: int = 0
+    """Allocations ever granted."""
+
+
+def initial() -> State:
+    return State()
+
+
+def usable_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
+    """Slots of the agent that new allocations of the pool may take, busy or free."""
+    if agent.lost or agent.drained or agent.pool != pool.name or agent.kind != pool.kind:
+        return ()
+    return tuple(slot for slot in agent.slots if slot not in agent.disabled)
+
+
+def free_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
+    busy = {slot for slot, _ in agent.used}
+    return tuple(slot for slot in usable_slots(pool, agent) if slot not in busy)
+
+
+def slots_coming_back(state: State, pool: Pool, allocation: Allocation) -> int:
+    """Slots that the pool can use again once the allocation is released: not those of lost or drained agents."""
+    count = 0
+    for agent_id, slot_ids in allocation.slots:
+        usable = usable_slots(pool, state.agents[agent_id])
+        count += sum(slot in usable for slot in slot_ids)
+    return count
+
+
+def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
+    """The trial by its id (`<experiment>-<number>`), or None if it is over and forgotten."""
+    experiment_id, _, number = trial_id.partition("-")
+    experiment = state.experiments.get(int(experiment_id))
+    trial = experiment.trials.get(int(number)) if experiment else None
+    return (experiment, trial) if experiment and trial else None
