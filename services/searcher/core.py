@@ -1,0 +1,55 @@
+"""The searcher's core: its rooms put together, as the service loop, replay and the simulator run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenuto.kernel.core import Command, Refused
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EVENT_MODELS, EventData
+from tenuto.services.searcher import state as rooms
+from tenuto.services.searcher.decide import decide
+from tenuto.services.searcher.evolve import evolve, experiment_of
+from tenuto.services.searcher.methods import RULE_VERSION
+from tenuto.services.searcher.state import SearcherState
+
+CONSUMES = frozenset({"ExperimentSubmitted", "ExperimentCancelRequested", "ValidationReported", "TrialFailed", "TrialFinished"})
+
+
+class SearcherCore:
+    """A `Core[SearcherState]`. It takes no commands: what users want reaches it as recorded requests."""
+
+    name = "searcher"
+    consumes = CONSUMES
+    emits = frozenset(type_ for type_, model in EVENT_MODELS.items() if model.OWNER == "searcher")
+
+    def __init__(self, rule_version: int = RULE_VERSION) -> None:
+        """`rule_version`: by which rules experiments are searched that start now; older ones keep theirs."""
+        self.rule_version = rule_version
+
+    def initial(self) -> SearcherState:
+        return rooms.initial()
+
+    def evolve(self, state: SearcherState, event: Event) -> SearcherState:
+        return evolve(state, event.data)
+
+    def decide(self, state: SearcherState, cause: Event | Command) -> list[EventData]:
+        if not isinstance(cause, Event):
+            raise Refused("The searcher takes no commands; ask the REST interface instead.", "invalid")
+        return decide(state, cause.data, self.rule_version) if cause.type in CONSUMES else []
+
+    def correlation_id(self, state: SearcherState, data: EventData) -> str:
+        experiment_id = experiment_of(data)
+        return "" if experiment_id is None else str(experiment_id)
+
+    def guards(self, state: SearcherState, cause: Event | Command) -> Mapping[str, int]:
+        return {}
+
+    def check(self, state: SearcherState) -> None:
+        rooms.check(state)
+
+    def dump(self, state: SearcherState) -> bytes:
+        return rooms.dump(state)
+
+    def load(self, data: bytes) -> SearcherState:
+        return rooms.load(data)

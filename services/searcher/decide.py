@@ -1,0 +1,235 @@
+"""What follows from an event: trials start, go on, wait and stop, and the experiment ends.
+
+Decisions are driven by the state alone, not by how it came about: a repeated or meaningless input leaves the state as it was,
+and so decides nothing.
+"""
+
+from __future__ import annotations
+
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.search import (
+    ExperimentCanceled,
+    ExperimentCompleted,
+    ExperimentFailed,
+    ExperimentStarted,
+    TrialExtended,
+    TrialPaused,
+    TrialRequested,
+    TrialStopped,
+)
+from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.services.searcher.evolve import experiment_of, fold, number_of
+from tenuto.services.searcher.methods import Method, method_for
+from tenuto.services.searcher.methods.reasons import length, metric_value, reason, show
+from tenuto.services.searcher.sampling import trial_seed
+from tenuto.services.searcher.state import Experiment, SearcherState, Trial
+
+DECISIONS_MAX = 2_000
+"""Events from one cause, so that they fit one append of the log. What is left over follows from the next event of the experiment,
+and there is always one: each trial that was asked for or stopped is heard of again."""
+
+
+def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[EventData]:
+    """What follows from `cause`, which `state` has folded already. `rule_version` is for an experiment that starts now."""
+    experiment_id = experiment_of(cause)
+    experiment = None if experiment_id is None else state.experiments.get(experiment_id)
+    return [] if experiment is None else _Decision(experiment, rule_version).of(cause)
+
+
+class _Decision:
+    """The events decided so far for one cause, and the experiment with all of them folded in."""
+
+    def __init__(self, experiment: Experiment, rule_version: int) -> None:
+        self.now = experiment
+        self.rule_version = experiment.rule_version or rule_version
+        self.method: Method = method_for(experiment.settings, experiment.space, self.rule_version)
+        self.decided: list[EventData] = []
+
+    def emit(self, data: EventData) -> None:
+        self.decided.append(data)
+        self.now = fold(self.now, data)
+
+    @property
+    def full(self) -> bool:
+        return len(self.decided) >= DECISIONS_MAX
+
+    def of(self, cause: EventData) -> list[EventData]:
+        if self.now.rule_version == 0:
+            self.emit(ExperimentStarted(experiment_id=self.now.id, method=self.now.settings.name, rule_version=self.rule_version))
+            if self.method.problem is not None:
+                self.emit(ExperimentFailed(experiment_id=self.now.id, error=self.method.problem, trials=0))
+                return self.decided
+        self.settle(cause)
+        self.fill()
+        self.stop_rest()
+        self.end()
+        return _without_passing_pauses(self.decided)
+
+    def settle(self, cause: EventData) -> None:
+        """Decide about the trial that the cause is about, and about those that it beat for good."""
+        if not isinstance(cause, (ValidationReported, TrialFailed)):
+            return
+        trial = self.now.trials.get(number_of(cause.trial_id))
+        if trial is None:
+            return
+        if trial.status == "failing" and isinstance(cause, TrialFailed):
+            self.emit(_given_up(self.now, trial, cause))
+        elif trial.status == "reported" and not self.now.canceling:
+            self.emit(self.method.reached(self.now, trial))
+        while not self.full and (stop := self.method.hopeless(self.now)) is not None:
+            self.emit(stop)
+
+    def fill(self) -> None:
+        """Give each free place to a trial that waits, else to a new one."""
+        while not self.now.canceling and self.now.active < self.now.concurrent_trials_max and not self.full:
+            extended = self.method.go_on(self.now)
+            if extended is not None:
+                self.emit(extended)
+            elif self.now.wants_trials:
+                self.emit(self.new_trial())
+            else:
+                break
+        if self.now.active == 0 and not self.now.canceling and not self.full:
+            last = self.method.last(self.now)
+            if last is not None:
+                self.emit(last)
+
+    def new_trial(self) -> TrialRequested:
+        number = self.now.requested + 1
+        return TrialRequested(
+            experiment_id=self.now.id,
+            trial_id=self.now.trial_id(number),
+            trial_number=number,
+            hyperparameters=self.method.hyperparameters(self.now.seed, number),
+            seed=trial_seed(self.now.seed, number),
+            target_length=self.now.lengths[0],
+            reason=reason(
+                f"{self.now.settings.name}.new_trial",
+                f"Trial {number} of at most {self.now.trials_max:,}, as {self.now.active} of at most"
+                f" {self.now.concurrent_trials_max} are active and none that waits is due; it trains to {length(self.now, 0)}.",
+                rung=0,
+                trial=number,
+                trials_max=self.now.trials_max,
+                active=self.now.active,
+                concurrent_trials_max=self.now.concurrent_trials_max,
+            ),
+        )
+
+    def stop_rest(self) -> None:
+        """Stop what the search does not need any more: everything when canceling, what waits when nothing else runs."""
+        canceling, open_trials = self.now.canceling, self.now.active + self.now.paused
+        if open_trials == 0 or (self.now.active > 0 and not canceling):
+            return
+        for _, trial in sorted(self.now.trials.items()):
+            if self.full:
+                return
+            if trial.active or trial.status == "paused":
+                self.emit(_canceled(self.now, trial) if canceling else _outlived(self.now, trial))
+
+    def end(self) -> None:
+        if not self.now.trials:
+            self.decided.append(_ending(self.now))
+
+
+def _without_passing_pauses(decided: list[EventData]) -> list[EventData]:
+    """A trial that pauses and goes on (or is stopped) in the same step never pauses: it keeps its slots, or leaves at once."""
+    later: set[str] = set()
+    kept: list[EventData] = []
+    for data in reversed(decided):
+        if isinstance(data, TrialPaused) and data.trial_id in later:
+            continue
+        if isinstance(data, (TrialExtended, TrialStopped)):
+            later.add(data.trial_id)
+        kept.append(data)
+    return kept[::-1]
+
+
+def _given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:
+    rung = experiment.rungs[trial.rung]
+    times = f"{cause.failures} failure{'s' * (cause.failures != 1)}"
+    return TrialStopped(
+        experiment_id=experiment.id,
+        trial_id=cause.trial_id,
+        outcome="failed",
+        reason=reason(
+            "failed",
+            f"Given up after {times}; at rung {trial.rung} ({length(experiment, trial.rung)}) it counts as worst of {rung.size}."
+            if trial.key is None
+            else f"Given up after {times} while it waited at rung {trial.rung} ({length(experiment, trial.rung)}).",
+            rung=trial.rung,
+            length=experiment.lengths[trial.rung],
+            of=rung.size,
+            failures=cause.failures,
+        ),
+    )
+
+
+def _canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
+    return TrialStopped(
+        experiment_id=experiment.id,
+        trial_id=experiment.trial_id(trial.number),
+        outcome="canceled",
+        reason=reason("cancel", "The experiment is canceled.", rung=trial.rung, length=experiment.lengths[trial.rung]),
+    )
+
+
+def _outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
+    rung = experiment.rungs[trial.rung]
+    assert trial.key is not None, "a trial without a metric never waits"
+    rank = rung.best.rank(trial.key) + 1
+    return TrialStopped(
+        experiment_id=experiment.id,
+        trial_id=experiment.trial_id(trial.number),
+        outcome="early_stopped",
+        reason=reason(
+            "search_over",
+            f"The search is over: no trial runs and no new one is wanted. Rank {rank} of {rung.size} at rung {trial.rung}"
+            f" ({length(experiment, trial.rung)}), {show(experiment, trial.score)}, so it was not trained on.",
+            rung=trial.rung,
+            length=experiment.lengths[trial.rung],
+            rank=rank,
+            of=rung.size,
+            metric=metric_value(experiment, trial.score),
+        ),
+    )
+
+
+def _ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | ExperimentCanceled:
+    """Every trial that was asked for is finished, and no more are wanted."""
+    count = experiment.requested
+    if experiment.canceling:
+        return ExperimentCanceled(experiment_id=experiment.id, trials=count)
+    if experiment.failed == count:
+        which = "The trial" if count == 1 else f"All {count:,} trials"
+        return ExperimentFailed(
+            experiment_id=experiment.id,
+            error=f"{which} failed. The last error was: {experiment.last_error}",
+            trials=count,
+        )
+    if not experiment.metric_seen:
+        names = ", ".join(experiment.metric_names) or "no metric at all"
+        return ExperimentFailed(
+            experiment_id=experiment.id,
+            error=f"No trial reported the metric {experiment.metric!r} that the searcher compares; reported were: {names}."
+            " Set searcher.metric to one of these, or return that metric from the evaluation.",
+            trials=count,
+        )
+    best = experiment.best_trial
+    found = (
+        f"trial {experiment.trial_id(best)} has the best: {show(experiment, experiment.best_score)}"
+        if best is not None
+        else f"{experiment.metric} was never finite, so none is best"
+    )
+    return ExperimentCompleted(
+        experiment_id=experiment.id,
+        best_trial_id=None if best is None else experiment.trial_id(best),
+        best_metric=metric_value(experiment, experiment.best_score),
+        trials=count,
+        reason=reason(
+            "search_over",
+            f"The search is over: all {count:,} trials are finished ({experiment.failed:,} failed), and {found}.",
+            trials=count,
+            failed=experiment.failed,
+            metric=metric_value(experiment, experiment.best_score),
+        ),
+    )

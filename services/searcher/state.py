@@ -1,0 +1,225 @@
+"""What the searcher knows: the experiments that are not over, and of them the trials that are not finished."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any, Literal
+
+from immutables import Map
+from pydantic import TypeAdapter
+
+from tenuto.schemas import ids
+from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.services.searcher.ranking import Key, Ranking, Rung
+
+TrialStatus = Literal["running", "reported", "failing", "paused", "stopped"]
+"""running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not
+decided yet. paused: waits at its rung without slots. stopped: gets no more budget; its workers may still be leaving.
+A finished trial (no worker runs any more) is no longer in the state."""
+_CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "paused": "p", "stopped": "s"}
+_STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}
+_ACTIVE = frozenset({"running", "reported", "failing"})
+
+METRIC_NAMES_MAX = 20
+"""Names of reported metrics that are kept for an error message: enough to find the right one."""
+ERROR_CHARACTERS_MAX = 2_000
+"""Of the last error, for the same purpose."""
+FAILURES_AT_START_MAX = 8
+"""So many trials may be given up before any validation came; then no new trial is asked for, because the code is broken rather
+than a configuration unlucky. One validation of a trial still running lets the search go on."""
+
+SEARCHER: TypeAdapter[Searcher] = TypeAdapter(Searcher)
+SPACE: TypeAdapter[Hyperparameters] = TypeAdapter(Hyperparameters)
+
+
+@dataclass(frozen=True)
+class Trial:
+    number: int
+    rung: int
+    """Index of the rung that it trains towards or has reached; its target is the rung's length."""
+    status: TrialStatus
+    score: float | None = None
+    """Its metric at the last rung it reached, signed so that smaller is better. None: not reached, missing or not finite."""
+
+    @property
+    def key(self) -> Key | None:
+        return None if self.score is None else (self.score, self.number)
+
+    @property
+    def active(self) -> bool:
+        return self.status in _ACTIVE
+
+
+@dataclass(frozen=True)
+class Experiment:
+    id: int
+    seed: int
+    settings: Searcher
+    space: Hyperparameters
+    lengths: tuple[int, ...]
+    """Lengths of the rungs, rising; the last is the full length. Methods without rungs have this one only."""
+    trials_max: int
+    concurrent_trials_max: int
+    rungs: tuple[Rung, ...]
+    rule_version: int = 0
+    """0 until ExperimentStarted says by which rules it is searched."""
+    trials: Map[int, Trial] = Map()  # noqa: RUF009 (a persistent map cannot be changed by its sharers)
+    requested: int = 0
+    active: int = 0
+    paused: int = 0
+    failed: int = 0
+    validated: bool = False
+    """A validation was reported, whatever it held."""
+    metric_seen: bool = False
+    """The searcher's metric was among the reported ones, whatever its value."""
+    metric_names: tuple[str, ...] = ()
+    best_trial: int | None = None
+    best_score: float | None = None
+    canceling: bool = False
+    last_error: str = ""
+
+    @property
+    def metric(self) -> str:
+        return self.settings.metric
+
+    @property
+    def unit(self) -> str:
+        return self.settings.max_length.unit
+
+    @property
+    def top(self) -> int:
+        return len(self.lengths) - 1
+
+    @property
+    def wants_trials(self) -> bool:
+        """Whether new trials may still be asked for."""
+        broken = self.failed >= FAILURES_AT_START_MAX and not self.validated
+        return self.requested < self.trials_max and not self.canceling and not broken
+
+    def trial_id(self, number: int) -> str:
+        return ids.trial_id(self.id, number)
+
+    def score_of(self, metrics: dict[str, float]) -> float | None:
+        """The signed metric; None where it is missing or not finite."""
+        value = metrics.get(self.metric)
+        if value is None or not isfinite(value):
+            return None
+        return self.value_of(value)
+
+    def value_of(self, score: float) -> float:
+        """Between metric and score: the same both ways. Adding zero turns -0.0 into 0.0, so that equal scores print equally."""
+        return (score if self.settings.smaller_is_better else -score) + 0.0
+
+    def with_trial(self, trial: Trial, **changes: Any) -> Experiment:
+        """With this trial as it is now, and the counts that follow from its status."""
+        before = self.trials.get(trial.number)
+        return replace(
+            self,
+            trials=self.trials.set(trial.number, trial),
+            active=self.active + trial.active - (before is not None and before.active),
+            paused=self.paused + (trial.status == "paused") - (before is not None and before.status == "paused"),
+            **changes,
+        )
+
+    def with_rung(self, index: int, rung: Rung) -> tuple[Rung, ...]:
+        return (*self.rungs[:index], rung, *self.rungs[index + 1 :])
+
+
+@dataclass(frozen=True)
+class SearcherState:
+    experiments: Map[int, Experiment] = Map()  # noqa: RUF009
+
+
+def initial() -> SearcherState:
+    return SearcherState()
+
+
+def check(state: SearcherState) -> None:
+    """Asserts what always holds; raises AssertionError."""
+    for _, experiment in sorted(state.experiments.items()):
+        _check_experiment(experiment)
+
+
+def _check_experiment(experiment: Experiment) -> None:
+    trials = [trial for _, trial in sorted(experiment.trials.items())]
+    assert experiment.active == sum(trial.active for trial in trials), "the count of active trials is wrong"
+    assert experiment.paused == sum(trial.status == "paused" for trial in trials), "the count of paused trials is wrong"
+    assert experiment.active <= experiment.concurrent_trials_max, "more trials than allowed at once"
+    assert experiment.requested <= experiment.trials_max, "more trials than allowed"
+    assert list(experiment.lengths) == sorted(set(experiment.lengths)), "rung lengths do not rise"
+    assert len(experiment.rungs) == len(experiment.lengths)
+    waiting: set[int] = set()
+    for index, rung in enumerate(experiment.rungs):
+        assert len(rung.best) <= min(rung.size, rung.best_max), "a rung keeps more than it may"
+        assert rung.size <= experiment.requested, "more trials at a rung than there are"
+        for ranking in (rung.best, rung.waiting):
+            keys = list(ranking)
+            assert keys == sorted(set(keys)), "a ranking is not sorted"
+            assert len(keys) == len(ranking)
+        for key in rung.waiting:
+            trial = experiment.trials[key[1]]
+            assert (trial.status, trial.rung, trial.key) == ("paused", index, key), f"{trial} waits where it is not"
+            waiting.add(trial.number)
+    assert len(waiting) == experiment.paused, "a paused trial waits at no rung"
+    assert all(1 <= trial.number <= experiment.requested for trial in trials)
+    assert (experiment.best_trial is None) == (experiment.best_score is None)
+
+
+def dump(state: SearcherState) -> bytes:
+    """Canonical JSON bytes. Settings and space are strings inside it, because the order of their keys must survive."""
+    experiments = [_experiment_to_json(experiment) for _, experiment in sorted(state.experiments.items())]
+    return json.dumps({"experiments": experiments}, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def load(data: bytes) -> SearcherState:
+    experiments = [_experiment_from_json(item) for item in json.loads(data)["experiments"]]
+    return SearcherState(Map({experiment.id: experiment for experiment in experiments}))
+
+
+_PLAIN = (
+    "id",
+    "seed",
+    "trials_max",
+    "concurrent_trials_max",
+    "rule_version",
+    "requested",
+    "active",
+    "paused",
+    "failed",
+    "validated",
+    "metric_seen",
+    "best_trial",
+    "best_score",
+    "canceling",
+    "last_error",
+)
+
+
+def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
+    plain = {name: getattr(experiment, name) for name in _PLAIN}
+    return plain | {
+        "settings": SEARCHER.dump_json(experiment.settings).decode(),
+        "space": SPACE.dump_json(experiment.space).decode(),
+        "lengths": experiment.lengths,
+        "metric_names": experiment.metric_names,
+        "trials": [[t.number, t.rung, _CODES[t.status], t.score] for _, t in sorted(experiment.trials.items())],
+        "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting)] for r in experiment.rungs],
+    }
+
+
+def _experiment_from_json(item: dict[str, Any]) -> Experiment:
+    return Experiment(
+        **{name: item[name] for name in _PLAIN},
+        settings=SEARCHER.validate_json(item["settings"]),
+        space=SPACE.validate_json(item["space"]),
+        lengths=tuple(item["lengths"]),
+        metric_names=tuple(item["metric_names"]),
+        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], t[3]) for t in item["trials"]}),
+        rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3])) for r in item["rungs"]),
+    )
+
+
+def _ranking(keys: list[list[Any]]) -> Ranking:
+    return Ranking.of((float(score), int(number)) for score, number in keys)
