@@ -1,0 +1,280 @@
+"""Reads an experiment configuration, and says what is wrong with it: the path, the bad value, and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tenuto.schemas.config import hyperparameters, searchers
+from tenuto.schemas.config.experiment import ExperimentConfig
+from tenuto.schemas.config.length import Length
+
+CONFIG_BYTES_MAX = 1024 * 1024
+"""A configuration is written by hand; a larger file is something else."""
+NODES_MAX = 100_000
+"""Values in a configuration once its anchors are expanded: aliases of aliases could otherwise fill the memory."""
+SHOWN_VALUE_CHARACTERS_MAX = 80
+PROBLEMS_SHOWN_MAX = 20
+
+_SEARCHERS: dict[str, type[BaseModel]] = {
+    "asha": searchers.AshaSearcher,
+    "grid": searchers.GridSearcher,
+    "random": searchers.RandomSearcher,
+    "single": searchers.SingleSearcher,
+}
+_HYPERPARAMETERS: dict[str, type[BaseModel]] = {
+    "const": hyperparameters.ConstHyperparameter,
+    "int": hyperparameters.IntHyperparameter,
+    "double": hyperparameters.DoubleHyperparameter,
+    "log": hyperparameters.LogHyperparameter,
+    "categorical": hyperparameters.CategoricalHyperparameter,
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    path: str
+    """Such as `searcher.max_trials`; empty for the file as a whole."""
+    message: str
+    """What is wrong and what is allowed."""
+    value: str = ""
+    """The bad value as JSON, shortened; empty where there is none."""
+
+    def __str__(self) -> str:
+        where = f"{self.path}: " if self.path else ""
+        found = f" (found {self.value})" if self.value else ""
+        return f"{where}{self.message}{found}"
+
+
+class ConfigError(ValueError):
+    """The configuration is refused. `problems` holds all that was found; `str(error)` shows them, one per line."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        lines = [str(problem) for problem in self.problems[:PROBLEMS_SHOWN_MAX]]
+        if len(self.problems) > PROBLEMS_SHOWN_MAX:
+            lines.append(f"... and {len(self.problems) - PROBLEMS_SHOWN_MAX} more")
+        super().__init__("\n".join(lines))
+
+
+def parse_config(text: str | bytes) -> ExperimentConfig:
+    """The configuration in YAML or JSON text. Raises ConfigError."""
+    data = load_yaml(text)
+    if not isinstance(data, dict):
+        raise ConfigError(
+            [Problem("", "the configuration must be a mapping of fields, such as `name: my-experiment`", _show(data))]
+        )
+    try:
+        return ExperimentConfig.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from error
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Plain data. Unlike bare YAML: `1e-4` is a number, and a field that is given twice is an error. Raises ConfigError."""
+    if len(text) > CONFIG_BYTES_MAX:
+        raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+            if _expanded_size(node, {}) > NODES_MAX:
+                raise ConfigError(
+                    [Problem("", f"the configuration has more than {NODES_MAX} values once its aliases are expanded")]
+                )
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError([Problem(where, f"not valid YAML: {error.problem or error.context}")]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"not valid YAML: {str(error).splitlines()[0]}")]) from error
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError([Problem("", f"not valid YAML: {error}")]) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with numbers as people write them, and without silent overwriting."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads 1e-4 as text, because its floats need a dot.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    if id(node) in sizes:
+        if sizes[id(node)] == 0:
+            raise yaml.MarkedYAMLError(problem="an alias contains itself", problem_mark=node.start_mark)
+        return sizes[id(node)]
+    sizes[id(node)] = 0  # being counted
+    total = 1
+    if isinstance(node, yaml.MappingNode):
+        total += sum(_expanded_size(key, sizes) + _expanded_size(value, sizes) for key, value in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        total += sum(_expanded_size(item, sizes) for item in node.value)
+    sizes[id(node)] = total
+    return total
+
+
+def explain(error: ValidationError) -> list[Problem]:
+    """pydantic's errors in the user's words. A value with several complaints (a union) is named once."""
+    problems: dict[str, Problem] = {}
+    for item in error.errors(include_url=False):
+        path, model, field = _resolve(item["loc"])
+        if path in problems:
+            continue
+        kind = str(item["type"])
+        missing = kind in ("missing", "union_tag_not_found")
+        message = _message(kind, item.get("ctx", {}), str(item["msg"]), model, field)
+        if kind == "union_tag_not_found":
+            path = f"{path}.name"
+        whole = not path or (kind == "value_error" and isinstance(item["input"], Mapping))
+        problems[path] = Problem(path, message, "" if missing or whole else _show(item["input"]))
+    return list(problems.values())
+
+
+def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None, str]:
+    """(path as the user wrote it, the model that holds the last part, the last part). pydantic's location also names the
+    chosen member of a union, which the user's file does not."""
+    parts: list[str] = []
+    model: type[BaseModel] | None = ExperimentConfig
+    field = ""
+    steps = iter(location)
+    for step in steps:
+        if step == "[key]":
+            continue
+        field = str(step)
+        parts.append(f"[{step}]" if isinstance(step, int) else field)
+        if len(parts) == 1 and field == "searcher":
+            tag = next(steps, None)
+            model = _SEARCHERS.get(str(tag))
+            rest = tuple(steps)
+            return _below(parts, model, rest) if rest else (field, ExperimentConfig, field)
+        if len(parts) == 1 and field == "hyperparameters":
+            return _resolve_hyperparameter(parts, steps)
+        return _below([], ExperimentConfig, location)
+    return _join(parts), model, field
+
+
+def _resolve_hyperparameter(parts: list[str], steps: Iterator[int | str]) -> tuple[str, type[BaseModel] | None, str]:
+    for name in steps:
+        if name == "[key]":
+            break
+        parts.append(str(name))
+        tag = next(steps, None)
+        if tag in _HYPERPARAMETERS:
+            rest = tuple(steps)
+            # A constant's `val` is not in the file when it was written bare; its path is the name either way.
+            return _below(parts, _HYPERPARAMETERS[str(tag)], () if tag == "const" and rest[:1] == ("val",) else rest)
+    return _join(parts), None, parts[-1]
+
+
+def _below(
+    parts: list[str], model: type[BaseModel] | None, rest: tuple[int | str, ...]
+) -> tuple[str, type[BaseModel] | None, str]:
+    field, holder = "", model
+    for index, step in enumerate(rest):
+        parts = [*parts, f"[{step}]" if isinstance(step, int) else str(step)]
+        field, holder = str(step), model
+        inner = model.model_fields.get(field) if model is not None else None
+        model = _model_of(inner.annotation) if inner is not None else None
+        if model is None and index < len(rest) - 1 and inner is None:
+            holder = None
+    return _join(parts), holder, field
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    return next((item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)), None)
+
+
+def _join(parts: Sequence[str]) -> str:
+    return ".".join(parts).replace(".[", "[")
+
+
+def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[BaseModel] | None, field: str) -> str:
+    allowed = _allowed(model, field)
+    if kind == "extra_forbidden":
+        names = sorted(model.model_fields) if model is not None else []
+        near = difflib.get_close_matches(field, names, n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return f"there is no such field; {hint}allowed are {', '.join(names)}"
+    if kind == "missing":
+        return "is required" + (f": {allowed}" if allowed else "")
+    if kind == "union_tag_not_found":
+        return f"is required: one of {', '.join(sorted(_SEARCHERS))}"
+    if kind == "union_tag_invalid":
+        if field == "searcher":
+            return f"{context['tag']!r} is not a search method; name must be one of {', '.join(sorted(_SEARCHERS))}"
+        return f"{context['tag']!r} is not a type of hyperparameter; type must be one of {', '.join(sorted(_HYPERPARAMETERS))}"
+    if kind == "value_error":
+        return str(context.get("error", fallback))
+    if model is not None and field == "" and issubclass(model, hyperparameters.ConstHyperparameter):
+        return "must be text, a number, true, false, null or a list"
+    if kind in ("model_type", "model_attributes_type", "dict_type", "dict_attributes_type"):
+        inner = Length if context.get("class_name") == "Length" else None
+        return "must be {batches: N} or {epochs: N}" if inner else "must be a mapping of fields"
+    if kind == "literal_error":
+        return f"must be one of {str(context['expected']).replace(chr(39), '').replace(' or ', ', ')}"
+    if field == "pool" and kind == "string_pattern_mismatch":
+        return "must be 1 to 63 letters, digits, _ or -"
+    return f"must be {allowed}" if allowed else fallback[:1].lower() + fallback[1:]
+
+
+def _allowed(model: type[BaseModel] | None, field: str) -> str:
+    """What the field takes, from its type and bounds: "a whole number, at least 1"."""
+    info = model.model_fields.get(field) if model is not None else None
+    if info is None:
+        return ""
+    if field == "entrypoint":
+        return "`module:Class`, such as `model_def:MyTrial`"
+    if _model_of(info.annotation) is Length:
+        return "{batches: N} or {epochs: N}"
+    if field == "searcher":
+        return f"a mapping with a name, one of {', '.join(sorted(_SEARCHERS))}"
+    kinds = {int: "a whole number", float: "a number", bool: "true or false", str: "text (in quotes if it looks like a number)"}
+    candidates = [info.annotation, *getattr(info.annotation, "__args__", ())]
+    origin = getattr(info.annotation, "__origin__", None)
+    if origin in (list, dict):
+        text = "a list" if origin is list else "a mapping"
+    else:
+        text = next((name for kind, name in kinds.items() if kind in candidates), "")
+    words = {
+        "ge": "at least",
+        "gt": "above",
+        "le": "at most",
+        "lt": "below",
+        "min_length": "length at least",
+        "max_length": "length at most",
+    }
+    bounds = [f"{word} {getattr(item, name)}" for item in info.metadata for name, word in words.items() if hasattr(item, name)]
+    return ", ".join(filter(None, [text, *bounds]))
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= SHOWN_VALUE_CHARACTERS_MAX else text[: SHOWN_VALUE_CHARACTERS_MAX - 3] + "..."
