@@ -1,0 +1,233 @@
+"""What the REST door answers: the bodies of its responses. Times end in `_us`: microseconds since 1970-01-01 UTC.
+
+NaN and infinities are the strings "NaN", "Infinity" and "-Infinity", as everywhere in Tenuto's JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.events.trial import CheckpointFile
+
+ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
+TrialState = Literal["queued", "starting", "running", "paused", "stopping", "completed", "early_stopped", "failed", "canceled"]
+AllocationState = Literal["granted", "starting", "running", "preempting", "exited", "released"]
+AgentState = Literal["joined", "draining", "lost"]
+
+
+class Submitted(Model):
+    id: int
+    position: int
+    """Log position of its ExperimentSubmitted: follow the events from here."""
+
+
+class Done(Model):
+    """A request was recorded, or there was nothing to change."""
+
+    id: int
+    changed: bool
+
+
+class ExperimentView(Model):
+    id: int
+    name: str
+    description: str
+    labels: tuple[str, ...]
+    user: str
+    state: ExperimentState
+    method: str
+    metric: str
+    smaller_is_better: bool
+    pool: str
+    slots_per_trial: int
+    priority: int
+    weight: float
+    max_slots: int | None
+    seed: int
+    context_hash: str
+    context_size_bytes: int
+    submitted_us: int
+    ended_us: int | None
+    error: str | None
+    """Why it failed."""
+    best_trial_id: str | None
+    best_metric: float | None
+    trials: dict[TrialState, int]
+    """Trials by state; states without trials are left out."""
+
+
+class ExperimentDetail(ExperimentView):
+    config: dict[str, Any]
+    best_checkpoint_id: str | None
+    """The kept checkpoint with the best searcher metric."""
+
+
+class TrialView(Model):
+    id: str
+    experiment_id: int
+    number: int
+    state: TrialState
+    hyperparameters: dict[str, Any]
+    seed: int
+    target_length: int
+    """In the unit of the experiment's `searcher.max_length`."""
+    batches: int
+    length: int
+    """The furthest point reached, in batches and in the unit of `target_length`."""
+    latest_metric: float | None
+    best_metric: float | None
+    best_batches: int | None
+    allocation_id: str | None
+    """Where it runs now."""
+    allocations: int
+    """How often it was given slots: 1 if it was never interrupted."""
+    failures: int
+    error: str | None
+    reason: str
+    """Why the search last decided about it."""
+    requested_us: int
+    ended_us: int | None
+
+
+class ValidationView(Model):
+    trial_id: str
+    batches: int
+    length: int
+    time_us: int
+    metrics: dict[str, float]
+    metric: float | None
+    """The searcher's metric."""
+
+
+class MetricPointView(Model):
+    """Training metrics, averaged since the point before."""
+
+    trial_id: str
+    batches: int
+    time_us: int
+    metrics: dict[str, float]
+
+
+class LogLineView(Model):
+    line: int
+    """Grows; ask for the lines `after` the last one you have."""
+    trial_id: str
+    allocation_id: str
+    rank: int
+    stream: str
+    time_us: int
+    text: str
+
+
+class CheckpointView(Model):
+    id: str
+    trial_id: str
+    experiment_id: int
+    allocation_id: str
+    batches: int
+    length: int
+    size_bytes: int
+    location: str
+    metric: float | None
+    """The searcher's metric, validated at the same number of batches."""
+    saved_us: int
+    deleted_us: int | None
+    delete_reason: str | None
+
+
+class CheckpointDetail(CheckpointView):
+    files: tuple[CheckpointFile, ...]
+
+
+class AllocationView(Model):
+    id: str
+    trial_id: str
+    experiment_id: int
+    pool: str
+    state: AllocationState
+    slots: tuple[AgentSlots, ...]
+    reason: str
+    outcome: str | None
+    exit_code: int | None
+    error: str | None
+    granted_us: int
+    started_us: int | None
+    exited_us: int | None
+    released_us: int | None
+
+
+class SlotView(Slot):
+    enabled: bool
+    allocation_id: str | None
+    """Who has it now."""
+
+
+class AgentView(Model):
+    id: str
+    pool: str
+    host: str
+    version: str
+    state: AgentState
+    reason: str
+    slots: tuple[SlotView, ...]
+    joined_us: int
+    lost_us: int | None
+
+
+class TamperedView(Model):
+    position: int
+    reason: str
+
+
+class VerifiedView(Model):
+    ok: bool
+    events: int
+    head: int
+    head_hash: str
+    """Hex."""
+    tampered: TamperedView | None
+    """The first row that does not fit the chain."""
+
+
+class ConsumerView(Model):
+    name: str
+    position: int
+    lag: int
+    """Events recorded that it has not taken yet."""
+
+
+class StatusView(Model):
+    version: str
+    head: int
+    """Position of the last event."""
+    consumers: tuple[ConsumerView, ...]
+    parked: int
+    """Reports and events that could not be read or handled, kept aside with their reasons."""
+    agents: int
+    slots: int
+    slots_used: int
+
+
+class ErrorBody(Model):
+    code: str
+    """unauthorized, not_found, conflict, invalid, too_large, unavailable, no_space or internal."""
+    message: str
+    path: str | None = None
+    """Where in the configuration, such as `searcher.max_length`."""
+
+
+class ErrorView(Model):
+    error: ErrorBody
+
+
+class ChangeBody(Model):
+    """What to change; a field that is left out stays. `max_slots: null` removes the limit."""
+
+    priority: int | None = Field(default=None, ge=1, le=99)
+    weight: float | None = Field(default=None, gt=0, le=1e6)
+    max_slots: int | None = Field(default=None, ge=1)
