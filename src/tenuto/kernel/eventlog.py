@@ -3,7 +3,8 @@
 Positions are dense: 1, 2, 3, ... in commit order, so a reader that has seen position p has seen everything up to p.
 
 Errors, all subclasses of LogError:
-    LogUnavailable      the database cannot be reached; try again
+    LogUnavailable      the database cannot be reached; try again. Whether an append that ended so was recorded is not
+                        known: read the checkpoint again, or append the same ids again and count DuplicateEvent as done
     Fenced              another instance of this consumer has moved the checkpoint; this one must stop
     VersionConflict     a stream is not at the version that the caller expected
     DuplicateEvent      an event id is already recorded; nothing was appended
@@ -23,6 +24,10 @@ APPEND_EVENTS_MAX = 5_000
 """Events per append: bounds the transaction and the memory of one call; the service loop splits larger batches."""
 READ_EVENTS_MAX = 10_000
 """Events per read, for the same reason."""
+SNAPSHOTS_KEPT = 2
+"""Per consumer, the last ones saved: the older one serves when a position before the newer one is asked for."""
+WATCH_SECONDS_MAX = 1.0
+"""A watcher hears the head at least this often: a lost notification costs a second."""
 
 
 class LogError(Exception):
@@ -109,8 +114,25 @@ class Verified:
     """The first position whose row does not fit the chain; None: the log is intact."""
 
 
+def check_append(batch: Append) -> None:
+    """Refuse what no caller may ask for: raises ValueError."""
+    if len(batch.events) > APPEND_EVENTS_MAX:
+        raise ValueError(f"{len(batch.events)} events in one append; at most {APPEND_EVENTS_MAX} are allowed")
+    if batch.checkpoint is not None and batch.next_position < batch.checkpoint.position:
+        raise ValueError(f"the checkpoint of {batch.checkpoint.consumer} cannot move back to {batch.next_position}")
+
+
+def check_read(after: int, limit: int) -> None:
+    """Refuse what no caller may ask for: raises ValueError."""
+    if after < 0 or not 1 <= limit <= READ_EVENTS_MAX:
+        raise ValueError(f"cannot read {limit} events after {after}: between 1 and {READ_EVENTS_MAX} events after 0 or more")
+
+
 class EventLog(Protocol):
-    async def append(self, batch: Append) -> Appended: ...
+    async def append(self, batch: Append) -> Appended:
+        """When several things are wrong the first of these is raised: Fenced, VersionConflict, DuplicateEvent. Nothing is
+        recorded then."""
+        ...
 
     async def read(
         self,

@@ -1,0 +1,278 @@
+"""The event log on PostgreSQL. One append is one call of one database function (sql/0001_event_log.sql): one round trip, one
+commit, one fsync, so batches are the unit of speed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from tenuto.kernel.chain import GENESIS, event_hash
+from tenuto.kernel.eventlog import (
+    SNAPSHOTS_KEPT,
+    Append,
+    Appended,
+    Checkpoint,
+    DuplicateEvent,
+    Fenced,
+    LogError,
+    LogUnavailable,
+    NotWritable,
+    Snapshot,
+    Tampered,
+    Verified,
+    VersionConflict,
+    check_append,
+    check_read,
+)
+from tenuto.kernel.eventlog_watch import HeadWatcher
+from tenuto.schemas.envelope import Event
+
+CONNECT_SECONDS_MAX = 5.0
+"""A server that does not answer for so long counts as away; callers try again."""
+COMMAND_SECONDS_MAX = 30.0
+"""Longest statement: the largest append takes a tenth of a second. Beyond this the link is taken for dead."""
+CONNECTIONS_MAX = 4
+"""Of one process: appends are serial anyway, the others read. Many services share a server's default 100."""
+CLOSE_SECONDS_MAX = 5.0
+VERIFY_PAGE_EVENTS = 1_000
+"""Hashing a page takes some milliseconds, in which the process does nothing else."""
+
+_FENCED, _CONFLICT = "TN001", "TN002"
+_COLUMNS = """position, id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id,
+    seen_position, trace, payload"""
+_APPEND = "SELECT first_position, versions FROM append_events($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)"
+_REPLACE_SNAPSHOT = "DELETE FROM snapshots WHERE consumer = $1 AND rule_version = $2 AND position = $3"
+_SAVE_SNAPSHOT = """
+INSERT INTO snapshots (consumer, position, own_position, rule_version, state) VALUES ($1, $2, $3, $4, $5)"""
+_DROP_SNAPSHOTS = """
+DELETE FROM snapshots WHERE consumer = $1
+AND number NOT IN (SELECT number FROM snapshots WHERE consumer = $1 ORDER BY number DESC LIMIT $2)"""
+_LATEST_SNAPSHOT = """
+SELECT consumer, position, own_position, rule_version, state FROM snapshots
+WHERE consumer = $1 AND rule_version = $2 AND ($3::bigint IS NULL OR greatest(position, own_position) <= $3)
+ORDER BY position DESC LIMIT 1"""
+
+
+class PostgresEventLog:
+    def __init__(self, pool: asyncpg.Pool, url: str) -> None:
+        """Use `connect`."""
+        self.pool = pool
+        """For reading views beside the log. Its connections keep their session settings: change none."""
+        self._url = url
+        self._watcher = HeadWatcher(lambda: asyncpg.connect(url, timeout=CONNECT_SECONDS_MAX, server_settings=_SESSION))
+
+    @classmethod
+    async def connect(cls, url: str) -> PostgresEventLog:
+        """Raises LogUnavailable if the server cannot be reached, and LogError with one sentence if it refuses us or has no
+        Tenuto schema."""
+        with _translated():
+            pool = await asyncpg.create_pool(
+                url,
+                min_size=1,
+                max_size=CONNECTIONS_MAX,
+                timeout=CONNECT_SECONDS_MAX,
+                command_timeout=COMMAND_SECONDS_MAX,
+                server_settings=_SESSION,
+                reset=_keep_session,
+            )
+            log = cls(pool, url)
+            try:
+                await log.head()
+            except BaseException:
+                await log.close()
+                raise
+            return log
+
+    async def append(self, batch: Append) -> Appended:
+        check_append(batch)
+        events, known = batch.events, batch.checkpoint
+        with _translated(batch):
+            row = await self.pool.fetchrow(
+                _APPEND,
+                [event.id for event in events],
+                [event.stream for event in events],
+                [event.type for event in events],
+                [event.schema_version for event in events],
+                [event.time_us for event in events],
+                [event.actor for event in events],
+                [event.correlation_id for event in events],
+                [event.causation_id for event in events],
+                [event.seen_position for event in events],
+                [event.trace for event in events],
+                [event.payload for event in events],
+                list(batch.expected_versions),
+                list(batch.expected_versions.values()),
+                *((known.consumer, known.position, known.commits, batch.next_position) if known else (None, 0, 0, 0)),
+            )
+        recorded: tuple[Event, ...] = ()
+        if events:
+            recorded = tuple(
+                event.recorded(position, version)
+                for position, (event, version) in enumerate(zip(events, row["versions"], strict=True), row["first_position"])
+            )
+        moved = Checkpoint(known.consumer, batch.next_position, known.commits + 1) if known else None
+        return Appended(recorded, moved)
+
+    async def read(
+        self,
+        after: int,
+        limit: int = 500,
+        *,
+        upto: int | None = None,
+        types: Sequence[str] | None = None,
+        correlation_id: str | None = None,
+        stream: str | None = None,
+    ) -> list[Event]:
+        check_read(after, limit)
+        where = ["position > $1"]
+        values: list[Any] = [after, limit]
+
+        def also(condition: str, value: object) -> None:
+            values.append(value)
+            where.append(condition.replace("?", f"${len(values)}"))
+
+        if upto is not None:
+            also("position <= ?", upto)
+        if types is not None:
+            also("type = ANY(?::text[])", list(types))
+        if correlation_id is not None:
+            also("correlation_id = ?", correlation_id)
+        if stream is not None:
+            # A page usually starts after an event of the same stream: its version is the way into the stream's index.
+            also("stream = ?", stream)
+            where.append(f"version > coalesce((SELECT version FROM events WHERE position = $1 AND stream = ${len(values)}), 0)")
+        query = f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(where)} ORDER BY position LIMIT $2"
+        with _translated():
+            return [_event(row) for row in await self.pool.fetch(query, *values)]
+
+    async def find(self, event_id: UUID) -> Event | None:
+        with _translated():
+            row = await self.pool.fetchrow(f"SELECT {_COLUMNS} FROM events WHERE id = $1", event_id)
+        return None if row is None else _event(row)
+
+    async def head(self) -> int:
+        with _translated():
+            return int(await self.pool.fetchval("SELECT position FROM log_head"))
+
+    async def stream_version(self, stream: str) -> int:
+        with _translated():
+            return await self.pool.fetchval("SELECT version FROM streams WHERE stream = $1", stream) or 0
+
+    async def checkpoint(self, consumer: str) -> Checkpoint:
+        with _translated():
+            row = await self.pool.fetchrow("SELECT position, commits FROM checkpoints WHERE consumer = $1", consumer)
+        return Checkpoint(consumer) if row is None else Checkpoint(consumer, row["position"], row["commits"])
+
+    async def save_snapshot(self, snapshot: Snapshot) -> None:
+        with _translated():
+            async with self.pool.acquire() as connection, connection.transaction():
+                await connection.execute(_REPLACE_SNAPSHOT, snapshot.consumer, snapshot.rule_version, snapshot.position)
+                await connection.execute(
+                    _SAVE_SNAPSHOT,
+                    snapshot.consumer,
+                    snapshot.position,
+                    snapshot.own_position,
+                    snapshot.rule_version,
+                    snapshot.state,
+                )
+                await connection.execute(_DROP_SNAPSHOTS, snapshot.consumer, SNAPSHOTS_KEPT)
+
+    async def latest_snapshot(self, consumer: str, rule_version: int, upto: int | None = None) -> Snapshot | None:
+        with _translated():
+            row = await self.pool.fetchrow(_LATEST_SNAPSHOT, consumer, rule_version, upto)
+        return None if row is None else Snapshot(**row)
+
+    def watch(self) -> AsyncIterator[int]:
+        return self._watcher.watch()
+
+    async def verify(self) -> Verified:
+        """Reads the whole log in pages, in one snapshot of the database, and computes every hash here."""
+        with _translated():
+            async with (
+                self.pool.acquire() as connection,
+                connection.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                head = await connection.fetchrow("SELECT position, hash FROM log_head")
+                position, chain, tampered = 0, GENESIS, None
+                query = f"SELECT {_COLUMNS}, hash FROM events WHERE position > $1 ORDER BY position LIMIT {VERIFY_PAGE_EVENTS}"
+                while tampered is None and (rows := await connection.fetch(query, position)):
+                    position, chain, tampered = _verify_page(rows, position, chain)
+        if tampered is None and position != head["position"]:
+            tampered = Tampered(min(position, head["position"]) + 1, "events at the end of the log are missing or were added")
+        elif tampered is None and chain != head["hash"]:
+            tampered = Tampered(position, "the last event does not fit the head of the log")
+        return Verified(position, head["position"], bytes(head["hash"]), tampered)
+
+    async def close(self) -> None:
+        await self._watcher.close()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                await self.pool.close()
+        except TimeoutError:
+            self.pool.terminate()
+
+
+_SESSION = {"application_name": "tenuto", "jit": "off"}  # compiling costs more than any of these short statements
+
+
+async def _keep_session(_connection: asyncpg.Connection) -> None:
+    """asyncpg's own reset costs a round trip per statement, and no statement here leaves anything behind."""
+
+
+def _event(row: Any) -> Event:
+    # Columns are named like the fields. The frozen constructor would set 13 fields one by one, five times slower.
+    event = object.__new__(Event)
+    event.__dict__.update(row)
+    return event
+
+
+def _verify_page(rows: Sequence[Any], position: int, chain: bytes) -> tuple[int, bytes, Tampered | None]:
+    for row in rows:
+        fields = dict(row)
+        recorded = fields.pop("hash")
+        if fields["position"] != position + 1:
+            return position, chain, Tampered(position + 1, "the event is missing")
+        computed = event_hash(chain, _event(fields))
+        position += 1
+        if computed != recorded:
+            return position, chain, Tampered(position, "the event, or the hash of the one before it, was changed")
+        chain = computed
+    return position, chain, None
+
+
+@contextlib.contextmanager
+def _translated(batch: Append | None = None) -> Iterator[None]:
+    """asyncpg's errors as those of the protocol."""
+    try:
+        yield
+    except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError) as error:
+        if isinstance(error, ValueError):  # the driver's way to say that a value cannot be sent
+            raise LogError(f"PostgreSQL cannot store this: {error}") from error
+        raise LogUnavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
+    except asyncpg.PostgresError as error:
+        raise _protocol_error(error, batch) from error
+
+
+def _protocol_error(error: Any, batch: Append | None) -> LogError:
+    code, detail = error.sqlstate or "", error.detail or ""
+    if code == _FENCED:
+        return Fenced(str(error))
+    if code == _CONFLICT and batch is not None:
+        actual, _, stream = detail.partition(" ")
+        return VersionConflict(stream, batch.expected_versions[stream], int(actual))
+    if code == "23505" and error.constraint_name == "events_id_unique":
+        # Key (id)=(6e0f6f4c-...) already exists.
+        found = detail.partition("=(")[2].partition(")")[0]
+        return DuplicateEvent(UUID(found) if found else None)
+    if code in ("57P01", "57P02", "57P03", "53300"):  # stopping, crashed, starting, too many connections
+        return LogUnavailable(f"PostgreSQL cannot be used now: {error}")
+    if code == "42P01":
+        return LogError("the database has no Tenuto schema: run the migrations (tenuto.kernel.migrations) as its owner.")
+    if code in ("42501", "25006", "53100"):  # privileges, read-only, disk full
+        return NotWritable(str(error))
+    return LogError(f"PostgreSQL refused: {error} ({code})")

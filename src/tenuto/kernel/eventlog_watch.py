@@ -1,0 +1,77 @@
+"""Tells any number of watchers in this process that the log has grown, over one listening connection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import asyncpg
+
+from tenuto.kernel.eventlog import WATCH_SECONDS_MAX
+
+CHANNEL = "tenuto_log"
+RECONNECT_SECONDS = 0.2
+"""Pause before the next try: PostgreSQL restarts in a fraction of a second, and a try costs next to nothing."""
+QUERY_SECONDS_MAX = 5.0
+"""A connection that does not answer for so long is replaced."""
+
+logger = logging.getLogger(__name__)
+
+
+class HeadWatcher:
+    """Listens while somebody watches. Notifications bring the head at once; a poll makes up for those that were lost."""
+
+    def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
+        self._connect = connect
+        self._head: int | None = None
+        self._watchers: set[asyncio.Event] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def watch(self) -> AsyncIterator[int]:
+        wake = asyncio.Event()
+        self._watchers.add(wake)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="log head watcher")
+        if self._head is not None:
+            wake.set()
+        try:
+            while True:
+                await wake.wait()
+                wake.clear()
+                if self._head is not None:
+                    yield self._head
+        finally:
+            self._watchers.discard(wake)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _moved(self, head: int) -> None:
+        self._head = head
+        for wake in self._watchers:
+            wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                logger.debug("the log's notifications are interrupted: %s", error)
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _listen(self) -> None:
+        connection = await self._connect()
+        try:
+            await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, head: self._moved(int(str(head))))
+            while True:
+                head = await connection.fetchval("SELECT position FROM log_head", timeout=QUERY_SECONDS_MAX)
+                self._moved(head)
+                await asyncio.sleep(WATCH_SECONDS_MAX)
+        finally:
+            connection.terminate()
