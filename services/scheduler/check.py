@@ -25,9 +25,9 @@ def check(state: State) -> None:
     for number in sorted(state.experiments):
         experiment = state.experiments[number]
         assert not experiment.ended or experiment.allocations, f"experiment {number} ended and is still known"
-        for trial in experiment.trials.values():
+        for trial in (experiment.trials[key] for key in sorted(experiment.trials)):
             assert trial.phase != "stopped" or trial.allocation_id, f"trial {number}-{trial.number} is over and still known"
             assert trial.grants or not trial.allocation_id
-    for agent in state.agents.values():
+    for agent in (state.agents[key] for key in sorted(state.agents)):
         assert agent.used or not agent.lost, f"agent {agent.agent_id} is gone and still known"
     assert load(dump(state)) == state, "the indexes do not follow from the facts"

@@ -192,14 +192,15 @@ def rebuild(experiments: list[Experiment], agents: list[Agent], allocations: lis
         own = live[experiment.experiment_id]
         holder = {allocation.trial_number: allocation.allocation_id for allocation in own}
         trials = {
-            trial.number: replace(trial, allocation_id=holder.get(trial.number, "")) for trial in experiment.trials.values()
+            number: replace(experiment.trials[number], allocation_id=holder.get(number, ""))
+            for number in sorted(experiment.trials)
         }
         state = put_experiment(
             state,
             replace(
                 experiment,
                 trials=Map(trials),
-                waiting=tuple(sorted(number for number, trial in trials.items() if trial.waits)),
+                waiting=tuple(number for number, trial in trials.items() if trial.waits),
                 allocations=tuple(sorted(allocation.allocation_id for allocation in own)),
                 slots_used=sum(allocation.size for allocation in own),
             ),

@@ -1,0 +1,169 @@
+"""Runs the scheduler's core as the service loop does, on a log in memory, and makes the events that others would record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid5
+
+from tenuto.kernel.decision import step
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentJoined, Slot
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
+from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import TrialFailed
+from tenuto.services.scheduler.core import SchedulerCore
+
+NAMESPACE = UUID("c0ffee00-0000-4000-8000-000000000000")
+START_US = 1_700_000_000_000_000
+WHY = Reason(rule="test", text="the test says so")
+
+
+class Driver:
+    """`record` puts others' events into the log; `decide_all` lets the scheduler read them, as far behind as the test wants."""
+
+    def __init__(self, *, checks: bool = True) -> None:
+        self.core = SchedulerCore()
+        self.state = self.core.initial()
+        self.log: list[Event] = []
+        self.checks = checks
+        self._versions: dict[str, int] = {}
+        self._read = 0
+
+    def record(self, data: EventData) -> Event:
+        position = len(self.log) + 1
+        return self._append(
+            Event(
+                id=uuid5(NAMESPACE, str(position)),
+                stream=data.stream(),
+                type=data.TYPE,
+                schema_version=data.VERSION,
+                time_us=START_US + position,
+                payload=data.to_json(),
+                actor=f"{data.OWNER}/1",
+                correlation_id=str(getattr(data, "experiment_id", "")),
+            )
+        )
+
+    def _append(self, event: Event) -> Event:
+        version = self._versions[event.stream] = self._versions.get(event.stream, 0) + 1
+        self.log.append(event.recorded(len(self.log) + 1, version))
+        return self.log[-1]
+
+    @property
+    def behind(self) -> int:
+        return len(self.log) - self._read
+
+    def decide_all(self, inputs_max: int | None = None) -> list[EventData]:
+        """Folds what is waiting (or the next few) and commits what was decided, as one batch. Returns the scheduler's events."""
+        waiting = self.log[self._read :][:inputs_max]
+        decided: list[Event] = []
+        for event in waiting:
+            self._read = event.position
+            if event.type in self.core.emits:
+                continue
+            self.state = self.core.evolve(self.state, event)
+            self.state, drafts = step(
+                self.core, self.state, event, seen_position=event.position, time_us=START_US + len(self.log)
+            )
+            decided.extend(drafts)
+            if self.checks:
+                self.core.check(self.state)
+        for event in decided:
+            self._append(event)
+        return [event.data for event in decided]
+
+    def feed(self, *facts: EventData) -> list[EventData]:
+        """Records the facts and lets the scheduler answer each of them at once."""
+        decided: list[EventData] = []
+        for data in facts:
+            self.record(data)
+            decided.extend(self.decide_all())
+        return decided
+
+
+def submitted(
+    experiment: int, *, slots: int = 1, priority: int = 42, max_slots: int | None = None, pool: str = "default"
+) -> EventData:
+    config = ExperimentConfig.model_validate(
+        {
+            "name": f"experiment {experiment}",
+            "entrypoint": "model_def:Trial",
+            "searcher": {"name": "random", "metric": "loss", "max_trials": 1000, "max_length": {"batches": 100}},
+            "resources": {"slots_per_trial": slots, "priority": priority, "max_slots": max_slots, "pool": pool},
+        }
+    )
+    return ExperimentSubmitted(
+        experiment_id=experiment, config=config, seed=7, context_hash="0" * 64, context_size_bytes=1, user="ada"
+    )
+
+
+def requested(experiment: int, *numbers: int) -> list[EventData]:
+    return [
+        TrialRequested(
+            experiment_id=experiment,
+            trial_id=f"{experiment}-{number}",
+            trial_number=number,
+            hyperparameters={},
+            seed=1,
+            target_length=10,
+            reason=WHY,
+        )
+        for number in numbers
+    ]
+
+
+def joined(agent: str, slots: int | Sequence[int], *, kind: str = "cpu", pool: str = "default") -> EventData:
+    ids = range(slots) if isinstance(slots, int) else slots
+    return AgentJoined.model_validate(
+        {
+            "agent_id": agent,
+            "pool": pool,
+            "host": agent,
+            "slots": [Slot.model_validate({"slot_id": n, "kind": kind, "device": kind}) for n in ids],
+            "version": "1",
+        }
+    )
+
+
+def exited(allocation: str, outcome: WorkersOutcome = "finished") -> EventData:
+    code = {"finished": 0, "preempted": 80, "paused": 81, "failed": 1, "lost": None}[outcome]
+    return WorkersExited(allocation_id=allocation, trial_id=allocation.rsplit("-", 1)[0], outcome=outcome, exit_code=code)
+
+
+def _experiment(trial: str) -> int:
+    return int(trial.split("-")[0])
+
+
+def extended(trial: str) -> EventData:
+    return TrialExtended(experiment_id=_experiment(trial), trial_id=trial, target_length=20, reason=WHY)
+
+
+def paused(trial: str) -> EventData:
+    return TrialPaused(experiment_id=_experiment(trial), trial_id=trial, reason=WHY)
+
+
+def stopped(trial: str) -> EventData:
+    return TrialStopped(experiment_id=_experiment(trial), trial_id=trial, outcome="completed", reason=WHY)
+
+
+def failed(allocation: str, *, final: bool = False) -> EventData:
+    return TrialFailed(trial_id=allocation.rsplit("-", 1)[0], allocation_id=allocation, error="boom", failures=1, final=final)
+
+
+def short(decided: Sequence[EventData]) -> list[str]:
+    """The decisions as a test reads them: `+1-1-1 a:0,1`, `!1-1-1` (preempted), `-1-1-1` (released)."""
+    words = []
+    for data in decided:
+        if isinstance(data, AllocationGranted):
+            parts = " ".join(f"{part.agent_id}:{','.join(map(str, part.slot_ids))}" for part in data.slots)
+            words.append(f"+{data.allocation_id} {parts}")
+        elif isinstance(data, AllocationPreempted):
+            words.append(f"!{data.allocation_id}")
+        elif isinstance(data, AllocationReleased):
+            words.append(f"-{data.allocation_id}")
+    return words
