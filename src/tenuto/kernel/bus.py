@@ -1,0 +1,136 @@
+"""The bus: one way to connect to NATS, and the streams that Tenuto needs there."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.errors import NotFoundError
+
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+
+logger = logging.getLogger(__name__)
+
+PING_SECONDS = 1.0
+PINGS_OUTSTANDING_MAX = 2
+"""With a ping each second and two unanswered, a cut link is noticed within about three to five seconds."""
+RECONNECT_SECONDS = 0.2
+"""Between attempts: the bus is local or near, and a service without it is only slower."""
+CONNECT_SECONDS_MAX = 2.0
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+"""What a client keeps to send while the link is away. Everything that must not be lost is kept elsewhere as well."""
+DUPLICATE_WINDOW_SECONDS = 10.0
+"""How long the log stream remembers message ids. The expected sequence already keeps doubles out; a longer memory would only
+cost server memory."""
+
+
+async def connect(settings: Settings, name: str = "tenuto") -> Client:
+    """A client that reconnects for ever, and says in one line, once, that the link is lost and that it is back.
+
+    Waits for the first connection as long as it takes.
+    """
+    client = Client()
+    away = False
+
+    async def on_error(error: Exception) -> None:
+        nonlocal away
+        if isinstance(error, nats.errors.SlowConsumerError):
+            # The feed sees the gap and reads it from the log.
+            logger.debug("%s: messages dropped on %s", name, error.subject)
+        elif not away and not client.is_connected:
+            away = True
+            reason = str(error) or type(error).__name__
+            logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, settings.nats_url, reason)
+        elif client.is_connected:
+            logger.warning("%s: the bus reports: %s", name, str(error) or type(error).__name__)
+
+    async def on_disconnected() -> None:
+        nonlocal away
+        if not away and not client.is_closed:
+            away = True
+            logger.warning("%s lost its link to NATS at %s. It goes on trying.", name, settings.nats_url)
+
+    async def on_reconnected() -> None:
+        nonlocal away
+        away = False
+        logger.info("%s has its link to NATS again", name)
+
+    options: dict[str, Any] = {
+        "servers": [settings.nats_url],
+        "name": name,
+        "error_cb": on_error,
+        "disconnected_cb": on_disconnected,
+        "reconnected_cb": on_reconnected,
+        "allow_reconnect": True,
+        "max_reconnect_attempts": -1,
+        "reconnect_time_wait": RECONNECT_SECONDS,
+        "connect_timeout": CONNECT_SECONDS_MAX,
+        "ping_interval": PING_SECONDS,
+        "max_outstanding_pings": PINGS_OUTSTANDING_MAX,
+        "pending_size": PENDING_BYTES_MAX,
+    }
+    if settings.nats_user:
+        options |= {"user": settings.nats_user, "password": settings.nats_password}
+    await client.connect(**options)
+    return client
+
+
+async def close(client: Client) -> None:
+    """Closes without waiting for a server that is away."""
+    with contextlib.suppress(Exception):
+        await client.close()
+
+
+def log_stream_config(settings: Settings, first_position: int = 1) -> StreamConfig:
+    return StreamConfig(
+        name=subjects.LOG_STREAM,
+        subjects=[subjects.LOG_SUBJECTS],
+        retention=RetentionPolicy.LIMITS,
+        discard=DiscardPolicy.OLD,
+        storage=StorageType.FILE,
+        max_bytes=settings.log_stream_bytes_max,
+        duplicate_window=DUPLICATE_WINDOW_SECONDS,
+        first_seq=first_position if first_position > 1 else None,
+        allow_direct=True,
+        deny_delete=True,
+    )
+
+
+def ingress_stream_config(settings: Settings) -> StreamConfig:
+    """Refuses new reports when full: then agents keep them in their spools. Reports leave when they are acknowledged."""
+    return StreamConfig(
+        name=subjects.INGRESS_STREAM,
+        subjects=[subjects.INGRESS_SUBJECTS],
+        retention=RetentionPolicy.WORK_QUEUE,
+        discard=DiscardPolicy.NEW,
+        storage=StorageType.FILE,
+        max_bytes=settings.ingress_stream_bytes_max,
+        duplicate_window=DUPLICATE_WINDOW_SECONDS,
+    )
+
+
+async def ensure_stream(js: JetStreamContext, config: StreamConfig) -> bool:
+    """True if the stream had to be made. One that exists is left as it is, but for its size limit."""
+    assert config.name
+    try:
+        info = await js.stream_info(config.name)
+    except NotFoundError:
+        await js.add_stream(config)
+        logger.info("made the stream %s", config.name)
+        return True
+    if info.config.max_bytes != config.max_bytes:
+        info.config.max_bytes = config.max_bytes
+        await js.update_stream(info.config)
+    return False
+
+
+async def ensure_streams(js: JetStreamContext, settings: Settings) -> None:
+    """Makes the ingress stream. The log stream is the relay's: only it knows the first position to publish."""
+    await ensure_stream(js, ingress_stream_config(settings))

@@ -1,0 +1,409 @@
+"""The service loop: folds inputs in log order, decides, and commits what was decided together with the checkpoint.
+
+Inputs come from a feed, commands from `submit`. What waits is decided on together and appended at once: a commit costs one
+fsync, however many decisions it holds. The state that others see is always the committed one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.commit import append_surely, recorded_answers
+from tenuto.kernel.core import Command, Core, Refused
+from tenuto.kernel.decision import step
+from tenuto.kernel.eventlog import (
+    APPEND_EVENTS_MAX,
+    READ_EVENTS_MAX,
+    Append,
+    Checkpoint,
+    DuplicateEvent,
+    EventLog,
+    LogUnavailable,
+    VersionConflict,
+)
+from tenuto.kernel.feed import Feed, read_patiently
+from tenuto.kernel.recovery import recover
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.snapshots import Snapshots
+from tenuto.schemas.envelope import Event
+
+logger = logging.getLogger(__name__)
+S = TypeVar("S")
+Answer = tuple[Event, ...] | Refused
+Folded = Callable[[S, Sequence[Event]], None]
+
+COMMANDS_WAITING_MAX = 10_000
+"""Commands not yet decided on; beyond it `submit` waits, so a flood slows its senders and not the service."""
+COMMANDS_BATCH_MAX = 1_000
+"""Commands in one commit: bounds the time that inputs wait behind them."""
+INPUT_BATCHES_WAITING_MAX = 4
+"""Batches taken from the feed ahead of need: enough to read while a commit is on its way."""
+GUARD_ATTEMPTS_MAX = 20
+"""Times a command is decided again because a guarded stream moved. Each time the loop has read the log to its end, so only
+a writer that commits within every such window can use them all up."""
+COMMAND_SECONDS_MAX = 30.0
+"""Longest wait for a command's commit; then the log counts as unavailable, and the caller decides what to do."""
+CHECKPOINT_SECONDS = 1.0
+"""A checkpoint that is behind only because nothing had to be decided moves after so long without work."""
+
+
+class Poisoned(Exception):
+    """A decider cannot go on: skipping the event would be silent divergence."""
+
+    def __init__(self, service: str, event: Event, reason: BaseException) -> None:
+        super().__init__(
+            f"{service} stops at position {event.position}: it cannot fold or decide on {event.type} {event.id} "
+            f"({type(reason).__name__}: {reason}). Fix the code and start it again; it goes on from there."
+        )
+        self.event, self.reason = event, reason
+
+
+class FeedBroken(Exception):
+    """The feed left events out or changed their order: going on would be silent divergence."""
+
+
+class LoopStopped(LogUnavailable):
+    """The command was not decided on, because the service is stopping."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    command: Command
+    answer: asyncio.Future[Answer]
+    attempts: int = 0
+
+
+@dataclass
+class _Draft(Generic[S]):
+    """What one commit would hold."""
+
+    state: S
+    position: int
+    events: list[Event] = field(default_factory=list)
+    folded: list[Event | int] = field(default_factory=list)
+    """In the order of folding: an input, or the index of an own event in `events`."""
+    guards: dict[str, int] = field(default_factory=dict)
+    answers: list[tuple[_Waiting, slice | Refused]] = field(default_factory=list)
+    inputs_taken: int = 0
+    commands_taken: int = 0
+    poisoned: Poisoned | None = None
+
+    def add(self, state: S, decided: Sequence[Event]) -> slice:
+        first = len(self.events)
+        self.state = state
+        self.events.extend(decided)
+        self.folded.extend(range(first, len(self.events)))
+        return slice(first, len(self.events))
+
+
+class ServiceLoop(Generic[S]):
+    """Runs one core. `state` and `position` are the committed ones: what was folded, and the last input position."""
+
+    def __init__(
+        self, core: Core[S], log: EventLog, feed: Feed, clock: Clock, settings: Settings, *, checks: bool = False
+    ) -> None:
+        """`checks` asserts the core's invariants after each commit (tests, simulation)."""
+        self.core, self._log, self._feed, self._clock, self._settings = core, log, feed, clock, settings
+        self.state: S = core.initial()
+        self.position = 0
+        self.own_position = 0
+        self.available = True
+        """False while the log cannot be reached."""
+        self._checks = checks
+        self._checkpoint = Checkpoint(core.name)
+        self._snapshots = Snapshots(log, settings.snapshot_events)
+        self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(INPUT_BATCHES_WAITING_MAX)
+        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(COMMANDS_WAITING_MAX)
+        self._wake = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._stopped = False
+        self._callbacks: list[Folded[S]] = []
+        self._position_waits: list[tuple[int, asyncio.Future[None]]] = []
+        self._already: dict[UUID, Event] = {}
+
+    # What others call.
+
+    def on_folded(self, callback: Folded[S]) -> None:
+        """Called after recovery (with no events), then after each committed batch with the new state and the events folded:
+        inputs that the core consumes, and its own with their positions. Must not block."""
+        self._callbacks.append(callback)
+
+    async def wait_ready(self) -> None:
+        """Returns when the state is recovered."""
+        await self._ready.wait()
+
+    async def wait_position(self, position: int) -> None:
+        """Returns when every input up to `position` is folded and committed."""
+        if self.position < position:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._position_waits.append((position, done))
+            await done
+
+    async def submit(self, command: Command) -> tuple[Event, ...]:
+        """Returns the events decided, after their commit; empty when nothing had to be done.
+
+        Raises Refused; LogUnavailable when no commit was possible in time (it may still happen: submit the same command
+        again, it is never carried out twice); VersionConflict when a guarded stream never stood still.
+        """
+        [answer] = await self.submit_many([command])
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    async def submit_many(self, commands: Sequence[Command]) -> list[Answer]:
+        """As `submit`, in the order given, in one commit where possible. A refusal is returned in its place."""
+        if self._stopped:
+            raise LoopStopped(f"{self.core.name} is stopping")
+        loop = asyncio.get_running_loop()
+        waiting = [_Waiting(command, loop.create_future()) for command in commands]
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS_MAX):
+                for item in waiting:
+                    if self._waiting.full():
+                        self._wake.set()
+                    await self._waiting.put(item)
+                self._wake.set()
+                return [await item.answer for item in waiting]
+        except TimeoutError:
+            raise LogUnavailable(f"{self.core.name} could not commit within {COMMAND_SECONDS_MAX:.0f} s") from None
+        finally:
+            for item in waiting:
+                if not item.answer.cancel() and not item.answer.cancelled():
+                    item.answer.exception()  # seen: a sibling's error was raised in its place
+
+    # The loop itself.
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Fenced when another instance took over, Poisoned when an input cannot be decided on."""
+        pump: asyncio.Task[None] | None = None
+        try:
+            recovered = await recover(self.core, self._log)
+            self.state, self.position = recovered.state, recovered.checkpoint.position
+            self.own_position, self._checkpoint = recovered.own_position, recovered.checkpoint
+            self._already = recovered.already
+            self._snapshots.start(recovered.snapshot_position)
+            self._tell([])
+            self._ready.set()
+            pump = asyncio.create_task(self._pump(), name=f"{self.core.name}-feed")
+            pump.add_done_callback(lambda _: self._wake.set())
+            inputs: deque[Event] = deque()
+            commands: deque[_Waiting] = deque()
+            while True:
+                await self._wait_for_work(pump, inputs, commands)
+                await self._settle(inputs, commands)
+                await self._snapshot_if_due()
+        finally:
+            self._stopped = True
+            await self._snapshots.stop()
+            if pump is not None:
+                pump.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await pump
+            while not self._waiting.empty():
+                _fail(self._waiting.get_nowait(), LoopStopped(f"{self.core.name} is stopping"))
+
+    async def _pump(self) -> None:
+        expected = self.position + 1
+        async for batch in self._feed.follow(self.position, self._settings.batch_events_max):
+            if [event.position for event in batch] != list(range(expected, expected + len(batch))):
+                raise FeedBroken(f"the feed gave positions {batch[0].position} to {batch[-1].position}, not {expected} and on")
+            expected += len(batch)
+            await self._batches.put(batch)
+            self._wake.set()
+
+    async def _wait_for_work(self, pump: asyncio.Task[None], inputs: deque[Event], commands: deque[_Waiting]) -> None:
+        while True:
+            self._wake.clear()
+            while len(inputs) < self._settings.batch_events_max and not self._batches.empty():
+                inputs.extend(self._batches.get_nowait())
+            # An input that is half committed comes before all else: its events are in the log at its position.
+            while len(commands) < COMMANDS_BATCH_MAX and not self._waiting.empty() and not self._already:
+                commands.append(self._waiting.get_nowait())
+            if inputs or commands:
+                return
+            if pump.done():
+                pump.result()
+                raise RuntimeError("the feed ended, though it should go on for ever")
+            if self._checkpoint.position == self.position:
+                await self._wake.wait()
+                continue
+            try:
+                async with asyncio.timeout(CHECKPOINT_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._append(Append(checkpoint=self._checkpoint, next_position=self.position))
+
+    async def _settle(self, inputs: deque[Event], commands: deque[_Waiting]) -> None:
+        """Commits until nothing that was taken is left. Inputs come first; commands are judged after them."""
+        try:
+            while inputs or commands:
+                await self._commit_some(inputs, commands)
+        finally:
+            for item in commands:
+                _fail(item, LoopStopped(f"{self.core.name} is stopping"))
+
+    async def _commit_some(self, inputs: deque[Event], commands: deque[_Waiting]) -> None:
+        draft = self._decide(inputs, commands)
+        try:
+            await self._commit(draft)
+        except VersionConflict as conflict:
+            if not draft.guards:
+                raise
+            await self._catch_up(inputs, commands, draft, conflict)
+            return
+        except DuplicateEvent:
+            if not await self._drop_done(commands, draft):
+                raise
+            return
+        for _ in range(draft.inputs_taken):
+            inputs.popleft()
+        for _ in range(draft.commands_taken):
+            commands.popleft()
+        if draft.poisoned is not None:
+            logger.critical("%s", draft.poisoned)
+            raise draft.poisoned from draft.poisoned.reason
+
+    async def _catch_up(
+        self, inputs: deque[Event], commands: deque[_Waiting], draft: _Draft[S], conflict: VersionConflict
+    ) -> None:
+        """A guarded stream moved on: read the log to its end, so that the commands are judged again by the latest facts."""
+        for item, _ in draft.answers:
+            item.attempts += 1
+            if item.attempts >= GUARD_ATTEMPTS_MAX:
+                commands.remove(item)
+                _fail(item, conflict)
+        last = inputs[-1].position if inputs else self.position
+        inputs.extend(await read_patiently(self._log, max(last, self.position), READ_EVENTS_MAX))
+
+    async def _drop_done(self, commands: deque[_Waiting], draft: _Draft[S]) -> bool:
+        """Commands that were already carried out (before a restart, or by a sender that did not wait) get the recorded answer."""
+        dropped = False
+        for item, answer in draft.answers:
+            if isinstance(answer, Refused) or not draft.events[answer]:
+                continue
+            recorded = await recorded_answers(self._log, self.core.name, item.command.id)
+            if recorded:
+                dropped = True
+                commands.remove(item)
+                if not item.answer.done():
+                    item.answer.set_result(recorded)
+        return dropped
+
+    def _decide(self, inputs: deque[Event], commands: deque[_Waiting]) -> _Draft[S]:
+        draft = _Draft(self.state, self.position)
+        for event in inputs:
+            try:
+                taken = self._decide_on_input(draft, event)
+            except Exception as error:
+                draft.poisoned = Poisoned(self.core.name, event, error)
+                return draft
+            if not taken:
+                return draft
+            draft.inputs_taken += 1
+        for item in commands:
+            if not self._decide_on_command(draft, item):
+                return draft
+            draft.commands_taken += 1
+        return draft
+
+    def _decide_on_input(self, draft: _Draft[S], event: Event) -> bool:
+        """False: what follows does not fit into this commit any more."""
+        if event.position <= draft.position:
+            return True
+        if event.type in self.core.consumes and event.type not in self.core.emits:
+            state = self.core.evolve(draft.state, event)
+            state, decided = step(self.core, state, event, seen_position=event.position, time_us=self._clock.now_us())
+            if draft.events and len(draft.events) + len(decided) > APPEND_EVENTS_MAX:
+                return False
+            draft.folded.append(event)
+            draft.add(state, decided)
+        draft.position = event.position
+        return True
+
+    def _decide_on_command(self, draft: _Draft[S], item: _Waiting) -> bool:
+        command = item.command
+        try:
+            guards = self.core.guards(draft.state, command)
+            state, decided = step(self.core, draft.state, command, seen_position=draft.position, time_us=self._clock.now_us())
+            if len(decided) > APPEND_EVENTS_MAX:
+                raise Refused(f"this would record {len(decided)} events at once; at most {APPEND_EVENTS_MAX} can be.", "invalid")
+        except Refused as refusal:
+            draft.answers.append((item, refusal))
+            return True
+        except Exception as error:
+            # A command is not in the log, so leaving it out diverges from nothing; its sender is told.
+            logger.exception("%s failed on %r", self.core.name, command)
+            what = f"{self.core.name} failed on this ({type(error).__name__}: {error}). This is a defect in Tenuto."
+            draft.answers.append((item, Refused(what, "internal")))
+            return True
+        if len(draft.events) + len(decided) > APPEND_EVENTS_MAX:
+            return False
+        if decided:
+            draft.guards.update(guards)
+        draft.answers.append((item, draft.add(state, decided)))
+        return True
+
+    async def _commit(self, draft: _Draft[S]) -> None:
+        recorded = await self._append_all(draft) if draft.events else ()
+        self.state, self.position = draft.state, draft.position
+        if self._checks:
+            self.core.check(self.state)
+        for item, answer in draft.answers:
+            if not item.answer.done():
+                item.answer.set_result(recorded[answer] if isinstance(answer, slice) else answer)
+        self._tell([item if isinstance(item, Event) else recorded[item] for item in draft.folded])
+
+    async def _append_all(self, draft: _Draft[S]) -> tuple[Event, ...]:
+        """The draft's events as recorded. One append, unless a single input decides more than fits into one: then the
+        checkpoint moves with the last part, and recovery knows the first parts by their `seen_position`."""
+        done = {event.id: self._already[event.id] for event in draft.events if event.id in self._already}
+        new = [event for event in draft.events if event.id not in done]
+        first_part_positions = range(0, max(len(new), 1), APPEND_EVENTS_MAX)
+        for first in first_part_positions:
+            part = new[first : first + APPEND_EVENTS_MAX]
+            last = first == first_part_positions[-1]
+            appended = await self._append(Append(part, self._checkpoint, draft.position if last else self.position, draft.guards))
+            done.update((event.id, event) for event in appended)
+        recorded = tuple(done[event.id] for event in draft.events)
+        self.own_position = max(self.own_position, recorded[-1].position)
+        self._already = {id: event for id, event in self._already.items() if id not in done}
+        return recorded
+
+    async def _append(self, batch: Append) -> tuple[Event, ...]:
+        appended = await append_surely(self._log, batch, self._tell_available)
+        assert appended.checkpoint is not None
+        self._checkpoint = appended.checkpoint
+        return appended.events
+
+    def _tell_available(self, available: bool) -> None:
+        self.available = available
+
+    def _tell(self, folded: Sequence[Event]) -> None:
+        for callback in self._callbacks:
+            callback(self.state, folded)
+        reached = [item for item in self._position_waits if item[0] <= self.position]
+        if reached:
+            self._position_waits = [item for item in self._position_waits if item[0] > self.position]
+            for _, done in reached:
+                if not done.done():
+                    done.set_result(None)
+
+    async def _snapshot_if_due(self) -> None:
+        if not self._snapshots.due(self.position):
+            return
+        if self._checkpoint.position < self.position:
+            await self._append(Append(checkpoint=self._checkpoint, next_position=self.position))
+        self._snapshots.save(self.core, self.state, self.position, self.own_position)
+
+
+def _fail(item: _Waiting, error: Exception) -> None:
+    if not item.answer.done():
+        item.answer.set_exception(error)

@@ -1,0 +1,89 @@
+"""How a service comes back: the newest snapshot, and the tail of the log folded on it in the recorded order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from tenuto.kernel.core import Core
+from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, Checkpoint, EventLog, Fenced, LogUnavailable
+from tenuto.kernel.feed import RETRY_SECONDS, RETRY_SECONDS_MAX
+from tenuto.kernel.replay import FoldOrder
+from tenuto.schemas.envelope import Event
+
+logger = logging.getLogger(__name__)
+S = TypeVar("S")
+
+CLAIM_ATTEMPTS_MAX = 10
+"""Each failed claim means that another instance has just committed; so many in a row means that it is alive and at work."""
+
+
+@dataclass(frozen=True)
+class Recovered(Generic[S]):
+    state: S
+    checkpoint: Checkpoint
+    own_position: int
+    snapshot_position: int
+    already: dict[UUID, Event]
+    """By id: events of an input beyond the checkpoint that decided more than one append holds, of which only the first
+    parts were committed. Deciding on that input again yields them all; these are there already."""
+
+
+async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
+    """While the log is away, waits. Raises Fenced if another instance keeps committing."""
+    wait_seconds = RETRY_SECONDS
+    while True:
+        try:
+            return await _recover(core, log)
+        except LogUnavailable as error:
+            logger.warning("%s cannot read the log, trying again in %.1f s: %s", core.name, wait_seconds, error)
+            await asyncio.sleep(wait_seconds)
+            wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
+
+
+async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
+    checkpoint = await _claim(core.name, log)
+    snapshot = await log.latest_snapshot(core.name, core.rule_version)
+    state = core.initial() if snapshot is None else core.load(snapshot.state)
+    position, own_position = (0, 0) if snapshot is None else (snapshot.position, snapshot.own_position)
+    snapshot_position = position
+    order, already = FoldOrder(core), dict[UUID, Event]()
+    types = sorted(core.consumes | core.emits)
+    after = min(position, own_position)
+    while True:
+        page = await log.read(after, READ_EVENTS_MAX, types=types)
+        for event in page:
+            own = event.type in core.emits
+            if event.position <= (snapshot.own_position if own else snapshot.position) if snapshot else False:
+                continue
+            if own:
+                own_position = event.position
+                if event.seen_position > checkpoint.position:
+                    already[event.id] = event
+                    continue
+            for ready in order.push(event):
+                state = core.evolve(state, ready)
+        if len(page) < READ_EVENTS_MAX:
+            break
+        after = page[-1].position
+    for ready in order.rest(checkpoint.position):
+        state = core.evolve(state, ready)
+    logger.info("%s recovered at position %d", core.name, checkpoint.position)
+    return Recovered(state, checkpoint, own_position, snapshot_position, already)
+
+
+async def _claim(consumer: str, log: EventLog) -> Checkpoint:
+    """Moves the checkpoint's count on, so that an older instance that still runs can commit nothing more, not even what it
+    has sent already."""
+    for _ in range(CLAIM_ATTEMPTS_MAX):
+        checkpoint = await log.checkpoint(consumer)
+        try:
+            appended = await log.append(Append(checkpoint=checkpoint, next_position=checkpoint.position))
+        except Fenced:
+            continue
+        assert appended.checkpoint is not None
+        return appended.checkpoint
+    raise Fenced(f"another instance of {consumer} is running; stop it first")

@@ -1,0 +1,151 @@
+"""The frame of every service process: settings, logging, signals, the log and the bus. Used by each `__main__`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from nats.aio.client import Client
+
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel import telemetry
+from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.eventlog import EventLog, Fenced, LogUnavailable
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.loop import FeedBroken, Poisoned
+from tenuto.kernel.settings import Settings, SettingsError
+
+logger = logging.getLogger(__name__)
+
+EXIT_SETTINGS = 64
+"""A setting is wrong: starting again will not help."""
+EXIT_FENCED = 70
+"""Another instance took over."""
+EXIT_HALTED = 71
+"""A decider met an event that it cannot fold or decide on; a person has to look."""
+CONNECT_SECONDS_BETWEEN = 0.5
+CONNECT_MESSAGE_SECONDS = 5.0
+"""While waiting for PostgreSQL the log says so this often: often enough to see, seldom enough to read."""
+
+
+class App(Protocol):
+    async def run(self) -> None:
+        """Until cancelled; then cleans up."""
+        ...
+
+
+Build = Callable[[Settings, EventLog, Client, Clock], Awaitable[App]]
+
+
+def run_service(name: str, build: Build) -> None:
+    """Runs until SIGTERM or SIGINT, then stops cleanly. Leaves the process with a code that says why it ended.
+
+    `build(settings, log, bus, clock)` is the service's composition root. It is called when PostgreSQL and NATS were reached once;
+    both clients come back by themselves from later losses.
+    """
+    try:
+        settings = Settings.from_environment()
+    except SettingsError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(EXIT_SETTINGS)
+    configure_logging(settings.log_level)
+    if not settings.database_url:
+        print(f"{name}: TENUTO_DATABASE_URL is not set; give the URL of the PostgreSQL database.", file=sys.stderr)
+        sys.exit(EXIT_SETTINGS)
+    telemetry.configure(f"tenuto-{name}", settings)
+    code = _run(name, _serve(name, settings, build))
+    telemetry.shutdown()
+    sys.exit(code)
+
+
+def configure_logging(level: str) -> None:
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+
+
+def run_until_signalled(name: str, main: Callable[[], Awaitable[None]]) -> None:
+    """For processes without a database, such as the agent: runs until SIGTERM or SIGINT, then cancels and leaves."""
+
+    async def run() -> int:
+        await _until_signalled(name, main())
+        return 0
+
+    sys.exit(_run(name, run()))
+
+
+def _run(name: str, main: Awaitable[int]) -> int:
+    async def runner() -> int:
+        return await main
+
+    try:
+        import uvloop
+    except ImportError:
+        factory = None
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as loop_runner:
+        return loop_runner.run(runner())
+
+
+async def _serve(name: str, settings: Settings, build: Build) -> int:
+    try:
+        await _until_signalled(name, _open_and_run(name, settings, build))
+    except Fenced as error:
+        logger.critical("%s was fenced: %s. This instance stops.", name, error)
+        return EXIT_FENCED
+    except (Poisoned, FeedBroken) as error:
+        logger.critical("%s halts: %s", name, error)
+        return EXIT_HALTED
+    return 0
+
+
+async def _open_and_run(name: str, settings: Settings, build: Build) -> None:
+    log = await open_log(name, settings.database_url)
+    try:
+        bus = await bus_module.connect(settings, name)
+        try:
+            app = await build(settings, log, bus, SystemClock())
+            logger.info("%s is ready", name)
+            await app.run()
+        finally:
+            await bus_module.close(bus)
+    finally:
+        await log.close()
+
+
+async def open_log(name: str, url: str) -> PostgresEventLog:
+    """Waits for PostgreSQL, and says so, as long as it takes."""
+    told = -CONNECT_MESSAGE_SECONDS
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            return await PostgresEventLog.connect(url)
+        except LogUnavailable as error:
+            if loop.time() - told >= CONNECT_MESSAGE_SECONDS:
+                told = loop.time()
+                logger.warning("%s waits for PostgreSQL: %s", name, error)
+            await asyncio.sleep(CONNECT_SECONDS_BETWEEN)
+
+
+async def _until_signalled(name: str, main: Awaitable[None]) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    running = asyncio.ensure_future(main)
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            logger.info("%s stops", name)
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+        else:
+            running.result()
+    finally:
+        stopping.cancel()

@@ -1,0 +1,154 @@
+"""A very small core for tests of the kernel: it adds up the priorities that experiments are given.
+
+For each ExperimentPriorityChanged it decides CapacityWanted with the new sum of that experiment, on the pool named for it.
+The command Add does the same without an input; it is guarded by the experiment's request stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from immutables import Map
+
+from tenuto.kernel.core import Command, Refused
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import CapacityWanted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentPriorityChanged, ExperimentWeightChanged
+
+POISON_PRIORITY = 13
+"""An input with this priority cannot be decided on, if the core was made so."""
+
+
+@dataclass(frozen=True)
+class Add:
+    id: UUID
+    time_us: int
+    experiment_id: int
+    amount: int
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class TallyState:
+    sums: Map[int, int] = field(default_factory=Map)
+    versions: Map[int, int] = field(default_factory=Map)
+    """Of the request streams, as folded."""
+    done: Map[str, int] = field(default_factory=Map)
+    """Commands that were carried out: a repeated one decides nothing."""
+    inputs: int = 0
+    """Makes the state depend on every input, and `last` on their order."""
+    last: int = 0
+
+
+@dataclass
+class TallyCore:
+    name: str = "tally"
+    rule_version: int = 1
+    events_per_input: int = 1
+    poisonous: bool = False
+    forgets_commands: bool = False
+    """Makes the log, not the state, find the repeated command."""
+    consumes: frozenset[str] = frozenset({"ExperimentPriorityChanged", "ExperimentWeightChanged"})
+    emits: frozenset[str] = frozenset({"CapacityWanted"})
+
+    def initial(self) -> TallyState:
+        return TallyState()
+
+    def evolve(self, state: TallyState, event: Event) -> TallyState:
+        data = event.data
+        if isinstance(data, ExperimentPriorityChanged | ExperimentWeightChanged):
+            return replace(
+                state,
+                versions=state.versions.set(data.experiment_id, event.version),
+                inputs=state.inputs + 1,
+                last=(state.last * 31 + data.experiment_id) % 1_000_003,
+            )
+        assert isinstance(data, CapacityWanted)
+        return replace(
+            state,
+            sums=state.sums.set(int(data.pool), data.slots),
+            done=state.done.set(str(event.causation_id), data.slots),
+            last=(state.last * 31 + data.slots) % 1_000_003,
+        )
+
+    def decide(self, state: TallyState, cause: Event | Command) -> Sequence[EventData]:
+        if isinstance(cause, Add):
+            if cause.amount < 0:
+                raise Refused("a negative amount cannot be added; give zero or more.", "invalid")
+            if str(cause.id) in state.done and not self.forgets_commands:
+                return []
+            return self._sums(state, cause.experiment_id, cause.amount, 1)
+        assert isinstance(cause, Event)
+        if not isinstance(cause.data, ExperimentPriorityChanged):
+            return []
+        if self.poisonous and cause.data.priority == POISON_PRIORITY:
+            raise ValueError("unlucky")
+        return self._sums(state, cause.data.experiment_id, cause.data.priority, self.events_per_input)
+
+    def _sums(self, state: TallyState, experiment_id: int, amount: int, times: int) -> list[EventData]:
+        before = state.sums.get(experiment_id, 0)
+        reason = Reason(rule="sum", text="the sum of the priorities so far", numbers={"before": before, "added": amount})
+        return [
+            CapacityWanted(pool=str(experiment_id), slots=before + amount * (index + 1), reason=reason) for index in range(times)
+        ]
+
+    def correlation_id(self, state: TallyState, data: EventData) -> str:
+        assert isinstance(data, CapacityWanted)
+        return data.pool
+
+    def guards(self, state: TallyState, cause: Event | Command) -> Mapping[str, int]:
+        if isinstance(cause, Add):
+            return {f"request/{cause.experiment_id}": state.versions.get(cause.experiment_id, 0)}
+        return {}
+
+    def check(self, state: TallyState) -> None:
+        assert all(slots >= 0 for slots in state.sums.values())
+
+    def dump(self, state: TallyState) -> bytes:
+        value = {
+            "sums": sorted(state.sums.items()),
+            "versions": sorted(state.versions.items()),
+            "done": sorted(state.done.items()),
+            "inputs": state.inputs,
+            "last": state.last,
+        }
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+    def load(self, data: bytes) -> TallyState:
+        value = json.loads(data)
+        return TallyState(
+            Map(tuple(item) for item in value["sums"]),
+            Map(tuple(item) for item in value["versions"]),
+            Map(tuple(item) for item in value["done"]),
+            value["inputs"],
+            value["last"],
+        )
+
+
+def priority_changed(id: UUID, experiment_id: int, priority: int, time_us: int = 0, trace: str = "") -> Event:
+    """An input for the core, as the gateway would record it."""
+    return _request(ExperimentPriorityChanged(experiment_id=experiment_id, priority=priority), id, time_us, trace)
+
+
+def weight_changed(id: UUID, experiment_id: int, weight: float, time_us: int = 0) -> Event:
+    """An input that the core folds and decides nothing on."""
+    return _request(ExperimentWeightChanged(experiment_id=experiment_id, weight=weight), id, time_us, "")
+
+
+def _request(data: ExperimentPriorityChanged | ExperimentWeightChanged, id: UUID, time_us: int, trace: str) -> Event:
+    return Event(
+        id=id,
+        stream=data.stream(),
+        type=data.TYPE,
+        schema_version=data.VERSION,
+        time_us=time_us,
+        payload=data.to_json(),
+        actor="gateway/1",
+        correlation_id=str(data.experiment_id),
+        trace=trace,
+    )
