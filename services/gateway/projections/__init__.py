@@ -1,0 +1,29 @@
+"""Folds the log into the tables that users look at (`sql/`). Each handler is a few statements keyed by the event's own ids; an
+event about something that the tables do not have (its beginning was parked) changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.schemas.envelope import Event
+from tenuto.services.gateway.projections import agents, allocations, experiments, trials
+from tenuto.services.gateway.projections.common import Connection, Handler
+
+NAME = "views"
+"""The projection's name: its cursor and its parked events."""
+TABLES = ("experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents")
+"""What a rebuild empties first."""
+HANDLERS: dict[str, Handler] = {
+    **experiments.HANDLERS,
+    **trials.HANDLERS,
+    **allocations.HANDLERS,
+    **agents.HANDLERS,
+}
+
+
+async def apply(connection: Connection, events: Sequence[Event]) -> None:
+    """Folds a batch, inside the transaction that also moves the projection's cursor: each event once, in order."""
+    for event in events:
+        handler = HANDLERS.get(event.type)
+        if handler is not None:
+            await handler(connection, event, event.data)

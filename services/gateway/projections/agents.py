@@ -1,0 +1,57 @@
+"""Folds which agents offer which slots."""
+
+from __future__ import annotations
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import agent
+from tenuto.services.gateway.projections.common import Connection, Handler, to_json
+
+
+async def _joined(db: Connection, event: Event, data: agent.AgentJoined) -> None:
+    await db.execute(
+        """INSERT INTO agents (agent_id, pool, host, version, state, slots, joined_us) VALUES ($1, $2, $3, $4, 'joined', $5, $6)
+           ON CONFLICT (agent_id) DO UPDATE SET pool = excluded.pool, host = excluded.host, version = excluded.version,
+               state = 'joined', slots = excluded.slots, joined_us = excluded.joined_us, reason = '', lost_us = NULL""",
+        data.agent_id,
+        data.pool,
+        data.host,
+        data.version,
+        to_json([item.model_dump() for item in data.slots]),
+        event.time_us,
+    )
+
+
+async def _lost(db: Connection, event: Event, data: agent.AgentLost) -> None:
+    await db.execute(
+        "UPDATE agents SET state = 'lost', reason = $2, lost_us = $3 WHERE agent_id = $1",
+        data.agent_id,
+        data.reason,
+        event.time_us,
+    )
+
+
+async def _drained(db: Connection, _: Event, data: agent.AgentDrained) -> None:
+    await db.execute("UPDATE agents SET state = 'draining' WHERE agent_id = $1", data.agent_id)
+
+
+async def _slot_enabled(db: Connection, _: Event, data: agent.SlotEnabled) -> None:
+    await db.execute(
+        "UPDATE agents SET disabled_slots = array_remove(disabled_slots, $2) WHERE agent_id = $1", data.agent_id, data.slot_id
+    )
+
+
+async def _slot_disabled(db: Connection, _: Event, data: agent.SlotDisabled) -> None:
+    await db.execute(
+        "UPDATE agents SET disabled_slots = array_append(array_remove(disabled_slots, $2), $2) WHERE agent_id = $1",
+        data.agent_id,
+        data.slot_id,
+    )
+
+
+HANDLERS: dict[str, Handler] = {
+    "AgentJoined": _joined,
+    "AgentLost": _lost,
+    "AgentDrained": _drained,
+    "SlotEnabled": _slot_enabled,
+    "SlotDisabled": _slot_disabled,
+}

@@ -1,0 +1,95 @@
+"""Folds who was given which slots, and what became of the workers there."""
+
+from __future__ import annotations
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import pool, run
+from tenuto.services.gateway.projections.common import Connection, Handler, to_json
+
+
+async def _granted(db: Connection, event: Event, data: pool.AllocationGranted) -> None:
+    await db.execute(
+        """INSERT INTO allocations (allocation_id, trial_id, experiment_id, pool, state, slots, reason, granted_us)
+           VALUES ($1, $2, $3, $4, 'granted', $5, $6, $7)""",
+        data.allocation_id,
+        data.trial_id,
+        data.experiment_id,
+        data.pool,
+        to_json([item.model_dump() for item in data.slots]),
+        data.reason.text,
+        event.time_us,
+    )
+    await db.execute(
+        """UPDATE trials SET allocation_id = $2, allocations = allocations + 1,
+               state = CASE WHEN state = 'queued' THEN 'starting' ELSE state END
+           WHERE trial_id = $1""",
+        data.trial_id,
+        data.allocation_id,
+    )
+
+
+async def _preempted(db: Connection, _: Event, data: pool.AllocationPreempted) -> None:
+    await db.execute(
+        "UPDATE allocations SET state = 'preempting' WHERE allocation_id = $1 AND exited_us IS NULL", data.allocation_id
+    )
+
+
+async def _resized(db: Connection, _: Event, data: pool.AllocationResized) -> None:
+    await db.execute(
+        "UPDATE allocations SET slots = $2 WHERE allocation_id = $1",
+        data.allocation_id,
+        to_json([item.model_dump() for item in data.slots]),
+    )
+
+
+async def _released(db: Connection, event: Event, data: pool.AllocationReleased) -> None:
+    await db.execute(
+        "UPDATE allocations SET state = 'released', released_us = $2 WHERE allocation_id = $1", data.allocation_id, event.time_us
+    )
+    await db.execute(
+        """UPDATE trials SET allocation_id = NULL, state = CASE WHEN state IN ('starting', 'running') THEN 'queued' ELSE state END
+           WHERE trial_id = $1 AND allocation_id = $2""",
+        data.trial_id,
+        data.allocation_id,
+    )
+
+
+async def _workers_starting(db: Connection, _: Event, data: run.WorkersStarting) -> None:
+    await db.execute(
+        "UPDATE allocations SET state = 'starting' WHERE allocation_id = $1 AND state = 'granted'", data.allocation_id
+    )
+
+
+async def _workers_started(db: Connection, event: Event, data: run.WorkersStarted) -> None:
+    await db.execute(
+        """UPDATE allocations SET started_us = $2,
+               state = CASE WHEN state IN ('granted', 'starting') THEN 'running' ELSE state END
+           WHERE allocation_id = $1""",
+        data.allocation_id,
+        event.time_us,
+    )
+    await db.execute("UPDATE trials SET state = 'running' WHERE trial_id = $1 AND state = 'starting'", data.trial_id)
+
+
+async def _workers_exited(db: Connection, event: Event, data: run.WorkersExited) -> None:
+    await db.execute(
+        """UPDATE allocations SET exited_us = $2, outcome = $3, exit_code = $4, error = $5,
+               state = CASE WHEN state = 'released' THEN state ELSE 'exited' END
+           WHERE allocation_id = $1""",
+        data.allocation_id,
+        event.time_us,
+        data.outcome,
+        data.exit_code,
+        data.error,
+    )
+
+
+HANDLERS: dict[str, Handler] = {
+    "AllocationGranted": _granted,
+    "AllocationPreempted": _preempted,
+    "AllocationResized": _resized,
+    "AllocationReleased": _released,
+    "WorkersStarting": _workers_starting,
+    "WorkersStarted": _workers_started,
+    "WorkersExited": _workers_exited,
+}

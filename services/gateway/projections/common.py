@@ -1,0 +1,24 @@
+"""What the handlers share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+
+from tenuto.schemas.envelope import Event
+
+Connection = asyncpg.Connection
+Handler = Callable[[Connection, Event, Any], Awaitable[None]]
+
+
+def numbers(trial_id: str) -> tuple[int, int]:
+    """Experiment id and trial number of a trial id."""
+    experiment, _, number = trial_id.partition("-")
+    return int(experiment), int(number)
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

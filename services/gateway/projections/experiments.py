@@ -1,0 +1,86 @@
+"""Folds what users asked for and how the search of an experiment ended."""
+
+from __future__ import annotations
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import request, search
+from tenuto.services.gateway.projections.common import Connection, Handler
+
+
+async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmitted) -> None:
+    config = data.config
+    searcher, resources = config.searcher, config.resources
+    await db.execute(
+        """INSERT INTO experiments (experiment_id, name, description, labels, user_name, state, method, metric,
+               smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, seed, config, context_hash,
+               context_size_bytes, submitted_us)
+           VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)""",
+        data.experiment_id,
+        config.name,
+        config.description,
+        list(config.labels),
+        data.user,
+        searcher.name,
+        searcher.metric,
+        searcher.smaller_is_better,
+        resources.pool,
+        resources.slots_per_trial,
+        resources.priority,
+        resources.weight,
+        resources.max_slots,
+        data.seed,
+        config.to_json().decode(),
+        data.context_hash,
+        data.context_size_bytes,
+        event.time_us,
+    )
+
+
+def _set_state(state: str) -> Handler:
+    async def handle(db: Connection, _: Event, data: request.Request) -> None:
+        await db.execute("UPDATE experiments SET state = $2 WHERE experiment_id = $1", data.experiment_id, state)
+
+    return handle
+
+
+async def _priority(db: Connection, _: Event, data: request.ExperimentPriorityChanged) -> None:
+    await db.execute("UPDATE experiments SET priority = $2 WHERE experiment_id = $1", data.experiment_id, data.priority)
+
+
+async def _weight(db: Connection, _: Event, data: request.ExperimentWeightChanged) -> None:
+    await db.execute("UPDATE experiments SET weight = $2 WHERE experiment_id = $1", data.experiment_id, data.weight)
+
+
+async def _slot_limit(db: Connection, _: Event, data: request.ExperimentSlotLimitChanged) -> None:
+    await db.execute("UPDATE experiments SET max_slots = $2 WHERE experiment_id = $1", data.experiment_id, data.max_slots)
+
+
+_END = """UPDATE experiments SET state = $2, ended_us = $3, error = $4, best_trial_id = coalesce($5, best_trial_id),
+              best_metric = coalesce($6, best_metric)
+          WHERE experiment_id = $1"""
+
+
+async def _completed(db: Connection, event: Event, data: search.ExperimentCompleted) -> None:
+    await db.execute(_END, data.experiment_id, "completed", event.time_us, None, data.best_trial_id, data.best_metric)
+
+
+async def _failed(db: Connection, event: Event, data: search.ExperimentFailed) -> None:
+    await db.execute(_END, data.experiment_id, "failed", event.time_us, data.error, None, None)
+
+
+async def _canceled(db: Connection, event: Event, data: search.ExperimentCanceled) -> None:
+    await db.execute(_END, data.experiment_id, "canceled", event.time_us, None, None, None)
+
+
+HANDLERS: dict[str, Handler] = {
+    "ExperimentSubmitted": _submitted,
+    "ExperimentPauseRequested": _set_state("paused"),
+    "ExperimentResumeRequested": _set_state("active"),
+    "ExperimentCancelRequested": _set_state("canceling"),
+    "ExperimentPriorityChanged": _priority,
+    "ExperimentWeightChanged": _weight,
+    "ExperimentSlotLimitChanged": _slot_limit,
+    "ExperimentCompleted": _completed,
+    "ExperimentFailed": _failed,
+    "ExperimentCanceled": _canceled,
+}
