@@ -1,0 +1,278 @@
+"""The laptop cluster on disk: where its files are, whether it is up, which processes it has."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import psutil
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.postgres import PostgresServer
+from tenuto.embedded.process import LOOPBACK, ServerError, choose_port, explain, no_space, port_is_free, write_private
+
+DISK_FREE_BYTES_MIN = 256 * 1024 * 1024
+"""A new cluster's files take 60 MB; below this the first experiment would fill the disk."""
+REST_PORT_DEFAULT = 8080
+SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
+MARK = "TENUTO_CLUSTER_DIRECTORY"
+"""In the environment of each of our processes, and inherited by workers: finds them when nobody else knows them any more."""
+TERMINATE_SECONDS_MAX = 10.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    root: Path
+
+    @classmethod
+    def of(cls, directory: Path | str | None) -> Layout:
+        """`directory`, else TENUTO_DATA_DIRECTORY, else ~/.tenuto."""
+        return cls(Path(directory or os.environ.get("TENUTO_DATA_DIRECTORY") or "~/.tenuto").expanduser().resolve())
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "cluster.json"
+
+    @property
+    def token(self) -> Path:
+        return self.root / "rest.token"
+
+    @property
+    def rest_port(self) -> Path:
+        return self.root / "rest.port"
+
+    @property
+    def secret(self) -> Path:
+        return self.root / "nats/service.password"
+
+    @property
+    def agent_secret(self) -> Path:
+        return self.root / "nats/agent.password"
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def nats(self) -> Path:
+        return self.root / "nats"
+
+    @property
+    def shared(self) -> Path:
+        return self.root / "shared"
+
+    @property
+    def agent(self) -> Path:
+        return self.root / "agent"
+
+    def log(self, process: str) -> Path:
+        return self.root / "logs" / f"{process}.log"
+
+    def create(self) -> None:
+        """Raises ServerError if that cannot be, or if the disk is nearly full."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for name in ("logs", "shared", "agent"):
+                (self.root / name).mkdir(exist_ok=True)
+            probe = self.root / f".probe.{os.getpid()}"
+            probe.write_bytes(b"x" * 4096)
+            probe.unlink()
+            free_bytes = shutil.disk_usage(self.root).free
+        except OSError as error:
+            raise explain(error, self.root) from error
+        if free_bytes < DISK_FREE_BYTES_MIN:
+            raise ServerError(
+                f"{no_space(self.root)[:-1]} (free: {free_bytes >> 20} MB, needed: {DISK_FREE_BYTES_MIN >> 20} MB)."
+            )
+
+
+class Lock:
+    """Held by the supervisor as long as it lives; the kernel lets go of it however the process ends."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._path = layout.lock
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> bool:
+        """False: another process holds it. Raises OSError."""
+        file = self._path.open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass
+class ProcessState:
+    pid: int | None = None
+    state: str = "starting"
+    """starting, running, restarting or stopped."""
+    started_us: int = 0
+    restarts: int = 0
+    message: str = ""
+    """Why it ended last."""
+
+
+@dataclass
+class ClusterState:
+    supervisor_pid: int
+    url: str
+    token_file: str
+    started_us: int
+    ready: bool = False
+    processes: dict[str, ProcessState] = field(default_factory=dict)
+
+    def write(self, layout: Layout) -> None:
+        write_private(layout.state, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_state(layout: Layout) -> ClusterState | None:
+    """What the supervisor last wrote; it may be gone since (see `is_up`)."""
+    try:
+        raw: dict[str, Any] = json.loads(layout.state.read_text())
+        raw["processes"] = {name: ProcessState(**item) for name, item in raw["processes"].items()}
+        return ClusterState(**raw)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_up(layout: Layout) -> bool:
+    """Whether a supervisor holds this directory."""
+    if not layout.lock.exists():
+        return False
+    lock = Lock(layout)
+    try:
+        return not lock.acquire()
+    except OSError:
+        return False
+    finally:
+        lock.release()
+
+
+def rest_port(layout: Layout, wanted: int | None) -> int:
+    """The wanted port, else the one of the last time, else 8080 or any free one. Raises ServerError if it is taken."""
+    kept: int | None = None
+    with contextlib.suppress(OSError, ValueError):
+        kept = int(layout.rest_port.read_text())
+    if wanted is None and kept is None:
+        port = REST_PORT_DEFAULT if port_is_free(REST_PORT_DEFAULT) else choose_port()
+    else:
+        port = wanted or kept or REST_PORT_DEFAULT
+        if not port_is_free(port):
+            raise ServerError(f"Port {port} of {LOOPBACK} is taken by another program: choose another with --port.")
+    if port != kept:
+        write_private(layout.rest_port, f"{port}\n")
+    return port
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    name: str
+    module: str
+    environment: dict[str, str]
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", self.module]
+
+
+def process_specs(
+    layout: Layout, postgres: PostgresServer, nats: NatsServer, port: int, *, cpu_slots: int | None
+) -> list[ProcessSpec]:
+    """Everything that runs beside the two servers. The agent gets no access to the database, and little to the bus."""
+    base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
+    base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
+    service = base | {
+        "TENUTO_NATS_USER": nats.user,
+        "TENUTO_NATS_PASSWORD": nats.password,
+        "TENUTO_DATABASE_URL": postgres.url,
+        "TENUTO_DATA_DIRECTORY": str(layout.root),
+        "TENUTO_REST_HOST": LOOPBACK,
+        "TENUTO_REST_PORT": str(port),
+        "TENUTO_REST_TOKEN_FILE": str(layout.token),
+    }
+    agent = base | {
+        "TENUTO_NATS_USER": nats.agent_user,
+        "TENUTO_NATS_PASSWORD": nats.agent_password,
+        "TENUTO_DATA_DIRECTORY": str(layout.agent),
+    }
+    if cpu_slots is not None:
+        agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
+    return [
+        ProcessSpec("relay", "tenuto.kernel.relay", service),
+        *(ProcessSpec(name, f"tenuto.services.{name}", service) for name in SERVICES),
+        ProcessSpec("agent", "tenuto.workers.agent", agent),
+    ]
+
+
+_PER_PROCESS = frozenset(
+    f"TENUTO_{name}"
+    for name in (
+        *("DATABASE_URL", "DATABASE_OWNER_URL", "NATS_URL", "NATS_USER", "NATS_PASSWORD", "DATA_DIRECTORY", "SHARED_DIRECTORY"),
+        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE"),
+    )
+)
+"""Settings that the cluster decides; all other TENUTO_ variables of the user pass through."""
+
+
+def marked_processes(layout: Layout) -> Iterator[psutil.Process]:
+    """Every process of this cluster except the servers and the caller, the workers included."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get(MARK) == str(layout.root):
+                yield process
+
+
+def is_part(process: psutil.Process) -> bool:
+    """One of the processes that the supervisor starts, not a worker."""
+    try:
+        command = process.cmdline()
+    except psutil.Error:
+        return False
+    return "-m" in command and any(
+        word.startswith(("tenuto.services.", "tenuto.kernel.", "tenuto.workers.agent")) for word in command
+    )
+
+
+def terminate(processes: list[psutil.Process]) -> None:
+    """SIGTERM, then SIGKILL for those that are still there."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(processes, timeout=TERMINATE_SECONDS_MAX)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=TERMINATE_SECONDS_MAX)
+
+
+async def stop_everything(layout: Layout) -> int:
+    """Stop what a killed supervisor left behind; returns how many processes that were. The caller holds the lock."""
+    left = list(marked_processes(layout))
+    terminate(left)
+    stopped = len(left)
+    for server in (NatsServer(layout.nats), PostgresServer(layout.postgres)):
+        if server.data_dir.exists() and server.adopt():
+            await server.stop()
+            stopped += 1
+    return stopped

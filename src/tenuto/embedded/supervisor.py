@@ -1,0 +1,330 @@
+"""Runs the laptop cluster: starts its processes, starts again what dies, stops all of it. Holds no data of its own.
+
+Killing the supervisor stops nothing: its processes go on. The next `tenuto up` takes the servers over and replaces the services.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import http.client
+import os
+import shutil
+import signal
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tenuto.embedded.cluster import (
+    ClusterState,
+    Layout,
+    Lock,
+    ProcessSpec,
+    ProcessState,
+    is_part,
+    marked_processes,
+    process_specs,
+    read_state,
+    rest_port,
+    terminate,
+)
+from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.postgres import PostgresServer
+from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain, kept_secret
+from tenuto.kernel.clock import Clock, SystemClock
+
+RESTART_SECONDS_FIRST = 0.1
+"""A killed process is back at once; each further end in a row doubles the wait, so that a broken one costs little."""
+RESTART_SECONDS_MAX = 10.0
+STABLE_SECONDS = 20.0
+"""A process that ran so long has recovered: its next end counts as the first."""
+ENDS_BEFORE_READY_MAX = 5
+"""Before the cluster was ready once, a process that ended so often will not recover by itself: `up` fails and says why."""
+READY_SECONDS_MAX = 90.0
+"""First start on a slow machine: imports of seven Python processes on one core."""
+STOP_SECONDS_MAX = 15.0
+SERVER_POLL_SECONDS = 0.1
+READY_POLL_SECONDS = 0.1
+LOG_CHECK_SECONDS = 30.0
+
+Report = Callable[[str], None]
+
+
+class AlreadyUp(ServerError):
+    pass
+
+
+@dataclass(frozen=True)
+class Options:
+    layout: Layout
+    port: int | None = None
+    cpu_slots: int | None = None
+
+
+class Supervisor:
+    def __init__(self, options: Options, clock: Clock, report: Report) -> None:
+        self._options = options
+        self._layout = options.layout
+        self._clock = clock
+        self._report = report
+        self._postgres = PostgresServer(self._layout.postgres)
+        self._nats = NatsServer(self._layout.nats)
+        self._state = ClusterState(os.getpid(), "", str(self._layout.token), clock.now_us())
+        self._children: dict[str, Process] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._servers: asyncio.Future[list[BaseException | None]] | None = None
+
+    async def start(self) -> str:
+        """Returns the URL when the REST door answers. Raises ServerError; then `stop` must follow."""
+        layout = self._layout
+        await asyncio.to_thread(self._terminate_marked, is_part)
+        port = rest_port(layout, self._options.port)
+        self._state.url = f"http://{LOOPBACK}:{port}"
+        self._write()
+        layout.nats.mkdir(exist_ok=True)
+        self._nats.password = kept_secret(layout.secret)
+        self._nats.agent_password = kept_secret(layout.agent_secret)
+        self._servers = asyncio.gather(self._postgres.start(), self._nats.start(), return_exceptions=True)
+        # Shielded: a start that is interrupted half-way would leave a server that nobody knows.
+        for failure in await asyncio.shield(self._servers):
+            if failure is not None:
+                raise failure
+        self._report(f"postgres: port {self._postgres.port}; nats: port {self._nats.port}")
+        await self._migrate()
+        self._keep(self._keep_server("postgres", self._postgres))
+        self._keep(self._keep_server("nats", self._nats))
+        for spec in process_specs(layout, self._postgres, self._nats, port, cpu_slots=self._options.cpu_slots):
+            self._keep(self._keep_process(spec))
+        self._keep(self._bound_logs())
+        await self._wait_ready(port)
+        self._state.ready = True
+        self._write()
+        return self._state.url
+
+    async def stop(self) -> None:
+        """Agent and workers first, then the services, then the bus, the database last."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._end([name for name in self._children if name == "agent"])
+        await asyncio.to_thread(self._terminate_marked, lambda process: not is_part(process))
+        await self._end([name for name in self._children if name != "agent"])
+        await asyncio.to_thread(self._terminate_marked, lambda _: True)
+        if self._servers is not None:
+            await self._servers
+        await self._nats.stop()
+        await self._postgres.stop()
+        self._state.ready = False
+        for state in self._state.processes.values():
+            state.state, state.pid = "stopped", None
+        self._write()
+
+    def _terminate_marked(self, which: Callable[[psutil.Process], bool]) -> None:
+        terminate([process for process in marked_processes(self._layout) if which(process)])
+
+    async def _migrate(self) -> None:
+        from tenuto.kernel.migrations import migrate
+
+        await migrate(self._postgres.owner_url)
+
+    def _keep(self, work: Awaitable[None]) -> None:
+        self._tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]
+
+    async def _keep_process(self, spec: ProcessSpec) -> None:
+        state = self._state.processes.setdefault(spec.name, ProcessState())
+        ends = 0
+        while True:
+            started = self._clock.monotonic()
+            with self._layout.log(spec.name).open("ab") as log:
+                child = await asyncio.create_subprocess_exec(
+                    *spec.command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=spec.environment,
+                    cwd=self._layout.root,
+                    start_new_session=True,
+                )
+            self._children[spec.name] = child
+            self._note(state, pid=child.pid)
+            code = await child.wait()
+            ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends + 1
+            why = f"signal {-code}" if code < 0 else f"exit code {code}: {_last_line(self._layout.log(spec.name))}"
+            await self._pause(spec.name, state, ends, why)
+
+    async def _keep_server(self, name: str, server: PostgresServer | NatsServer) -> None:
+        state = self._state.processes.setdefault(name, ProcessState())
+        ends = 0
+        while True:
+            started = self._clock.monotonic()
+            self._note(state, pid=server.pid)
+            while server.is_running():  # noqa: ASYNC110 - it may be a process that we did not start, so nobody tells us of its end
+                await asyncio.sleep(SERVER_POLL_SECONDS)
+            ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends
+            why = server.process.last_words()
+            while True:
+                ends += 1
+                await self._pause(name, state, ends, why)
+                try:
+                    await server.start()
+                    break
+                except (ServerError, OSError) as error:
+                    why = str(error)
+
+    async def _pause(self, name: str, state: ProcessState, ends: int, why: str) -> None:
+        wait_seconds = min(RESTART_SECONDS_MAX, RESTART_SECONDS_FIRST * 2 ** min(ends - 1, 30))
+        self._report(f"{name} ended ({why}); it starts again in {wait_seconds:.1f} s")
+        state.pid, state.state, state.message = None, "restarting", why
+        state.restarts += 1
+        self._write()
+        if not self._state.ready and ends >= ENDS_BEFORE_READY_MAX and not self._failed.done():
+            log = self._layout.log(name)
+            self._failed.set_exception(ServerError(f"{name} does not start: {why}" + (f" (log: {log})" if log.exists() else "")))
+        await asyncio.sleep(wait_seconds)
+
+    def _note(self, state: ProcessState, *, pid: int | None) -> None:
+        state.pid, state.state, state.started_us = pid, "running", self._clock.now_us()
+        self._write()
+
+    def _write(self) -> None:
+        # A full disk must not end the supervisor: the processes matter more than this file.
+        try:
+            self._state.write(self._layout)
+        except OSError as error:
+            self._report(f"cannot write {self._layout.state}: {error.strerror}")
+
+    async def _wait_ready(self, port: int) -> None:
+        deadline = self._clock.monotonic() + READY_SECONDS_MAX
+        while not await asyncio.to_thread(_answers, port, self._layout.token):
+            if self._failed.done():
+                break
+            if self._clock.monotonic() > deadline:
+                words = _last_line(self._layout.log("gateway"))
+                raise ServerError(
+                    f"The gateway does not answer after {READY_SECONDS_MAX:.0f} s: {words} (log: {self._layout.log('gateway')})"
+                )
+            await asyncio.wait([self._failed], timeout=READY_POLL_SECONDS)
+        if self._failed.done():
+            self._failed.result()
+
+    async def _end(self, names: list[str]) -> None:
+        children = [self._children[name] for name in names if self._children[name].returncode is None]
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+        waits = [asyncio.ensure_future(child.wait()) for child in children]
+        if not waits:
+            return
+        _, late = await asyncio.wait(waits, timeout=STOP_SECONDS_MAX)
+        for child in children if late else ():
+            if child.returncode is None:
+                self._report(f"process {child.pid} did not stop in {STOP_SECONDS_MAX:.0f} s and is killed")
+                child.kill()
+        await asyncio.gather(*waits)
+
+    async def _bound_logs(self) -> None:
+        while True:
+            await asyncio.sleep(LOG_CHECK_SECONDS)
+            for log in (self._layout.root / "logs").glob("*.log"):
+                with contextlib.suppress(OSError):
+                    if log.stat().st_size > LOG_BYTES_MAX:
+                        # Copied and emptied, not renamed: the process goes on writing to the same file (in append mode).
+                        await asyncio.to_thread(shutil.copyfile, log, log.with_suffix(".log.1"))
+                        os.truncate(log, 0)
+
+
+def _answers(port: int, token_file: Path) -> bool:
+    try:
+        token = token_file.read_text().strip()
+        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2.0)
+        try:
+            connection.request("GET", "/api/v1/status", headers={"Authorization": f"Bearer {token}"})
+            return connection.getresponse().status == 200
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _last_line(log: Path) -> str:
+    with contextlib.suppress(OSError, IndexError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        lines = file.read().decode(errors="replace").splitlines()
+        return [line.strip() for line in lines if line.strip()][-1]
+    return "it wrote no log"
+
+
+async def supervise(options: Options, report: Report, ready: Callable[[str], None]) -> None:
+    """Runs until SIGINT or SIGTERM. Raises AlreadyUp, or ServerError if the cluster cannot start (all is stopped then)."""
+    layout = options.layout
+    layout.create()
+    lock = Lock(layout)
+    try:
+        if not lock.acquire():
+            state = read_state(layout)
+            raise AlreadyUp(f"The cluster in {layout.root} is already up at {state.url if state else 'an unknown address'}.")
+    except OSError as error:
+        raise explain(error, layout.root) from error
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    supervisor = Supervisor(options, SystemClock(), report)
+    starting = asyncio.ensure_future(supervisor.start())
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            ready(starting.result())
+            await stopped
+        report("stopping")
+    except OSError as error:
+        raise explain(error, layout.root) from error
+    finally:
+        starting.cancel()
+        stopped.cancel()
+        await asyncio.gather(starting, stopped, return_exceptions=True)
+        await supervisor.stop()
+        lock.release()
+
+
+def main() -> int:
+    """The detached supervisor. Until the cluster is ready it tells its progress to the descriptor `--progress-fd`, one line
+    each; the last is `ready URL` or `error SENTENCE`."""
+    parser = argparse.ArgumentParser(prog="tenuto.embedded.supervisor")
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--cpu-slots", type=int)
+    parser.add_argument("--progress-fd", type=int, required=True)
+    arguments = parser.parse_args()
+    progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
+
+    def tell(line: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            progress.write(line + "\n")
+
+    def report(line: str) -> None:
+        print(f"{SystemClock().now_us() / 1e6:.3f} {line}", flush=True)
+        tell(f"progress {line}")
+
+    def ready(url: str) -> None:
+        tell(f"ready {url}")
+        progress.close()
+
+    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots)
+    try:
+        asyncio.run(supervise(options, report, ready))
+    except ServerError as error:
+        tell(f"error {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
