@@ -1,0 +1,1 @@
+"""The launcher: turns granted allocations into running workers on agents, and records what became of them."""

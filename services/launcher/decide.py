@@ -1,0 +1,179 @@
+"""What the launcher decides: which agents are there, and what became of the workers of each allocation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tenuto.kernel.core import Command
+from tenuto.schemas.assignments import Heartbeat
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersOutcome, WorkersStarted, WorkersStarting
+from tenuto.schemas.reports import LauncherReport, WorkersExitedReport, WorkersStartingReport
+from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.state import Allocation, Part, State
+
+
+def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
+    if isinstance(cause, Event):
+        data = cause.data
+        return _after_grant(state, data) if isinstance(data, AllocationGranted) else ()
+    if isinstance(cause, RecordReport):
+        return _report(state, cause.report)
+    if isinstance(cause, RecordHeartbeat):
+        return _heartbeat(state, cause.heartbeat, cause.fresh)
+    if isinstance(cause, ExpireLease):
+        return _expire(state, cause)
+    return ()
+
+
+def _after_grant(state: State, data: AllocationGranted) -> Sequence[EventData]:
+    """An allocation that must not or cannot start ends at once, so that its slots are free again."""
+    allocation = state.allocations[data.allocation_id]
+    trial = state.trial(data.trial_id)
+    experiment = state.experiments.get(data.experiment_id)
+    if trial is None or experiment is None or trial.phase == "stopped" or experiment.kill:
+        return [_whole(allocation, "finished", "the trial was over before its workers started")]
+    if trial.phase == "paused":
+        return [_whole(allocation, "paused", "the trial was paused before its workers started")]
+    for part in data.slots:
+        agent = state.agents.get(part.agent_id)
+        if agent is None:
+            return [_whole(allocation, "lost", f"agent {part.agent_id} was gone before the workers started")]
+        offered = {slot.slot_id for slot in agent.slots}
+        missing = [slot_id for slot_id in part.slot_ids if slot_id not in offered]
+        if missing:
+            return [_whole(allocation, "lost", f"agent {part.agent_id} does not offer slot {missing[0]} any more")]
+    return ()
+
+
+def _report(state: State, report: LauncherReport) -> Sequence[EventData]:
+    """A report that was recorded before, or of an allocation that is over, decides nothing."""
+    allocation = state.allocations.get(report.allocation_id)
+    part = allocation.part(report.agent_id) if allocation else None
+    if allocation is None or part is None or not part.running:
+        return ()
+    if isinstance(report, WorkersExitedReport):
+        return _part_exited(state, allocation, part, report.outcome, report.exit_code, report.error)
+    agent_ids = tuple(item.agent_id for item in allocation.parts)
+    starting = WorkersStarting(allocation_id=allocation.allocation_id, trial_id=allocation.trial_id, agent_ids=agent_ids)
+    before: list[EventData] = [] if allocation.starting else [starting]
+    if isinstance(report, WorkersStartingReport):
+        return before
+    if allocation.started or part.started:
+        return ()
+    if all(item.started for item in allocation.parts if item is not part):
+        return [
+            *before,
+            WorkersStarted(allocation_id=allocation.allocation_id, trial_id=allocation.trial_id, agent_ids=agent_ids),
+        ]
+    return [*before, _part_event(allocation, replace(part, started=True), "started")]
+
+
+def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
+    decided: list[EventData] = []
+    agent = state.agents.get(heartbeat.agent_id)
+    if agent is None or (agent.pool, agent.host, agent.version, agent.slots) != (
+        heartbeat.pool,
+        heartbeat.host,
+        heartbeat.version,
+        heartbeat.slots,
+    ):
+        # Before the exits below: the scheduler must not hand out again slots that are not there.
+        decided.append(
+            AgentJoined(
+                agent_id=heartbeat.agent_id,
+                pool=heartbeat.pool,
+                host=heartbeat.host,
+                slots=heartbeat.slots,
+                version=heartbeat.version,
+            )
+        )
+    offered = {slot.slot_id for slot in heartbeat.slots}
+    for allocation_id in state.on_agent.get(heartbeat.agent_id, ()):
+        allocation = state.allocations[allocation_id]
+        part = allocation.part(heartbeat.agent_id)
+        assert part is not None
+        held = [slot_id for item in allocation.slots if item.agent_id == heartbeat.agent_id for slot_id in item.slot_ids]
+        if not all(slot_id in offered for slot_id in held):
+            error = f"agent {heartbeat.agent_id} does not offer its slots any more"
+        elif fresh and (part.started or allocation.started) and allocation_id not in heartbeat.allocations:
+            error = f"agent {heartbeat.agent_id} has no trace of its workers"
+        else:
+            continue
+        decided.extend(_part_exited(state, allocation, part, "lost", None, error))
+    return decided
+
+
+def _expire(state: State, command: ExpireLease) -> Sequence[EventData]:
+    if command.agent_id not in state.agents:
+        return ()
+    # AgentLost comes first: the scheduler must not grant slots of an agent that is gone.
+    decided: list[EventData] = [AgentLost(agent_id=command.agent_id, reason=command.reason)]
+    for allocation_id in state.on_agent.get(command.agent_id, ()):
+        allocation = state.allocations[allocation_id]
+        part = allocation.part(command.agent_id)
+        assert part is not None
+        error = f"agent {command.agent_id} was lost: {command.reason}"
+        decided.extend(_part_exited(state, allocation, part, "lost", None, error))
+    return decided
+
+
+def _part_exited(
+    state: State, allocation: Allocation, part: Part, outcome: WorkersOutcome, exit_code: int | None, error: str | None
+) -> list[EventData]:
+    outcome, error = _judge(state, allocation, outcome, exit_code, error)
+    gone = replace(part, outcome=outcome, exit_code=exit_code, error=error)
+    others = [item for item in allocation.parts if item.agent_id != part.agent_id]
+    if any(item.running for item in others):
+        return [_part_event(allocation, gone, "exited")]
+    # The part that broke first speaks for all; the others only followed it.
+    first = allocation.part(allocation.first_exit) if allocation.first_exit else None
+    told = first or gone
+    assert told.outcome is not None
+    return [_whole(allocation, told.outcome, told.error, told.exit_code)]
+
+
+def _judge(
+    state: State, allocation: Allocation, outcome: WorkersOutcome, exit_code: int | None, error: str | None
+) -> tuple[WorkersOutcome, str | None]:
+    """The agent knows how its processes ended; the launcher knows what was asked of them."""
+    trial = state.trial(allocation.trial_id)
+    experiment = state.experiments.get(allocation.experiment_id)
+    if trial is None or experiment is None or trial.phase == "stopped" or experiment.kill:
+        return "finished", error
+    if outcome == "finished":
+        return "failed", error or (
+            f"The training process ended by itself (exit code {exit_code}) although its trial was not over. "
+            "Does the code leave with sys.exit() or os._exit()?"
+        )
+    if outcome == "lost" and allocation.kill:
+        return "preempted", error
+    return outcome, error
+
+
+def _part_event(allocation: Allocation, part: Part, step: str) -> GangPartReported:
+    return GangPartReported(
+        allocation_id=allocation.allocation_id,
+        trial_id=allocation.trial_id,
+        agent_id=part.agent_id,
+        step="started" if step == "started" else "exited",
+        outcome=part.outcome,
+        exit_code=part.exit_code,
+        error=part.error,
+    )
+
+
+def _whole(
+    allocation: Allocation, outcome: WorkersOutcome, error: str | None = None, exit_code: int | None = None
+) -> WorkersExited:
+    return WorkersExited(
+        allocation_id=allocation.allocation_id,
+        trial_id=allocation.trial_id,
+        outcome=outcome,
+        exit_code=exit_code,
+        error=error,
+    )

@@ -1,0 +1,232 @@
+"""Folds events into the launcher's state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from tenuto.schemas.assignments import SourceCheckpoint
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
+from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersStarted, WorkersStarting
+from tenuto.schemas.events.search import (
+    ExperimentCanceled,
+    ExperimentCompleted,
+    ExperimentFailed,
+    TrialExtended,
+    TrialPaused,
+    TrialRequested,
+    TrialStopped,
+)
+from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, TrialFinished
+from tenuto.schemas.ids import experiment_of
+from tenuto.services.launcher.state import Agent, Allocation, Experiment, Part, State, Trial
+
+Index = Map[str, tuple[str, ...]]
+
+
+def evolve(state: State, event: Event) -> State:
+    """An event about an experiment, trial or allocation that is not live changes nothing."""
+    step = _STEPS.get(event.type)
+    return state if step is None else step(state, event.data)
+
+
+def _submitted(state: State, data: ExperimentSubmitted) -> State:
+    return _put(state, Experiment(data.experiment_id, data.config, data.seed, data.context_hash))
+
+
+def _cancel_requested(state: State, data: ExperimentCancelRequested) -> State:
+    experiment = state.experiments.get(data.experiment_id)
+    return state if experiment is None or not data.kill else _put(state, replace(experiment, kill=True))
+
+
+def _ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
+    if data.experiment_id not in state.experiments:
+        return state
+    return replace(state, experiments=state.experiments.delete(data.experiment_id))
+
+
+def _requested(state: State, data: TrialRequested) -> State:
+    experiment = state.experiments.get(data.experiment_id)
+    if experiment is None:
+        return state
+    trial = Trial(
+        trial_id=data.trial_id,
+        number=data.trial_number,
+        hyperparameters=data.hyperparameters,
+        seed=data.seed,
+        target_length=data.target_length,
+        checkpoint=experiment.checkpoints.get(data.source_checkpoint_id) if data.source_checkpoint_id else None,
+    )
+    return _put_trial(state, trial)
+
+
+def _extended(state: State, data: TrialExtended) -> State:
+    trial = state.trial(data.trial_id)
+    if trial is None or trial.phase == "stopped":
+        return state
+    return _put_trial(state, replace(trial, phase="wanted", target_length=data.target_length))
+
+
+def _paused(state: State, data: TrialPaused) -> State:
+    trial = state.trial(data.trial_id)
+    return state if trial is None or trial.phase == "stopped" else _put_trial(state, replace(trial, phase="paused"))
+
+
+def _stopped(state: State, data: TrialStopped) -> State:
+    trial = state.trial(data.trial_id)
+    return state if trial is None else _put_trial(state, replace(trial, phase="stopped"))
+
+
+def _finished(state: State, data: TrialFinished) -> State:
+    experiment = state.experiments.get(experiment_of(data.trial_id))
+    if experiment is None or data.trial_id not in experiment.trials:
+        return state
+    return _put(state, replace(experiment, trials=experiment.trials.delete(data.trial_id)))
+
+
+def _saved(state: State, data: CheckpointSaved) -> State:
+    experiment = state.experiments.get(experiment_of(data.trial_id))
+    if experiment is None:
+        return state
+    saved = SourceCheckpoint(checkpoint_id=data.checkpoint_id, location=data.location, batches=data.batches)
+    experiment = replace(experiment, checkpoints=experiment.checkpoints.set(data.checkpoint_id, saved))
+    trial = experiment.trials.get(data.trial_id)
+    state = _put(state, experiment)
+    return state if trial is None else _put_trial(state, replace(trial, checkpoint=saved))
+
+
+def _deleted(state: State, data: CheckpointDeleted) -> State:
+    experiment = state.experiments.get(experiment_of(data.trial_id))
+    if experiment is None or data.checkpoint_id not in experiment.checkpoints:
+        return state
+    return _put(state, replace(experiment, checkpoints=experiment.checkpoints.delete(data.checkpoint_id)))
+
+
+def _granted(state: State, data: AllocationGranted) -> State:
+    parts = tuple(Part(part.agent_id) for part in data.slots)
+    allocation = Allocation(data.allocation_id, data.slots, parts)
+    state = replace(
+        state,
+        allocations=state.allocations.set(data.allocation_id, allocation),
+        of_trial=_added(state.of_trial, allocation.trial_id, data.allocation_id),
+    )
+    for part in parts:
+        state = replace(state, on_agent=_added(state.on_agent, part.agent_id, data.allocation_id))
+    return state
+
+
+def _preempted(state: State, data: AllocationPreempted) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None:
+        return state
+    return _put_allocation(state, replace(allocation, preempted=True, kill=allocation.kill or data.kill))
+
+
+def _starting(state: State, data: WorkersStarting) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    return state if allocation is None else _put_allocation(state, replace(allocation, starting=True))
+
+
+def _started(state: State, data: WorkersStarted) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None:
+        return state
+    parts = tuple(replace(part, started=True) for part in allocation.parts)
+    return _put_allocation(state, replace(allocation, starting=True, started=True, parts=parts))
+
+
+def _part_reported(state: State, data: GangPartReported) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None or allocation.part(data.agent_id) is None:
+        return state
+    if data.step == "started":
+        parts = tuple(replace(p, started=True) if p.agent_id == data.agent_id else p for p in allocation.parts)
+        return _put_allocation(state, replace(allocation, parts=parts))
+    parts = tuple(
+        replace(p, outcome=data.outcome, exit_code=data.exit_code, error=data.error) if p.agent_id == data.agent_id else p
+        for p in allocation.parts
+    )
+    broken = data.outcome in ("failed", "lost")
+    first = allocation.first_exit or (data.agent_id if broken else "")
+    state = _put_allocation(state, replace(allocation, parts=parts, first_exit=first))
+    return replace(state, on_agent=_removed(state.on_agent, data.agent_id, data.allocation_id))
+
+
+def _exited(state: State, data: WorkersExited) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None:
+        return state
+    on_agent = state.on_agent
+    for part in allocation.parts:
+        on_agent = _removed(on_agent, part.agent_id, data.allocation_id)
+    return replace(
+        state,
+        allocations=state.allocations.delete(data.allocation_id),
+        on_agent=on_agent,
+        of_trial=_removed(state.of_trial, allocation.trial_id, data.allocation_id),
+    )
+
+
+def _joined(state: State, data: AgentJoined) -> State:
+    agent = Agent(data.agent_id, data.pool, data.host, data.version, data.slots)
+    return replace(state, agents=state.agents.set(data.agent_id, agent))
+
+
+def _lost(state: State, data: AgentLost) -> State:
+    return replace(state, agents=state.agents.delete(data.agent_id)) if data.agent_id in state.agents else state
+
+
+def _put(state: State, experiment: Experiment) -> State:
+    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+
+
+def _put_trial(state: State, trial: Trial) -> State:
+    experiment = state.experiments[experiment_of(trial.trial_id)]
+    return _put(state, replace(experiment, trials=experiment.trials.set(trial.trial_id, trial)))
+
+
+def _put_allocation(state: State, allocation: Allocation) -> State:
+    return replace(state, allocations=state.allocations.set(allocation.allocation_id, allocation))
+
+
+def _added(index: Index, key: str, item: str) -> Index:
+    items = index.get(key, ())
+    return index if item in items else index.set(key, tuple(sorted((*items, item))))
+
+
+def _removed(index: Index, key: str, item: str) -> Index:
+    """Keeps no empty lists, so that an index is a function of the allocations alone."""
+    items = tuple(other for other in index.get(key, ()) if other != item)
+    if items:
+        return index.set(key, items)
+    return index.delete(key) if key in index else index
+
+
+_STEPS: dict[str, Callable[[State, Any], State]] = {
+    "ExperimentSubmitted": _submitted,
+    "ExperimentCancelRequested": _cancel_requested,
+    "ExperimentCompleted": _ended,
+    "ExperimentFailed": _ended,
+    "ExperimentCanceled": _ended,
+    "TrialRequested": _requested,
+    "TrialExtended": _extended,
+    "TrialPaused": _paused,
+    "TrialStopped": _stopped,
+    "TrialFinished": _finished,
+    "CheckpointSaved": _saved,
+    "CheckpointDeleted": _deleted,
+    "AllocationGranted": _granted,
+    "AllocationPreempted": _preempted,
+    "WorkersStarting": _starting,
+    "WorkersStarted": _started,
+    "GangPartReported": _part_reported,
+    "WorkersExited": _exited,
+    "AgentJoined": _joined,
+    "AgentLost": _lost,
+}

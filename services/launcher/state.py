@@ -1,0 +1,159 @@
+"""What the launcher must remember: live experiments with their trials, live allocations, and joined agents.
+
+An experiment leaves when the search has ended it, a trial with TrialFinished, an allocation with WorkersExited, an agent with
+AgentLost. So the state grows with live work, not with history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from immutables import Map
+
+from tenuto.schemas.assignments import SourceCheckpoint
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.schemas.ids import experiment_of, trial_of
+
+Phase = Literal["wanted", "paused", "stopped"]
+"""wanted: it has budget left to train. paused: it waits for the search. stopped: it is over."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    trial_id: str
+    number: int
+    hyperparameters: dict[str, Any]
+    seed: int
+    target_length: int
+    phase: Phase = "wanted"
+    checkpoint: SourceCheckpoint | None = None
+    """What its next workers resume from: its latest checkpoint, or at first the one it was derived from."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    experiment_id: int
+    config: ExperimentConfig
+    seed: int
+    context_hash: str
+    kill: bool = False
+    """Canceled at once: its workers are killed without a checkpoint."""
+    trials: Map[str, Trial] = field(default_factory=Map)
+    checkpoints: Map[str, SourceCheckpoint] = field(default_factory=Map)
+    """All that are not deleted: a new trial may start from any of them."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One agent's share of an allocation."""
+
+    agent_id: str
+    started: bool = False
+    outcome: WorkersOutcome | None = None
+    """Set when its workers have left."""
+    exit_code: int | None = None
+    error: str | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.outcome is None
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Granted, and its workers have not all left."""
+
+    allocation_id: str
+    slots: tuple[AgentSlots, ...]
+    parts: tuple[Part, ...]
+    """One per agent, in the order of `slots`."""
+    starting: bool = False
+    """WorkersStarting is recorded."""
+    started: bool = False
+    """WorkersStarted is recorded."""
+    preempted: bool = False
+    kill: bool = False
+    first_exit: str = ""
+    """The agent whose part failed or was lost first: it speaks for the allocation, the others only followed."""
+
+    @property
+    def trial_id(self) -> str:
+        return trial_of(self.allocation_id)
+
+    @property
+    def experiment_id(self) -> int:
+        return experiment_of(self.allocation_id)
+
+    def part(self, agent_id: str) -> Part | None:
+        for part in self.parts:
+            if part.agent_id == agent_id:
+                return part
+        return None
+
+
+@dataclass(frozen=True)
+class Agent:
+    agent_id: str
+    pool: str
+    host: str
+    version: str
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
+class State:
+    experiments: Map[int, Experiment] = field(default_factory=Map)
+    allocations: Map[str, Allocation] = field(default_factory=Map)
+    agents: Map[str, Agent] = field(default_factory=Map)
+    on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map)
+    """Index: live allocations with a running part on that agent, sorted by id."""
+    of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map)
+    """Index: live allocations of that trial."""
+
+    def trial(self, trial_id: str) -> Trial | None:
+        experiment = self.experiments.get(experiment_of(trial_id))
+        return experiment.trials.get(trial_id) if experiment else None
+
+
+def initial() -> State:
+    return State()
+
+
+def indexed(state: State) -> tuple[Map[str, tuple[str, ...]], Map[str, tuple[str, ...]]]:
+    """The two indexes as they follow from the allocations, each list sorted."""
+    on_agent: dict[str, tuple[str, ...]] = {}
+    of_trial: dict[str, tuple[str, ...]] = {}
+    for allocation_id in sorted(state.allocations):
+        allocation = state.allocations[allocation_id]
+        of_trial[allocation.trial_id] = (*of_trial.get(allocation.trial_id, ()), allocation_id)
+        for part in allocation.parts:
+            if part.running:
+                on_agent[part.agent_id] = (*on_agent.get(part.agent_id, ()), allocation_id)
+    return Map(on_agent), Map(of_trial)
+
+
+def check(state: State) -> None:
+    """Assert what must hold after every event."""
+    on_agent, of_trial = indexed(state)
+    assert state.on_agent == on_agent, "the index of agents does not fit the allocations"
+    assert state.of_trial == of_trial, "the index of trials does not fit the allocations"
+    for agent_id in sorted(state.on_agent):
+        held: dict[int, str] = {}
+        for allocation_id in state.on_agent[agent_id]:
+            for part in state.allocations[allocation_id].slots:
+                for slot_id in part.slot_ids if part.agent_id == agent_id else ():
+                    assert slot_id not in held, f"slot {slot_id} of {agent_id} is in {held[slot_id]} and {allocation_id}"
+                    held[slot_id] = allocation_id
+    for allocation_id in sorted(state.allocations):
+        allocation = state.allocations[allocation_id]
+        assert allocation.allocation_id == allocation_id
+        assert [part.agent_id for part in allocation.parts] == [part.agent_id for part in allocation.slots]
+    for experiment_id in sorted(state.experiments):
+        experiment = state.experiments[experiment_id]
+        for trial_id in sorted(experiment.trials):
+            assert experiment_of(trial_id) == experiment_id
+            assert experiment.trials[trial_id].target_length > 0
