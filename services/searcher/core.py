@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.services.searcher import state as rooms
+from tenuto.services.searcher.codec import dump, load
 from tenuto.services.searcher.decide import decide
 from tenuto.services.searcher.evolve import evolve, experiment_of
 from tenuto.services.searcher.methods import RULE_VERSION
-from tenuto.services.searcher.state import SearcherState
+from tenuto.services.searcher.state import SearcherState, check, initial
 
 CONSUMES = frozenset({"ExperimentSubmitted", "ExperimentCancelRequested", "ValidationReported", "TrialFailed", "TrialFinished"})
 
@@ -28,7 +28,7 @@ class SearcherCore:
         self.rule_version = rule_version
 
     def initial(self) -> SearcherState:
-        return rooms.initial()
+        return initial()
 
     def evolve(self, state: SearcherState, event: Event) -> SearcherState:
         return evolve(state, event.data)
@@ -46,10 +46,10 @@ class SearcherCore:
         return {}
 
     def check(self, state: SearcherState) -> None:
-        rooms.check(state)
+        check(state)
 
     def dump(self, state: SearcherState) -> bytes:
-        return rooms.dump(state)
+        return dump(state)
 
     def load(self, data: bytes) -> SearcherState:
-        return rooms.load(data)
+        return load(data)

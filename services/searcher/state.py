@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Literal
 
 from immutables import Map
-from pydantic import TypeAdapter
 
 from tenuto.schemas import ids
 from tenuto.schemas.config import Hyperparameters, Searcher
-from tenuto.services.searcher.ranking import Key, Ranking, Rung
+from tenuto.services.searcher.ranking import Key, Rung
 
 TrialStatus = Literal["running", "reported", "failing", "paused", "stopped"]
 """running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not
 decided yet. paused: waits at its rung without slots. stopped: gets no more budget; its workers may still be leaving.
 A finished trial (no worker runs any more) is no longer in the state."""
-_CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "paused": "p", "stopped": "s"}
-_STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}
 _ACTIVE = frozenset({"running", "reported", "failing"})
 
 METRIC_NAMES_MAX = 20
@@ -29,9 +25,6 @@ ERROR_CHARACTERS_MAX = 2_000
 FAILURES_AT_START_MAX = 8
 """So many trials may be given up before any validation came; then no new trial is asked for, because the code is broken rather
 than a configuration unlucky. One validation of a trial still running lets the search go on."""
-
-SEARCHER: TypeAdapter[Searcher] = TypeAdapter(Searcher)
-SPACE: TypeAdapter[Hyperparameters] = TypeAdapter(Hyperparameters)
 
 
 @dataclass(frozen=True)
@@ -165,61 +158,3 @@ def _check_experiment(experiment: Experiment) -> None:
     assert len(waiting) == experiment.paused, "a paused trial waits at no rung"
     assert all(1 <= trial.number <= experiment.requested for trial in trials)
     assert (experiment.best_trial is None) == (experiment.best_score is None)
-
-
-def dump(state: SearcherState) -> bytes:
-    """Canonical JSON bytes. Settings and space are strings inside it, because the order of their keys must survive."""
-    experiments = [_experiment_to_json(experiment) for _, experiment in sorted(state.experiments.items())]
-    return json.dumps({"experiments": experiments}, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def load(data: bytes) -> SearcherState:
-    experiments = [_experiment_from_json(item) for item in json.loads(data)["experiments"]]
-    return SearcherState(Map({experiment.id: experiment for experiment in experiments}))
-
-
-_PLAIN = (
-    "id",
-    "seed",
-    "trials_max",
-    "concurrent_trials_max",
-    "rule_version",
-    "requested",
-    "active",
-    "paused",
-    "failed",
-    "validated",
-    "metric_seen",
-    "best_trial",
-    "best_score",
-    "canceling",
-    "last_error",
-)
-
-
-def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
-    plain = {name: getattr(experiment, name) for name in _PLAIN}
-    return plain | {
-        "settings": SEARCHER.dump_json(experiment.settings).decode(),
-        "space": SPACE.dump_json(experiment.space).decode(),
-        "lengths": experiment.lengths,
-        "metric_names": experiment.metric_names,
-        "trials": [[t.number, t.rung, _CODES[t.status], t.score] for _, t in sorted(experiment.trials.items())],
-        "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting)] for r in experiment.rungs],
-    }
-
-
-def _experiment_from_json(item: dict[str, Any]) -> Experiment:
-    return Experiment(
-        **{name: item[name] for name in _PLAIN},
-        settings=SEARCHER.validate_json(item["settings"]),
-        space=SPACE.validate_json(item["space"]),
-        lengths=tuple(item["lengths"]),
-        metric_names=tuple(item["metric_names"]),
-        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], t[3]) for t in item["trials"]}),
-        rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3])) for r in item["rungs"]),
-    )
-
-
-def _ranking(keys: list[list[Any]]) -> Ranking:
-    return Ranking.of((float(score), int(number)) for score, number in keys)

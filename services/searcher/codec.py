@@ -1,0 +1,76 @@
+"""The state as bytes and back: for snapshots, and to compare two states byte for byte."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from immutables import Map
+from pydantic import TypeAdapter
+
+from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.services.searcher.ranking import Ranking, Rung
+from tenuto.services.searcher.state import Experiment, SearcherState, Trial, TrialStatus
+
+_CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "paused": "p", "stopped": "s"}
+_STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}
+SEARCHER: TypeAdapter[Searcher] = TypeAdapter(Searcher)
+SPACE: TypeAdapter[Hyperparameters] = TypeAdapter(Hyperparameters)
+
+
+def dump(state: SearcherState) -> bytes:
+    """Canonical JSON bytes. Settings and space are strings inside it, because the order of their keys must survive."""
+    experiments = [_experiment_to_json(experiment) for _, experiment in sorted(state.experiments.items())]
+    return json.dumps({"experiments": experiments}, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def load(data: bytes) -> SearcherState:
+    experiments = [_experiment_from_json(item) for item in json.loads(data)["experiments"]]
+    return SearcherState(Map({experiment.id: experiment for experiment in experiments}))
+
+
+_PLAIN = (
+    "id",
+    "seed",
+    "trials_max",
+    "concurrent_trials_max",
+    "rule_version",
+    "requested",
+    "active",
+    "paused",
+    "failed",
+    "validated",
+    "metric_seen",
+    "best_trial",
+    "best_score",
+    "canceling",
+    "last_error",
+)
+
+
+def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
+    plain = {name: getattr(experiment, name) for name in _PLAIN}
+    return plain | {
+        "settings": SEARCHER.dump_json(experiment.settings).decode(),
+        "space": SPACE.dump_json(experiment.space).decode(),
+        "lengths": experiment.lengths,
+        "metric_names": experiment.metric_names,
+        "trials": [[t.number, t.rung, _CODES[t.status], t.score] for _, t in sorted(experiment.trials.items())],
+        "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting)] for r in experiment.rungs],
+    }
+
+
+def _experiment_from_json(item: dict[str, Any]) -> Experiment:
+    return Experiment(
+        **{name: item[name] for name in _PLAIN},
+        settings=SEARCHER.validate_json(item["settings"]),
+        space=SPACE.validate_json(item["space"]),
+        lengths=tuple(item["lengths"]),
+        metric_names=tuple(item["metric_names"]),
+        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], t[3]) for t in item["trials"]}),
+        rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3])) for r in item["rungs"]),
+    )
+
+
+def _ranking(keys: list[list[Any]]) -> Ranking:
+    return Ranking.of((float(score), int(number)) for score, number in keys)
