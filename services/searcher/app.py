@@ -1,0 +1,51 @@
+"""The searcher's composition root. It only decides: no effects, no read models, nothing to answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from nats.aio.client import Client
+
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.feed import Feed, LogFeed
+from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.settings import Settings
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, ExperimentStarted
+from tenuto.services.searcher.core import SearcherCore
+from tenuto.services.searcher.state import SearcherState
+
+logger = logging.getLogger(__name__)
+
+
+class Searcher:
+    def __init__(self, loop: ServiceLoop[SearcherState]) -> None:
+        self.loop = loop
+        loop.on_folded(_tell)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self.loop.run()
+
+
+async def build(
+    settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+) -> Searcher:
+    """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
+    return Searcher(ServiceLoop(SearcherCore(), log, feed or LogFeed(log), clock, settings, checks=checks))
+
+
+def _tell(state: SearcherState, events: Sequence[Event]) -> None:
+    """One line for people when an experiment starts and ends; each trial's decisions are in the log with their reasons."""
+    for event in events:
+        match event.type:
+            case ExperimentStarted.TYPE | ExperimentCanceled.TYPE:
+                logger.info("%s: experiment %s", event.type, event.correlation_id)
+            case ExperimentCompleted.TYPE:
+                assert isinstance(event.data, ExperimentCompleted)
+                logger.info("%s: experiment %s. %s", event.type, event.correlation_id, event.data.reason.text)
+            case ExperimentFailed.TYPE:
+                assert isinstance(event.data, ExperimentFailed)
+                logger.info("%s: experiment %s. %s", event.type, event.correlation_id, event.data.error)

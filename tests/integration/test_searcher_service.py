@@ -1,0 +1,115 @@
+"""The searcher on the log: one that is stopped and started again decides what one would that never stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.eventlog import Append, EventLog
+from tenuto.kernel.eventlog_memory import MemoryEventLog
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.kernel.settings import Settings
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import TrialFinished, ValidationReported
+from tenuto.schemas.ids import name_id
+from tenuto.services.searcher.app import Searcher, build
+from tenuto.services.searcher.core import SearcherCore
+from tests.support.search_world import ENDS, submitted
+
+SETTINGS = Settings(snapshot_events=10, batch_events_max=7)
+
+
+@contextlib.asynccontextmanager
+async def running(log: EventLog) -> AsyncIterator[Searcher]:
+    app = await build(SETTINGS, log, None, SystemClock(), feed=LogFeed(log), checks=True)
+    task = asyncio.create_task(app.run())
+    try:
+        yield app
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def told(data: EventData, *key: Any) -> Event:
+    return Event(
+        id=name_id(data.TYPE, *map(str, key)),
+        stream=data.stream(),
+        type=data.TYPE,
+        schema_version=data.VERSION,
+        time_us=0,
+        payload=data.to_json(),
+        actor=f"{data.OWNER}/1",
+    )
+
+
+def answer(event: Event) -> Event | None:
+    """A world in which every trial does at once what it is told."""
+    data = event.data
+    match data:
+        case TrialRequested() | TrialExtended():
+            number, length = int(data.trial_id.split("-")[1]), data.target_length
+            return told(
+                ValidationReported(
+                    trial_id=data.trial_id,
+                    allocation_id="a",
+                    batches=length,
+                    length=length,
+                    metrics={"loss": (number * 7 % 11) / length},
+                ),
+                data.trial_id,
+                length,
+            )
+        case TrialStopped():
+            return told(TrialFinished(trial_id=data.trial_id, batches=0, length=0, checkpoint_id=None), data.trial_id)
+        case _:
+            return None
+
+
+async def drive(log: EventLog, after: int, steps_max: int) -> int:
+    """Answers the searcher's events, at most so many of them; returns the position up to which all are answered."""
+    async for _ in log.watch():
+        for event in await log.read(after, 500):
+            after = event.position
+            if event.type in ENDS or steps_max == 0:
+                return after if steps_max else after - 1
+            if (reply := answer(event)) is not None:
+                await log.append(Append([reply]))
+                steps_max -= 1
+    raise AssertionError("the log is watched for ever")
+
+
+async def test_a_restarted_searcher_goes_on_in_memory() -> None:
+    await restarted_searcher_goes_on(MemoryEventLog())
+
+
+async def test_a_restarted_searcher_goes_on_in_postgres(database: Any) -> None:
+    log = await PostgresEventLog.connect(database.url)
+    try:
+        await restarted_searcher_goes_on(log)
+    finally:
+        await log.close()
+
+
+async def restarted_searcher_goes_on(log: EventLog) -> None:
+    await log.append(Append([told(submitted({"name": "asha", "max_trials": 20, "max_concurrent_trials": 4}), "submitted")]))
+    after = 0
+    for steps in (1, 9, 20, 1000):
+        async with running(log):
+            after = await drive(log, after, steps)
+    events = await log.read(0, 1000)
+    assert events[-1].type == "ExperimentCompleted"
+    verdict = verify_decisions(SearcherCore(), events)
+    assert verdict.ok, verdict.divergences
+    assert verdict.decisions == sum(event.actor == "searcher/1" for event in events)
+    async with running(log) as app:
+        await app.loop.wait_position(await log.head())
+        assert app.loop.core.dump(app.loop.state) == SearcherCore().dump(fold(SearcherCore(), events))
+        assert not app.loop.state.experiments
