@@ -7,13 +7,13 @@
 CREATE TABLE events (
     position        bigint  PRIMARY KEY,
     id              uuid    NOT NULL CONSTRAINT events_id_unique UNIQUE,
-    stream          text    NOT NULL,
+    stream          text    COLLATE "C" NOT NULL, -- an index in the system's collation breaks when that is upgraded
     version         bigint  NOT NULL,
     type            text    NOT NULL,
     schema_version  integer NOT NULL,
     time_us         bigint  NOT NULL,
     actor           text    NOT NULL,
-    correlation_id  text    NOT NULL,
+    correlation_id  text    COLLATE "C" NOT NULL,
     causation_id    uuid,
     seen_position   bigint  NOT NULL,
     trace           text    NOT NULL,
@@ -31,7 +31,7 @@ COMMENT ON COLUMN events.hash IS
 -- The version of every stream. Asking the events table for it would cost more with every stream there is.
 -- The fill factor leaves room to update a hot stream's row in place.
 CREATE TABLE streams (
-    stream  text   PRIMARY KEY,
+    stream  text   COLLATE "C" PRIMARY KEY,
     version bigint NOT NULL
 ) WITH (fillfactor = 70);
 
@@ -43,7 +43,7 @@ CREATE TABLE log_head (
 INSERT INTO log_head (position, hash) VALUES (0, decode(repeat('00', 32), 'hex'));
 
 CREATE TABLE checkpoints (
-    consumer text   PRIMARY KEY,
+    consumer text   COLLATE "C" PRIMARY KEY,
     position bigint NOT NULL,
     commits  bigint NOT NULL
 ) WITH (fillfactor = 50);
@@ -51,7 +51,7 @@ COMMENT ON COLUMN checkpoints.commits IS 'Counts the moves: an instance that hol
 
 CREATE TABLE snapshots (
     number       bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    consumer     text    NOT NULL,
+    consumer     text    COLLATE "C" NOT NULL,
     position     bigint  NOT NULL,
     own_position bigint  NOT NULL,
     rule_version integer NOT NULL,
@@ -130,16 +130,19 @@ BEGIN
     ON CONFLICT (stream) DO UPDATE SET version = s.version + excluded.version;
 
     -- Versions are counted down from the new version of each stream, so one look-up per event is enough.
-    SELECT array_agg(v.version ORDER BY v.ord),
-           array_agg(record_send(ROW(head + v.ord, v.id, v.stream, v.version, v.type, v.schema_version, v.time_us, v.actor,
-                                     v.correlation_id, v.causation_id, v.seen_position, v.trace, v.payload)) ORDER BY v.ord)
-    INTO versions, preimages
-    FROM (SELECT u.*, (SELECT s.version FROM streams s WHERE s.stream = u.stream)
-                      + 1 - row_number() OVER (PARTITION BY u.stream ORDER BY u.ord DESC) AS version
-          FROM unnest(p_ids, p_streams, p_types, p_schema_versions, p_times_us, p_actors, p_correlation_ids,
-                      p_causation_ids, p_seen_positions, p_traces, p_payloads) WITH ORDINALITY
-               AS u (id, stream, type, schema_version, time_us, actor, correlation_id, causation_id, seen_position,
-                     trace, payload, ord)) v;
+    SELECT array_agg(v.version ORDER BY v.ord) INTO versions
+    FROM (SELECT u.ord, (SELECT s.version FROM streams s WHERE s.stream = u.stream)
+                        + 1 - row_number() OVER (PARTITION BY u.stream ORDER BY u.ord DESC) AS version
+          FROM unnest(p_streams) WITH ORDINALITY AS u (stream, ord)) v;
+
+    -- A scan of unnest yields its elements in order; sorting whole rows again would cost as much as the hashing.
+    SELECT array_agg(record_send(ROW(head + u.ord, u.id, u.stream, u.version, u.type, u.schema_version, u.time_us, u.actor,
+                                     u.correlation_id, u.causation_id, u.seen_position, u.trace, u.payload)))
+    INTO preimages
+    FROM unnest(p_ids, p_streams, versions, p_types, p_schema_versions, p_times_us, p_actors, p_correlation_ids,
+                p_causation_ids, p_seen_positions, p_traces, p_payloads) WITH ORDINALITY
+         AS u (id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id, seen_position,
+               trace, payload, ord);
 
     FOR i IN 1..n LOOP
         chain := sha256(chain || preimages[i]);
