@@ -1,0 +1,12 @@
+"""The PyTorch Trial API: `from tenuto import pytorch`, then derive your trial from `pytorch.PyTorchTrial`."""
+
+from tenuto.workers.pytorch import (
+    DataLoader,
+    LRScheduler,
+    PyTorchTrial,
+    PyTorchTrialContext,
+    Reducer,
+    load_model_state,
+)
+
+__all__ = ["DataLoader", "LRScheduler", "PyTorchTrial", "PyTorchTrialContext", "Reducer", "load_model_state"]

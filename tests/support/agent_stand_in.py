@@ -1,0 +1,250 @@
+"""A real gRPC server in the agent's place: serves one assignment, records reports, hands out directives, and can be restarted.
+
+Numbering is held to the protocol: a report that is not the next one fails the test, and a repeated one is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from tenuto.schemas.assignments import Assignment, SourceCheckpoint
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.reports import (
+    TRACKER_REPORT,
+    CheckpointReport,
+    MetricsReport,
+    TrackerReport,
+    ValidationReport,
+)
+from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
+
+TOKEN = "stand-in-token"
+WAIT_SECONDS_MAX = 120.0
+"""A worker that says nothing for so long is stuck; importing torch takes seconds on a busy machine."""
+
+
+@dataclass
+class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
+    assignment: Assignment
+    context_directory: Path
+    checkpoint_directory: Path
+    socket: Path
+    error_file: Path
+    last_sequence: int = 0
+    reports: list[TrackerReport] = field(default_factory=list)
+    metrics: list[MetricsReport] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    watchers: int = 0
+    """Streams of directives opened so far."""
+    react: Callable[[TrackerReport], pb.Directive | None] = lambda report: None
+    """Called with each new tracker report; a directive that it returns is handed out."""
+
+    def __post_init__(self) -> None:
+        self.changed = threading.Condition()
+        self.directive = pb.Directive(
+            action=pb.Directive.Action.Value(self.assignment.action.upper()), target_length=self.assignment.target_length
+        )
+        self.server: grpc.Server | None = None
+        self.start()
+
+    def start(self) -> None:
+        server = grpc.server(futures.ThreadPoolExecutor(max_workers=8))
+        add_AgentForWorkersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        server.add_insecure_port(f"unix:{self.socket}")
+        server.start()
+        with self.changed:
+            self.server = server
+
+    def stop(self) -> None:
+        with self.changed:
+            server, self.server = self.server, None
+            self.changed.notify_all()
+        if server is not None:
+            server.stop(None).wait()
+
+    def direct(self, action: str, target_length: int = 0) -> None:
+        with self.changed:
+            self.directive = pb.Directive(
+                action=pb.Directive.Action.Value(action.upper()),
+                target_length=target_length or self.directive.target_length,
+            )
+            self.changed.notify_all()
+
+    def wait_for(self, what: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(what, WAIT_SECONDS_MAX), f"nothing came; reports so far: {self.reports}"
+
+    def validations(self) -> list[ValidationReport]:
+        return [report for report in self.reports if isinstance(report, ValidationReport)]
+
+    def checkpoints(self) -> list[CheckpointReport]:
+        return [report for report in self.reports if isinstance(report, CheckpointReport)]
+
+    # The protocol.
+
+    def _check(self, request: Any, context: Any) -> None:
+        if ("authorization", f"Bearer {TOKEN}") not in [(key, value) for key, value in context.invocation_metadata()]:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        if request.allocation_id != self.assignment.allocation_id:
+            self.problems.append(f"allocation {request.allocation_id}")
+
+    def Hello(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._check(request, context)
+        return pb.HelloReply(
+            assignment=self.assignment.to_json(),
+            last_sequence=self.last_sequence,
+            context_directory=str(self.context_directory),
+            checkpoint_directory=str(self.checkpoint_directory),
+        )
+
+    def Report(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._check(request, context)
+        with self.changed:
+            for report in request.reports:
+                if report.sequence <= self.last_sequence:
+                    continue
+                if report.sequence != self.last_sequence + 1:
+                    self.problems.append(f"sequence {report.sequence} after {self.last_sequence}")
+                self.last_sequence = report.sequence
+                if report.lane == "metrics":
+                    self.metrics.append(MetricsReport.from_json(report.body))
+                else:
+                    self._record(TRACKER_REPORT.validate_json(report.body))
+            self.changed.notify_all()
+        return pb.ReportReply(last_sequence=self.last_sequence)
+
+    def _record(self, report: TrackerReport) -> None:
+        self.reports.append(report)
+        directive = self.react(report)
+        if directive is not None:
+            self.directive = directive
+
+    def Watch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        self._check(request, context)
+        context.add_callback(self._wake)
+        with self.changed:
+            self.watchers += 1
+            self.changed.notify_all()
+        server, sent = self.server, None
+        while context.is_active():
+            with self.changed:
+                while self.directive is sent and self.server is server and context.is_active():
+                    self.changed.wait()
+                if self.server is not server:
+                    return
+                sent = self.directive
+            yield sent
+
+    def _wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+
+@dataclass
+class WorkerRun:
+    process: subprocess.Popen[str]
+    log: Path
+
+    def wait(self) -> int:
+        return self.process.wait(WAIT_SECONDS_MAX)
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(WAIT_SECONDS_MAX)
+
+    def output(self) -> str:
+        return self.log.read_text()
+
+
+class WorkerBench:
+    """Runs real worker processes for one trial, allocation after allocation. Use as a context manager: kills what is left."""
+
+    def __init__(self, directory: Path, context_directory: Path, config: dict[str, Any], hyperparameters: dict[str, Any]) -> None:
+        self.directory, self.context_directory = directory, context_directory
+        self.config = ExperimentConfig.model_validate(config)
+        self.hyperparameters = hyperparameters
+        self.checkpoint_directory = directory / "checkpoints"
+        self.allocations = 0
+        self.runs: list[WorkerRun] = []
+        self.agents: list[AgentStandIn] = []
+
+    def __enter__(self) -> WorkerBench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for run in self.runs:
+            if run.process.poll() is None:
+                run.kill()
+        for agent in self.agents:
+            agent.stop()
+            assert agent.problems == []
+
+    def agent(self, target_length: int, checkpoint: CheckpointReport | None = None, action: str = "run") -> AgentStandIn:
+        """An agent with the trial's next allocation."""
+        self.allocations += 1
+        assignment = Assignment(
+            allocation_id=f"1-1-{self.allocations}",
+            trial_id="1-1",
+            trial_number=1,
+            experiment_id=1,
+            config=self.config,
+            context_hash="ab" * 32,
+            hyperparameters=self.hyperparameters,
+            trial_seed=123456789012345,
+            experiment_seed=7,
+            slots=(AgentSlots(agent_id="stand-in", slot_ids=(0,)),),
+            checkpoint=None
+            if checkpoint is None
+            else SourceCheckpoint(
+                checkpoint_id=checkpoint.checkpoint_id, location=checkpoint.location, batches=checkpoint.batches
+            ),
+            target_length=target_length,
+            action=action,  # type: ignore[arg-type]
+        )
+        agent = AgentStandIn(
+            assignment=assignment,
+            context_directory=self.context_directory,
+            checkpoint_directory=self.checkpoint_directory,
+            socket=self.directory / f"a{self.allocations}.sock",
+            error_file=self.directory / f"error-{self.allocations}.txt",
+        )
+        self.agents.append(agent)
+        return agent
+
+    def start(self, agent: AgentStandIn, **environment: str) -> WorkerRun:
+        log = self.directory / f"log-{agent.assignment.allocation_id}.txt"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tenuto.workers.harness"],
+                env={
+                    **os.environ,
+                    "TENUTO_AGENT_SOCKET": str(agent.socket),
+                    "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
+                    "TENUTO_TOKEN": TOKEN,
+                    "TENUTO_RANK": "0",
+                    "TENUTO_ERROR_FILE": str(agent.error_file),
+                    "CUDA_VISIBLE_DEVICES": "",
+                    **environment,
+                },
+                cwd=self.context_directory,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                text=True,
+            )
+        run = WorkerRun(process, log)
+        self.runs.append(run)
+        return run

@@ -1,0 +1,79 @@
+"""What a user sees when the trial fails: the user's own file and line first, then what, then how it came about."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from pathlib import Path
+from types import TracebackType
+
+ERROR_CHARACTERS_MAX = 8_000
+"""Enough for any traceback worth reading; the message is stored in the record."""
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_LOADER_ERROR = re.compile(r"^Caught \w+ in .*DataLoader worker process", re.MULTILINE)
+
+
+class UserError(Exception):
+    """Something that the user's code or configuration must change. `str(error)` says what, why and what to do."""
+
+
+def describe(error: BaseException, context_directory: Path) -> str:
+    """First line: `file:line: what`. Then the traceback from the user's first frame on, where there is one."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        place = f"{_shorten(error.filename, context_directory)}:{error.lineno}"
+        return f"{place}: {type(error).__name__}: {error.msg}"[:ERROR_CHARACTERS_MAX]
+    if _LOADER_ERROR.search(str(error)):
+        return _describe_loader_error(str(error), context_directory)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename, context_directory)]
+    place = f"{_shorten(frames[-1].filename, context_directory)}:{frames[-1].lineno}: " if frames else ""
+    if isinstance(error, UserError):
+        return f"{place}{error}"[:ERROR_CHARACTERS_MAX]
+    detail = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__, context_directory)))
+    return _limited(f"{place}{_headline(error)}", detail)
+
+
+def _headline(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the trial's code ended the process by sys.exit({error.code!r}); raise an exception to fail, return to go on."
+    text = str(error).strip()
+    name = type(error).__name__
+    line = f"{name}: {text.splitlines()[0]}" if text else name
+    if name == "OutOfMemoryError":
+        line += " (use a smaller batch or model, or slots with more memory)"
+    return line
+
+
+def _describe_loader_error(text: str, context_directory: Path) -> str:
+    """A data-loader worker sends its traceback as text."""
+    places = [match for match in _FRAME.finditer(text) if _is_users(match["file"], context_directory)]
+    place = f"{_shorten(places[-1]['file'], context_directory)}:{places[-1]['line']}: " if places else ""
+    return _limited(f"{place}{text.strip().splitlines()[-1]}", text)
+
+
+def _limited(first_line: str, detail: str) -> str:
+    room = max(0, ERROR_CHARACTERS_MAX - len(first_line) - 2)
+    if len(detail) > room:
+        detail = "...\n" + detail[-max(0, room - 4) :]  # the end of a traceback says most
+    return f"{first_line}\n\n{detail.rstrip()}"[:ERROR_CHARACTERS_MAX]
+
+
+def _users_part(trace: TracebackType | None, context_directory: Path) -> TracebackType | None:
+    """Our own frames above the user's first one explain nothing to the user."""
+    start = trace
+    while start is not None and not _is_users(start.tb_frame.f_code.co_filename, context_directory):
+        start = start.tb_next
+    return start if start is not None else trace
+
+
+def _is_users(filename: str, context_directory: Path) -> bool:
+    return Path(filename).is_relative_to(context_directory) or Path(os.path.realpath(filename)).is_relative_to(
+        os.path.realpath(context_directory)
+    )
+
+
+def _shorten(filename: str, context_directory: Path) -> str:
+    for file, root in ((filename, str(context_directory)), (os.path.realpath(filename), os.path.realpath(context_directory))):
+        if Path(file).is_relative_to(root):
+            return Path(file).relative_to(root).as_posix()
+    return filename

@@ -1,0 +1,130 @@
+"""A worker process from start to exit code.
+
+Exit codes: 0 the trial is over, 80 preempted, 81 paused, 1 failed (the sentence for the user is in the error file). What is not
+the user's fault ends by SIGKILL, which the agent counts as lost: no agent any more, or an order to stop at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tenuto.kernel.clock import SystemClock
+from tenuto.schemas.assignments import Action
+from tenuto.workers.harness.agent_client import AgentClient, Welcome
+from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
+from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
+from tenuto.workers.harness.environment import WorkerEnvironment
+from tenuto.workers.harness.errors import UserError, describe
+from tenuto.workers.harness.reporter import Reporter
+from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.harness.training import TrainingLoop, say
+
+EXIT_CODES: dict[Action, int] = {"stop": 0, "preempt": 80, "pause": 81}
+EXIT_FAILED = 1
+EXIT_SECONDS_MAX = 30.0
+"""Threads and exit handlers of the user's code get so long; the slots are wanted by others."""
+
+
+def main() -> NoReturn:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        environment = WorkerEnvironment.read()
+    except KeyError as error:
+        sys.exit(f"tenuto: {error.args[0]} is not set; workers are started by an agent (tenuto up, tenuto exp create).")
+    code = run(environment)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    threading.Thread(target=_exit_late, args=(code,), daemon=True).start()
+    sys.exit(code)
+
+
+def run(environment: WorkerEnvironment) -> int:
+    """Returns the exit code; does not return where the process must not look as if it had ended by itself."""
+    clock = SystemClock()
+    client = AgentClient(environment.agent_socket, environment.token, environment.allocation_id, environment.rank, clock)
+    context_directory = Path.cwd()
+    try:
+        welcome = client.hello()
+        context_directory = welcome.context_directory
+        action = _train(client, welcome, clock)
+    except AgentGone as error:
+        say(f"{error} This worker ends; the trial goes on from its last checkpoint.")
+        _die()
+    except BaseException as error:  # whatever the user's code raises, SystemExit included, is the user's to see
+        _write_error(environment.error_file, describe(error, context_directory))
+        return EXIT_FAILED
+    if action == "kill":
+        _die()
+    client.close()
+    return EXIT_CODES[action]
+
+
+def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
+    assignment = welcome.assignment
+    box = DirectiveBox(Directive(assignment.action, assignment.target_length))
+    threading.Thread(target=client.watch, args=(box,), name="tenuto-directives", daemon=True).start()
+    _leave_on_sigterm(box)
+    reporter = Reporter(client, welcome.last_sequence)
+    if box.current.leave:
+        return box.current.action  # nothing was trained here, so there is nothing to save
+    info = TrialInfo.of(assignment)
+    if info.slots > info.local_slots or (info.slots > 1 and os.environ.get("CUDA_VISIBLE_DEVICES")):
+        raise UserError(
+            f"resources.slots_per_trial is {info.slots}, but a trial trains in one process on one GPU; set slots_per_trial to 1."
+        )
+    enter_context(welcome.context_directory)
+    trial_class = load_trial_class(assignment.config.entrypoint, welcome.context_directory)
+    trainer = trial_class.make_trainer(info)
+    try:
+        loop = TrainingLoop(assignment, trainer, box, reporter, welcome.checkpoint_directory, clock)
+        return loop.run()
+    except AgentGone:
+        raise
+    except BaseException:
+        reporter.flush()  # what was reached before the error is worth recording
+        raise
+    finally:
+        trainer.close()
+        reporter.close()
+
+
+def _leave_on_sigterm(box: DirectiveBox) -> None:
+    """A node that shuts down sends SIGTERM: save and leave, as for a preemption."""
+    process_id = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process_id:  # a forked helper of the user's: it has nothing to save
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        box.leave("preempt")
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _write_error(error_file: str, text: str) -> None:
+    print(f"tenuto: the trial failed: {text}", file=sys.stderr, flush=True)
+    if error_file:
+        temporary = f"{error_file}.partial"
+        try:
+            Path(temporary).write_text(text)
+            os.replace(temporary, error_file)
+        except OSError as error:
+            say(f"the error could not be written to {error_file}: {error}")
+
+
+def _die() -> NoReturn:
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def _exit_late(code: int) -> None:
+    threading.Event().wait(EXIT_SECONDS_MAX)
+    os._exit(code)

@@ -1,0 +1,89 @@
+"""What the training loop needs from a framework, and what a framework is told about its trial."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tenuto.schemas.assignments import Assignment
+
+
+@dataclass(frozen=True)
+class TrialInfo:
+    """The facts of one trial that user code and trainers may rely on. Equal for every allocation of the trial."""
+
+    experiment_id: int
+    trial_id: str
+    trial_number: int
+    trial_seed: int
+    hyperparameters: Mapping[str, Any]
+    config: Mapping[str, Any]
+    """The experiment configuration as plain data."""
+    slots: int = 1
+    """Slots of the gang."""
+    local_slots: int = 1
+    """Slots of the gang on this agent."""
+
+    @classmethod
+    def of(cls, assignment: Assignment) -> TrialInfo:
+        counts = [len(part.slot_ids) for part in assignment.slots]
+        return cls(
+            experiment_id=assignment.experiment_id,
+            trial_id=assignment.trial_id,
+            trial_number=assignment.trial_number,
+            trial_seed=assignment.trial_seed,
+            hyperparameters=assignment.hyperparameters,
+            config=assignment.config.model_dump(mode="json"),
+            slots=sum(counts) or 1,
+            local_slots=counts[0] if counts else 1,
+        )
+
+
+class Trainer(ABC):
+    """One trial in training. Positions are counted in batches since the trial began, over all its allocations.
+
+    Promise: the state after `batches` batches depends on nothing but the trial (seed, hyperparameters, code, data):
+    not on how often it was interrupted, saved or validated on the way.
+    """
+
+    batches: int = 0
+    """Batches trained so far."""
+
+    @property
+    @abstractmethod
+    def epoch_batches(self) -> int:
+        """Batches of one epoch."""
+
+    @abstractmethod
+    def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
+        """Train up to `until_batches`, or to the end of the batch in which `interrupted()` became true."""
+
+    @abstractmethod
+    def take_metrics(self) -> dict[str, float]:
+        """Training metrics averaged over the batches since the last call; empty where none were trained."""
+
+    @abstractmethod
+    def validate(self) -> dict[str, float]: ...
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write all that `load` needs into the empty `directory`. Raises OSError where the disk does not take it."""
+
+    @abstractmethod
+    def load(self, directory: Path) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop helper processes. Safe to call at any time, and twice."""
+
+
+class TrialBase(ABC):
+    """Every Trial API's base class: how the harness, which knows no framework, finds the trainer."""
+
+    @classmethod
+    @abstractmethod
+    def make_trainer(cls, info: TrialInfo) -> Trainer:
+        """Build the user's trial and its trainer, at batch 0."""

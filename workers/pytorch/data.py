@@ -1,0 +1,138 @@
+"""Batches by position. Batch `n` of a trial is the same whether training came there in one go or resumed just before, and
+whether 0 or 20 loader workers made it.
+
+The order of an epoch is a function of (seed, epoch). Whatever is random while a batch is made (augmentation, collation) draws
+from generators seeded by (seed, epoch, batch). Loader workers live through the whole training, across epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
+
+
+class BatchKey(NamedTuple):
+    epoch: int
+    batch: int
+    """Within its epoch."""
+    indices: Any
+    """What the user's sampler gave: a list of indices, or one index where automatic batching is off."""
+
+
+class _PositionedDataset(Dataset[Any]):
+    """Makes the whole batch of a key, under the key's own randomness. Runs in loader workers."""
+
+    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
+        self._dataset, self._collate = loader.dataset, loader.collate_fn
+        self._batched, self._seed = loader.batch_sampler is not None, seed
+
+    def __getitem__(self, key: BatchKey) -> Any:
+        seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
+        if get_worker_info() is not None:
+            seed_processor(seed)
+            return self._make(key)
+        with isolated_randomness(seed):
+            return self._make(key)
+
+    def _make(self, key: BatchKey) -> Any:
+        if not self._batched:
+            return self._collate(self._dataset[key.indices])
+        together = getattr(self._dataset, "__getitems__", None)
+        items = together(key.indices) if together else [self._dataset[index] for index in key.indices]
+        return self._collate(items)
+
+
+class _Keys:
+    """Keys from a position on: to the end of its epoch, or for ever."""
+
+    def __init__(self, loader: DataLoader[Any], seed: int, start_batches: int, endless: bool) -> None:
+        self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
+        self._epoch_batches = epoch_batches(loader)
+
+    def __iter__(self) -> Iterator[BatchKey]:
+        epoch, first = divmod(self._start, self._epoch_batches)
+        while True:
+            order = epoch_order(self._loader, derive_seed(self._seed, "order", epoch), epoch)
+            if len(order) != self._epoch_batches:
+                raise UserError(
+                    f"the sampler gave {len(order)} batches in epoch {epoch}, but its length is {self._epoch_batches}; "
+                    "both must be equal, and equal in every epoch."
+                )
+            for batch in range(first, len(order)):
+                yield BatchKey(epoch, batch, order[batch])
+            if not self._endless:
+                return
+            epoch, first = epoch + 1, 0
+
+
+def check_loader(loader: Any, where: str) -> DataLoader[Any]:
+    """Raises UserError where batches could not be found again by position."""
+    if not isinstance(loader, DataLoader):
+        raise UserError(f"{where} returned {type(loader).__name__}; it must return a tenuto.pytorch.DataLoader (torch's own).")
+    if isinstance(loader.dataset, IterableDataset):
+        raise UserError(
+            f"{where} uses an IterableDataset, which has no positions, so training could not resume exactly; "
+            "use a dataset with __getitem__ and __len__."
+        )
+    if epoch_batches(loader) == 0:
+        raise UserError(
+            f"{where} returned a loader without batches: the dataset is empty, or smaller than a batch with drop_last."
+        )
+    return loader
+
+
+def epoch_batches(loader: DataLoader[Any]) -> int:
+    return len(loader)
+
+
+def epoch_order(loader: DataLoader[Any], seed: int, epoch: int) -> list[Any]:
+    """One epoch of the user's sampler, which may draw from any global generator or from a torch.Generator of its own."""
+    sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    with isolated_randomness(seed):
+        for part in (sampler, getattr(sampler, "sampler", None), loader):
+            if isinstance(generator := getattr(part, "generator", None), torch.Generator):
+                generator.manual_seed(seed)
+            if callable(set_epoch := getattr(part, "set_epoch", None)):
+                set_epoch(epoch)
+        return list(sampler)
+
+
+def training_batches(loader: DataLoader[Any], seed: int, start_batches: int) -> Iterator[Any]:
+    """Batches from position `start_batches` on, without end."""
+    return iter(_positioned(loader, seed, start_batches, endless=True))
+
+
+def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
+    """The whole set once; the same batches each time."""
+    return iter(_positioned(loader, seed, 0, endless=False))
+
+
+def positioned_validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
+    """For `evaluate_full_dataset`."""
+    return _positioned(loader, seed, 0, endless=False)
+
+
+def _positioned(loader: DataLoader[Any], seed: int, start_batches: int, endless: bool) -> DataLoader[Any]:
+    return DataLoader(
+        _PositionedDataset(loader, seed),
+        batch_size=None,
+        sampler=_Keys(loader, seed, start_batches, endless),  # type: ignore[arg-type]
+        num_workers=loader.num_workers,
+        collate_fn=_unchanged,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+        generator=torch.Generator().manual_seed(derive_seed(seed, "workers")),  # else it draws from training's generator
+    )
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,131 @@
+"""From what the user's code returns to named numbers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from tenuto.workers.harness.errors import UserError
+
+
+class Reducer(enum.Enum):
+    """How `evaluate_batch`'s results become one number per metric."""
+
+    AVG = "avg"
+    """Weighted by the batches' lengths, so that a short last batch counts as what it is."""
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+
+
+AnyReducer = Reducer | Callable[[Sequence[float]], float]
+
+
+def to_number(name: str, value: Any, where: str) -> float:
+    """Raises UserError for anything but a number, a bool or something with one element."""
+    try:
+        if isinstance(value, (bool, int, float)):
+            return float(value)
+        if isinstance(value, torch.Tensor) and value.numel() == 1:
+            return float(value.detach().item())
+        if getattr(value, "size", None) == 1:  # NumPy scalars and arrays
+            return float(value.item())
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UserError(
+        f"{where} returned the metric {name!r} as {_kind(value)}; a metric must be one number or a tensor with one element."
+    )
+
+
+def to_numbers(metrics: Any, where: str) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
+        raise UserError(f"{where} returned {_kind(metrics)}; it must return a dict from metric name to number.")
+    return {str(name): to_number(str(name), value, where) for name, value in metrics.items()}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return "nothing (None)" if value is None else f"a value of type {type(value).__name__}"
+
+
+class TrainingMetrics:
+    """Averages over the batches of a reporting period. Tensors stay on their device until they are asked for, because reading
+    one makes the CPU wait for the GPU."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[Any]] = {}
+
+    def add(self, result: Any) -> None:
+        """`result`: what `train_batch` returned, a loss or a dict. Raises UserError."""
+        if isinstance(result, Mapping):
+            metrics = result
+        elif result is None:
+            raise UserError("train_batch returned nothing (None); return the loss, or a dict such as {'loss': loss}.")
+        else:
+            metrics = {"loss": result}
+        for name, value in metrics.items():
+            kept = (
+                value.detach().clone()
+                if isinstance(value, torch.Tensor) and value.numel() == 1
+                else to_number(str(name), value, "train_batch")
+            )
+            self._values.setdefault(str(name), []).append(kept)
+
+    def take(self) -> dict[str, float]:
+        averages = {}
+        for name, values in self._values.items():
+            numbers = [to_number(name, value, "train_batch") for value in values]
+            averages[name] = sum(numbers) / len(numbers)
+        self._values.clear()
+        return averages
+
+
+class EvaluationMetrics:
+    """Reduces `evaluate_batch`'s results over the validation set."""
+
+    def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer]) -> None:
+        self._reducers = reducers
+        self._values: dict[str, list[float]] = {}
+        self._lengths: dict[str, list[int]] = {}
+
+    def add(self, result: Any, batch_length: int) -> None:
+        for name, value in to_numbers(result, "evaluate_batch").items():
+            self._values.setdefault(name, []).append(value)
+            self._lengths.setdefault(name, []).append(batch_length)
+
+    def reduce(self) -> dict[str, float]:
+        return {name: self._reduce(name, values) for name, values in self._values.items()}
+
+    def _reduce(self, name: str, values: list[float]) -> float:
+        reducer = self._reducers.get(name, Reducer.AVG) if isinstance(self._reducers, Mapping) else self._reducers
+        if not isinstance(reducer, Reducer):
+            return to_number(name, reducer(values), "the evaluation reducer")
+        if reducer is Reducer.SUM:
+            return sum(values)
+        if reducer is Reducer.MIN:
+            return min(values)
+        if reducer is Reducer.MAX:
+            return max(values)
+        lengths = self._lengths[name]
+        total = sum(lengths)
+        if total == 0:
+            return sum(values) / len(values)
+        return sum(value * length for value, length in zip(values, lengths, strict=True)) / total
+
+
+def batch_length(batch: Any) -> int:
+    """Records in a batch: the first dimension of the first tensor found in it; 1 where there is none."""
+    if isinstance(batch, torch.Tensor):
+        return int(batch.shape[0]) if batch.dim() > 0 else 1
+    if isinstance(batch, Mapping):
+        batch = list(batch.values())
+    if isinstance(batch, (list, tuple)):
+        for item in batch:
+            if isinstance(item, (torch.Tensor, Mapping, list, tuple)):
+                return batch_length(item)
+        return max(1, len(batch))
+    return 1

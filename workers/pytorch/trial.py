@@ -1,0 +1,71 @@
+"""The class that users derive their trial from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch.utils.data import DataLoader
+
+from tenuto.workers.harness.trainer import TrialBase, TrialInfo
+from tenuto.workers.pytorch.metrics import AnyReducer, Reducer, batch_length
+
+if TYPE_CHECKING:
+    from tenuto.workers.harness.trainer import Trainer
+    from tenuto.workers.pytorch.context import PyTorchTrialContext
+
+
+class PyTorchTrial(TrialBase):
+    """One configuration in training.
+
+    `__init__` builds and wraps model and optimizer; implement one of `evaluate_batch` and `evaluate_full_dataset`. State of
+    your own beyond what you wrap goes through `state_dict` and `load_state_dict`.
+    """
+
+    deterministic: ClassVar[bool] = True
+    """Ask torch for kernels that give the same bits each time. False: faster on some GPUs, but a resumed or repeated trial may
+    then differ in the last bits."""
+
+    @abstractmethod
+    def __init__(self, context: PyTorchTrialContext) -> None: ...
+
+    @abstractmethod
+    def build_training_data_loader(self) -> DataLoader[Any]: ...
+
+    @abstractmethod
+    def build_validation_data_loader(self) -> DataLoader[Any]: ...
+
+    @abstractmethod
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        """One step on a batch that is on the device already. Returns the loss, or a dict of metrics. `batch_idx` counts
+        since the trial began."""
+
+    def evaluate_batch(self, batch: Any) -> Mapping[str, Any]:
+        """Metrics of one batch, without gradients and in evaluation mode."""
+        raise NotImplementedError
+
+    def evaluate_full_dataset(self, data_loader: DataLoader[Any]) -> Mapping[str, Any]:
+        """Metrics of the whole validation set. Its batches are not on the device: use `context.to_device`."""
+        raise NotImplementedError
+
+    def evaluation_reducer(self) -> AnyReducer | Mapping[str, AnyReducer]:
+        """How results of `evaluate_batch` become one number: for all metrics, or by name."""
+        return Reducer.AVG
+
+    def get_batch_length(self, batch: Any) -> int:
+        """Records in a batch: its weight in averages."""
+        return batch_length(batch)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """State of your own to save with each checkpoint."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Given what `state_dict` returned, after `__init__`."""
+
+    @classmethod
+    def make_trainer(cls, info: TrialInfo) -> Trainer:
+        from tenuto.workers.pytorch.trainer import PyTorchTrainer
+
+        return PyTorchTrainer(cls, info)
