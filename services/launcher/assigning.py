@@ -67,6 +67,7 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
         checkpoint=trial.checkpoint,
         target_length=trial.target_length,
         action=action_of(state, allocation),
+        trace=allocation.trace,
     )
 
 

@@ -32,8 +32,11 @@ Index = Map[str, tuple[str, ...]]
 
 def evolve(state: State, event: Event) -> State:
     """An event about an experiment, trial or allocation that is not live changes nothing."""
+    data = event.data
+    if isinstance(data, AllocationGranted):
+        return _granted(state, data, event.trace)
     step = _STEPS.get(event.type)
-    return state if step is None else step(state, event.data)
+    return state if step is None else step(state, data)
 
 
 def _submitted(state: State, data: ExperimentSubmitted) -> State:
@@ -108,9 +111,9 @@ def _deleted(state: State, data: CheckpointDeleted) -> State:
     return _put(state, replace(experiment, checkpoints=experiment.checkpoints.delete(data.checkpoint_id)))
 
 
-def _granted(state: State, data: AllocationGranted) -> State:
+def _granted(state: State, data: AllocationGranted, trace: str) -> State:
     parts = tuple(Part(part.agent_id) for part in data.slots)
-    allocation = Allocation(data.allocation_id, data.slots, parts)
+    allocation = Allocation(data.allocation_id, data.slots, parts, trace=trace)
     state = replace(
         state,
         allocations=state.allocations.set(data.allocation_id, allocation),
@@ -221,7 +224,6 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "TrialFinished": _finished,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _deleted,
-    "AllocationGranted": _granted,
     "AllocationPreempted": _preempted,
     "WorkersStarting": _starting,
     "WorkersStarted": _started,

@@ -79,6 +79,8 @@ class Allocation:
     kill: bool = False
     first_exit: str = ""
     """The agent whose part failed or was lost first: it speaks for the allocation, the others only followed."""
+    trace: str = ""
+    """Trace of the grant, which the workers' reports go on with."""
 
     @property
     def trial_id(self) -> str:

@@ -1,0 +1,70 @@
+"""Model directories on this node: unpacked once from the shared archive, named by the archive's SHA-256."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+CONTEXTS_KEPT_MAX = 50
+"""Unpacked contexts kept for the next run; code is small, and unpacking again takes well under a second."""
+READ_BYTES = 1 << 20
+
+
+class ContextUnavailable(Exception):
+    """The archive cannot be read here: no fault of the user's code."""
+
+
+class Contexts:
+    def __init__(self, shared_directory: Path, directory: Path) -> None:
+        self._shared, self._directory = shared_directory, directory
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    def path(self, context_hash: str) -> Path:
+        return self._directory / context_hash
+
+    async def unpack(self, context_hash: str) -> Path:
+        """Raises ContextUnavailable."""
+        async with self._locks.setdefault(context_hash, asyncio.Lock()):
+            path = self.path(context_hash)
+            if not path.is_dir():
+                await asyncio.to_thread(_unpack, self._shared / "contexts" / f"{context_hash}.tar.gz", path)
+            else:
+                with contextlib.suppress(OSError):
+                    os.utime(path)  # the least recently used one goes first
+            return path
+
+    def prune(self, in_use: Iterable[str]) -> None:
+        """Deletes the least recently used beyond the limit, never one in use."""
+        keep = set(in_use)
+        with contextlib.suppress(OSError):
+            paths = sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+            for path in paths[CONTEXTS_KEPT_MAX:]:
+                if path.name not in keep:
+                    shutil.rmtree(path, ignore_errors=True)
+
+
+def _unpack(archive: Path, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        with archive.open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(READ_BYTES):
+                digest.update(block)
+            if digest.hexdigest() != path.name:
+                raise ContextUnavailable(f"{archive} is damaged: its SHA-256 is {digest.hexdigest()}, not {path.name}.")
+            file.seek(0)
+            with tarfile.open(fileobj=file, mode="r:gz") as tar:
+                tar.extractall(temporary, filter="data")  # nothing outside, no devices
+        temporary.rename(path)
+    except (OSError, tarfile.TarError, EOFError) as error:
+        raise ContextUnavailable(f"The model directory cannot be unpacked from {archive}: {error}.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,96 @@
+"""The agent's one file on disk: its runs and its spool, changed together in transactions."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+BUSY_SECONDS_MAX = 5.0
+"""An agent that is being replaced may still hold the file for a moment."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lanes (
+    lane TEXT PRIMARY KEY,
+    last INTEGER NOT NULL,       -- sequence of the newest report
+    committed INTEGER NOT NULL   -- reports up to here are in the record and were dropped
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS reports (
+    lane TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    allocation_id TEXT NOT NULL,
+    trace TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (lane, sequence)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS reports_of_allocation ON reports (allocation_id, lane);
+CREATE TABLE IF NOT EXISTS worker_sequences (
+    allocation_id TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    PRIMARY KEY (allocation_id, rank)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (
+    allocation_id TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,     -- in the order of starting
+    phase TEXT NOT NULL,
+    token TEXT NOT NULL,
+    assignment BLOB NOT NULL,
+    pid INTEGER,
+    process_started INTEGER,
+    killed_for TEXT,
+    outcome TEXT,
+    exit_code INTEGER,
+    error TEXT,
+    stdout_offset INTEGER NOT NULL DEFAULT 0,
+    stderr_offset INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+"""
+
+
+def open_database(path: Path) -> sqlite3.Connection:
+    """Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also after a power failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.executescript(_SCHEMA)
+    path.chmod(0o600)  # it holds the tokens of the workers
+    return connection
+
+
+class transaction:  # noqa: N801 - reads as a statement: `with transaction(connection):`
+    """All or nothing."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> sqlite3.Connection:
+        self._connection.execute("BEGIN IMMEDIATE")
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+class Disk:
+    """Runs database calls one after the other in a thread of their own: an fsync never holds up heartbeats."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="agent-disk")
+
+    async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        # Shielded: a transaction that began is waited for by nobody else if its caller is cancelled, but it does complete.
+        future = asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*args, **kwargs))
+        return await asyncio.shield(future)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)

@@ -1,0 +1,72 @@
+"""How a run's end is named, from its exit code and what the agent did to it. Pure but for reading the run's files."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+from tenuto.schemas.assignments import Action
+from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.workers.agent.processes import SIGNAL_EXIT_BASE, RunFiles
+from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
+
+EXIT_OUTCOMES: dict[int, WorkersOutcome] = {0: "finished", 80: "preempted", 81: "paused"}
+"""The harness's exit codes; all others are failures of the user's code."""
+ERROR_CHARACTERS_MAX = 8_000
+"""What the record keeps of an error message."""
+STDERR_LINES_SHOWN = 20
+STDERR_BYTES_READ = 16 * 1024
+
+
+@dataclass(frozen=True)
+class End:
+    outcome: WorkersOutcome
+    exit_code: int | None
+    error: str | None
+
+
+def name_end(exit_code: int | None, killed_for: Action | None, files: RunFiles) -> End:
+    if exit_code is not None and exit_code in EXIT_OUTCOMES:
+        return End(EXIT_OUTCOMES[exit_code], exit_code, None)
+    if exit_code is None or exit_code > SIGNAL_EXIT_BASE:
+        if killed_for is not None:
+            return End(OUTCOME_OF_LEAVING[killed_for], exit_code, _killed_text(killed_for))
+        return End("lost", exit_code, _signal_text(exit_code))
+    return End("failed", exit_code, _error_text(exit_code, files))
+
+
+def _killed_text(action: Action) -> str:
+    if action in ("kill", "run"):
+        return "the agent killed its processes, as it was told"
+    return f"it had not left in time after it was told to ({action}), so the agent killed its processes"
+
+
+def _signal_text(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "its processes were killed from outside"
+    number = exit_code - SIGNAL_EXIT_BASE
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    hint = "; often the kernel, for lack of memory" if number == signal.SIGKILL else ""
+    return f"its worker process died by signal {number} ({name}{hint})"
+
+
+def _error_text(exit_code: int, files: RunFiles) -> str:
+    """What the harness wrote for the user, else the end of standard error."""
+    try:
+        text = files.error.read_text(errors="replace").strip()
+    except OSError:
+        text = ""
+    if text:
+        return text[:ERROR_CHARACTERS_MAX]
+    try:
+        with files.stderr.open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - STDERR_BYTES_READ))
+            lines = file.read().decode(errors="replace").splitlines()[-STDERR_LINES_SHOWN:]
+    except OSError:
+        lines = []
+    head = f"The worker process exited with code {exit_code}."
+    return "\n".join([head, *lines])[:ERROR_CHARACTERS_MAX]

@@ -1,0 +1,51 @@
+"""Reads what a run's processes print, from files that they write whether an agent is there or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tenuto.schemas.reports import LogLine, LogsReport
+
+READ_BYTES_MAX = 256 * 1024
+"""Per look: bounds memory and the size of a report for a worker that prints without end."""
+LINE_CHARACTERS_MAX = 8_000
+LINES_PER_REPORT_MAX = 500
+
+
+@dataclass(frozen=True)
+class Chunk:
+    texts: tuple[str, ...]
+    offset: int
+    """Where to go on."""
+
+
+def read_lines(path: Path, offset: int, *, final: bool) -> Chunk:
+    """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a line
+    too: that is how progress bars print."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read(READ_BYTES_MAX)
+    except OSError:
+        return Chunk((), offset)
+    full = len(data) == READ_BYTES_MAX
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    if end == 0 and (final or full):
+        end = len(data)
+    elif final and not full:
+        end = len(data)
+    lines = data[:end].replace(b"\r", b"\n").split(b"\n")
+    texts = tuple(line.decode(errors="replace")[:LINE_CHARACTERS_MAX] for line in lines if line)
+    return Chunk(texts, offset + end)
+
+
+def log_reports(
+    trial_id: str, allocation_id: str, rank: int, time_us: int, texts: dict[Literal["stdout", "stderr"], tuple[str, ...]]
+) -> list[LogsReport]:
+    lines = [LogLine(time_us=time_us, rank=rank, stream=stream, text=text) for stream, found in texts.items() for text in found]
+    return [
+        LogsReport(trial_id=trial_id, allocation_id=allocation_id, lines=tuple(lines[start : start + LINES_PER_REPORT_MAX]))
+        for start in range(0, len(lines), LINES_PER_REPORT_MAX)
+    ]

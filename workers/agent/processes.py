@@ -1,0 +1,202 @@
+"""Worker processes: started so that they outlive the agent, found again by identity, waited for, killed with all they started.
+
+A worker runs under a small shell in a session of its own. The shell first waits for a line from the agent: if the agent dies
+before it has noted the process on disk, the pipe closes and the shell leaves without having run anything. Afterwards it writes
+the worker's exit code to a file, so that the code is known even if no agent was there when the worker ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+RUN_VARIABLE = "TENUTO_RUN"
+"""In the environment of a worker and of all that it starts: `<agent directory>:<allocation id>`. Finds what left the session."""
+POLL_SECONDS = 0.2
+"""How often a process is looked at where the kernel cannot tell us of its end (no pidfd)."""
+KILL_ROUNDS_MAX = 50
+"""Rounds of killing what a worker left behind: each catches what was forked during the one before."""
+KILL_ROUND_SECONDS = 0.1
+SIGNAL_EXIT_BASE = 128
+"""A shell reports death by signal n as 128 + n."""
+_FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
+"""Fields of /proc/<pid>/stat, counted from the process state."""
+
+_SHELL = """
+read -r go || exit 0
+trap : TERM INT HUP
+exit_file=$1; out=$2; err=$3; shift 3
+"$@" </dev/null >>"$out" 2>>"$err"
+code=$?
+echo $code >"$exit_file.partial" && mv "$exit_file.partial" "$exit_file"
+"""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where one run's files are."""
+
+    directory: Path
+
+    @property
+    def exit(self) -> Path:
+        return self.directory / "exit"
+
+    @property
+    def stdout(self) -> Path:
+        return self.directory / "stdout"
+
+    @property
+    def stderr(self) -> Path:
+        return self.directory / "stderr"
+
+    @property
+    def error(self) -> Path:
+        return self.directory / "error.txt"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process that is not mistaken for a later one with the same pid."""
+
+    pid: int
+    started: int
+
+
+class Spawned:
+    """A shell that waits for its go."""
+
+    def __init__(self, process: subprocess.Popen[bytes], identity: Identity) -> None:
+        self._process = process
+        self.identity = identity
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile: the watcher sees that
+            self._process.stdin.write(b"go\n")
+            self._process.stdin.close()
+
+
+def spawn(command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path) -> Spawned:
+    """Raises OSError."""
+    files.directory.mkdir(parents=True, exist_ok=True)
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", _SHELL, "tenuto-worker", str(files.exit), str(files.stdout), str(files.stderr), *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(environment),
+        cwd=cwd,
+        start_new_session=True,
+    )
+    started = start_time(process.pid)
+    assert started is not None, "a child that nobody has waited for has an entry in the process table"
+    return Spawned(process, Identity(process.pid, started))
+
+
+def start_time(pid: int) -> int | None:
+    """The process's start in the kernel's count; None where there is no such process (a zombie counts as none, unless it is
+    our own unwaited child)."""
+    fields = _stat(pid)
+    if fields is not None:
+        dead = fields[0] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
+        return None if dead else int(fields[_FIELD_START])
+    if Path("/proc/self/stat").exists():
+        return None
+    try:
+        return int(psutil.Process(pid).create_time() * 1000)
+    except psutil.Error:
+        return None
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()  # the name before it may hold anything
+
+
+def is_alive(identity: Identity) -> bool:
+    _reap(identity.pid)
+    return start_time(identity.pid) == identity.started
+
+
+def _reap(pid: int) -> None:
+    """Our own children stay in the process table until they are waited for; others are not ours to wait for."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+async def wait_gone(identity: Identity) -> None:
+    """Returns when the process has ended, whoever its parent is."""
+    try:
+        descriptor = os.pidfd_open(identity.pid)
+    except (AttributeError, OSError):
+        descriptor = -1
+    if descriptor < 0:
+        while is_alive(identity):
+            await asyncio.sleep(POLL_SECONDS)
+        return
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    try:
+        if is_alive(identity):  # the descriptor was opened by pid: make sure that it is the one we mean
+            loop.add_reader(descriptor, ended.set)
+            await ended.wait()
+        _reap(identity.pid)
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+
+
+def run_mark(agent_directory: Path, allocation_id: str) -> str:
+    return f"{agent_directory}:{allocation_id}"
+
+
+def marked(agent_directory: Path) -> dict[int, str]:
+    """Processes of this agent's runs, by their environment: pid -> allocation id. Takes about a tenth of a millisecond each."""
+    prefix = f"{agent_directory}:"
+    found: dict[int, str] = {}
+    for pid in psutil.pids():
+        with contextlib.suppress(psutil.Error):
+            mark = psutil.Process(pid).environ().get(RUN_VARIABLE, "")
+            if mark.startswith(prefix):
+                found[pid] = mark.removeprefix(prefix)
+    return found
+
+
+def kill(identity: Identity) -> None:
+    """SIGKILL for the shell's whole process group, if it is still that shell. Does not wait."""
+    if start_time(identity.pid) == identity.started:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(identity.pid, signal.SIGKILL)
+
+
+async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
+    """Kill whatever else of this run is left (helpers that outlived the worker hold its GPU). False: something did not die."""
+    for _ in range(KILL_ROUNDS_MAX):
+        left = [pid for pid, of in (await asyncio.to_thread(marked, agent_directory)).items() if of == allocation_id]
+        if not left:
+            return True
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(KILL_ROUND_SECONDS)
+    return False
+
+
+def read_exit_code(files: RunFiles) -> int | None:
+    """The worker's exit code as the shell saw it; None: the shell was killed too."""
+    try:
+        return int(files.exit.read_text())
+    except (OSError, ValueError):
+        return None

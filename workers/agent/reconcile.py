@@ -1,0 +1,94 @@
+"""What the agent must do so that its runs become what the launcher assigned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tenuto.schemas.assignments import Action, Assignment
+from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.workers.agent.runs import Run
+
+
+@dataclass(frozen=True)
+class Start:
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """It must leave before it started: its exit is reported without a process."""
+
+    assignment: Assignment
+    outcome: WorkersOutcome
+
+
+@dataclass(frozen=True)
+class Direct:
+    """Tell the workers of a run what they should do now."""
+
+    assignment: Assignment
+
+
+@dataclass(frozen=True)
+class Kill:
+    allocation_id: str
+    action: Action
+    """What it was told before: decides how its end is named."""
+
+
+Step = Start | Refuse | Direct | Kill
+OUTCOME_OF_LEAVING: dict[Action, WorkersOutcome] = {
+    "run": "lost",
+    "preempt": "preempted",
+    "stop": "finished",
+    "pause": "paused",
+    "kill": "lost",
+}
+"""How a run ended whose processes are gone and left no exit code, by what it had been told to do."""
+
+
+def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]) -> list[Step]:
+    """Steps in the order to take them: kills first, then directives, then starts in the order assigned.
+
+    A start whose slots are still held by another run is left for the next call (after that run has ended). A run that ended,
+    or is done, is never started again.
+    """
+    known = {run.allocation_id: run for run in runs}
+    wanted = {assignment.allocation_id: assignment for assignment in assigned}
+    kills: list[Step] = []
+    directions: list[Step] = []
+    starts: list[Step] = []
+    for run in known.values():
+        if not run.holds_slots:
+            continue
+        assignment = wanted.get(run.allocation_id)
+        if assignment is None:
+            kills.append(Kill(run.allocation_id, run.assignment.action))
+        elif assignment.action == "kill":
+            kills.append(Kill(run.allocation_id, "kill"))
+        elif (assignment.action, assignment.target_length) != (run.assignment.action, run.assignment.target_length):
+            # What it resumed from, and all else, stays as it was when it started.
+            update = {"action": assignment.action, "target_length": assignment.target_length}
+            directions.append(Direct(run.assignment.model_copy(update=update)))
+    busy = {slot for run in known.values() if run.holds_slots for slot in slots_on(run.assignment, agent_id)}
+    for assignment in assigned:
+        if assignment.allocation_id in known:
+            continue
+        if assignment.action != "run":
+            starts.append(Refuse(assignment, OUTCOME_OF_LEAVING[assignment.action]))
+            continue
+        slots = slots_on(assignment, agent_id)
+        if busy.isdisjoint(slots):
+            busy.update(slots)
+            starts.append(Start(assignment))
+    return [*kills, *directions, *starts]
+
+
+def slots_on(assignment: Assignment, agent_id: str) -> tuple[int, ...]:
+    return tuple(slot_id for part in assignment.slots if part.agent_id == agent_id for slot_id in part.slot_ids)
+
+
+def rank_on(assignment: Assignment, agent_id: str) -> int:
+    """One worker process per agent of the gang; its rank is the agent's place in it."""
+    return next(index for index, part in enumerate(assignment.slots) if part.agent_id == agent_id)

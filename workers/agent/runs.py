@@ -1,0 +1,130 @@
+"""The runs that this agent knows: one per allocation that it started, on disk until nobody can ask for it again."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from tenuto.schemas.assignments import Action, Assignment
+from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.workers.agent.database import transaction
+from tenuto.workers.agent.spool import NewReport, Spool
+
+Phase = Literal["starting", "running", "ended", "reported", "done"]
+"""starting: on disk, no process ran yet. running: its process is known. ended: no process is left. reported: its exit is in the
+spool. done: its exit is in the record; kept so that an old assignment cannot start it again."""
+DONE_RUNS_KEPT_MAX = 1_000
+"""An assignment that names an ended allocation is at most a few seconds old; a thousand runs take longer than that."""
+
+
+@dataclass(frozen=True)
+class Run:
+    allocation_id: str
+    number: int
+    phase: Phase
+    token: str
+    assignment: Assignment
+    pid: int | None = None
+    process_started: int | None = None
+    """Start time of that process in the kernel's count: a pid alone may be another process by now."""
+    killed_for: Action | None = None
+    """The agent killed it: for this."""
+    outcome: WorkersOutcome | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    stdout_offset: int = 0
+    stderr_offset: int = 0
+    """Bytes of its output that are in the spool."""
+
+    @property
+    def holds_slots(self) -> bool:
+        return self.phase in ("starting", "running")
+
+
+_COLUMNS = (
+    "allocation_id, number, phase, token, assignment, pid, process_started, killed_for, outcome, exit_code, error, "
+    "stdout_offset, stderr_offset"
+)
+
+
+class Runs:
+    """Not thread-safe: called through one `Disk`."""
+
+    def __init__(self, connection: sqlite3.Connection, spool: Spool) -> None:
+        self._connection, self._spool = connection, spool
+
+    def all(self) -> list[Run]:
+        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY number").fetchall()
+        return [_run(row) for row in rows]
+
+    def add(self, assignment: Assignment, token: str, starting: NewReport | None) -> Run:
+        with transaction(self._connection):
+            (number,) = self._connection.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
+            self._connection.execute(
+                "INSERT INTO runs (allocation_id, number, phase, token, assignment) VALUES (?, ?, 'starting', ?, ?)",
+                (assignment.allocation_id, number, token, assignment.to_json()),
+            )
+            if starting is not None:
+                self._spool.append_in(starting)
+        return Run(assignment.allocation_id, number, "starting", token, assignment)
+
+    def note_process(self, allocation_id: str, pid: int, process_started: int) -> None:
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE runs SET phase = 'running', pid = ?, process_started = ? WHERE allocation_id = ?",
+                (pid, process_started, allocation_id),
+            )
+
+    def note_assignment(self, assignment: Assignment) -> None:
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE runs SET assignment = ? WHERE allocation_id = ?", (assignment.to_json(), assignment.allocation_id)
+            )
+
+    def note_kill(self, allocation_id: str, action: Action) -> None:
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE runs SET killed_for = ? WHERE allocation_id = ? AND killed_for IS NULL", (action, allocation_id)
+            )
+
+    def note_end(self, allocation_id: str, outcome: WorkersOutcome, exit_code: int | None, error: str | None) -> None:
+        with transaction(self._connection):
+            self._connection.execute(
+                "UPDATE runs SET phase = 'ended', outcome = ?, exit_code = ?, error = ? WHERE allocation_id = ?",
+                (outcome, exit_code, error, allocation_id),
+            )
+
+    def note_logs(self, allocation_id: str, reports: list[NewReport], stdout_offset: int, stderr_offset: int) -> None:
+        """The lines go into the spool and the offsets move in one transaction: no line is lost or doubled."""
+        with transaction(self._connection):
+            for report in reports:
+                self._spool.append_in(report)
+            self._connection.execute(
+                "UPDATE runs SET stdout_offset = ?, stderr_offset = ? WHERE allocation_id = ?",
+                (stdout_offset, stderr_offset, allocation_id),
+            )
+
+    def note_reported(self, allocation_id: str, exited: NewReport) -> None:
+        with transaction(self._connection):
+            self._spool.append_in(exited)
+            self._connection.execute("UPDATE runs SET phase = 'reported' WHERE allocation_id = ?", (allocation_id,))
+
+    def note_done(self, allocation_id: str) -> list[str]:
+        """Returns the allocations that are forgotten now."""
+        with transaction(self._connection):
+            self._connection.execute("UPDATE runs SET phase = 'done' WHERE allocation_id = ?", (allocation_id,))
+            self._spool.forget_worker_in(allocation_id)
+            old = self._connection.execute(
+                "DELETE FROM runs WHERE allocation_id IN "
+                "(SELECT allocation_id FROM runs WHERE phase = 'done' ORDER BY number DESC LIMIT -1 OFFSET ?) "
+                "RETURNING allocation_id",
+                (DONE_RUNS_KEPT_MAX,),
+            ).fetchall()
+        return [row[0] for row in old]
+
+
+def _run(row: tuple[object, ...]) -> Run:
+    values = list(row)
+    values[4] = Assignment.from_json(cast(bytes, values[4]))
+    return Run(*values)  # type: ignore[arg-type]
