@@ -20,19 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.cluster import (
-    ClusterState,
-    Layout,
-    Lock,
-    ProcessSpec,
-    ProcessState,
-    is_part,
-    marked_processes,
-    process_specs,
-    read_state,
-    rest_port,
-    terminate,
-)
+from tenuto.embedded.cluster import ProcessSpec, is_part, marked_processes, process_specs, rest_port, terminate
+from tenuto.embedded.files import ClusterState, Layout, Lock, ProcessState, read_state
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain, kept_secret
@@ -78,7 +67,7 @@ class Supervisor:
         self._children: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._servers: asyncio.Future[list[BaseException | None]] | None = None
+        self._servers: asyncio.Future[tuple[BaseException | None, BaseException | None]] | None = None
 
     async def start(self) -> str:
         """Returns the URL when the REST door answers. Raises ServerError; then `stop` must follow."""
@@ -90,9 +79,10 @@ class Supervisor:
         layout.nats.mkdir(exist_ok=True)
         self._nats.password = kept_secret(layout.secret)
         self._nats.agent_password = kept_secret(layout.agent_secret)
-        self._servers = asyncio.gather(self._postgres.start(), self._nats.start(), return_exceptions=True)
+        servers = asyncio.gather(self._postgres.start(), self._nats.start(), return_exceptions=True)
+        self._servers = servers
         # Shielded: a start that is interrupted half-way would leave a server that nobody knows.
-        for failure in await asyncio.shield(self._servers):
+        for failure in await asyncio.shield(servers):
             if failure is not None:
                 raise failure
         self._report(f"postgres: port {self._postgres.port}; nats: port {self._nats.port}")
@@ -129,9 +119,12 @@ class Supervisor:
         terminate([process for process in marked_processes(self._layout) if which(process)])
 
     async def _migrate(self) -> None:
-        from tenuto.kernel.migrations import migrate
+        from tenuto.kernel.migrations import MigrationError, migrate
 
-        await migrate(self._postgres.owner_url)
+        try:
+            await migrate(self._postgres.owner_url)
+        except MigrationError as error:
+            raise ServerError(f"The database of {self._layout.root} cannot be used: {error}") from error
 
     def _keep(self, work: Awaitable[None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]

@@ -1,0 +1,41 @@
+"""agent ls."""
+
+from __future__ import annotations
+
+import typer
+
+from tenuto.cli.common import Json, client, items
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def agents() -> None:
+    pass
+
+
+@app.command("ls")
+def list_agents(context: typer.Context, json: Json = False) -> None:
+    """List the agents with their slots and what runs on them."""
+    from tenuto.cli.output import console, print_json, table, when
+
+    rows = items(client(context).get("/agents"))
+    if json:
+        print_json(rows)
+        return
+    cells = []
+    for agent in rows:
+        slots = agent["slots"]
+        used = sorted(slot["allocation_id"] for slot in slots if slot.get("allocation_id"))
+        kinds = ", ".join(sorted({slot["kind"] for slot in slots}))
+        cells.append(
+            (
+                agent["id"],
+                agent["state"],
+                agent["pool"],
+                f"{len(used)}/{len(slots)} {kinds}",
+                ", ".join(used),
+                when(agent["joined_us"]),
+            )
+        )
+    console().print(table("", ("agent", "state", "pool", "slots", "allocations", "since"), cells))

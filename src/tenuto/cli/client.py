@@ -1,0 +1,234 @@
+"""The command line's REST client: the standard library only, because a command should start in a fraction of a second."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import secrets
+import socket
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tenuto.cli.errors import CliError
+
+API = "/api/v1"
+TIMEOUT_SECONDS = 60.0
+STREAM_TIMEOUT_SECONDS = 60.0
+"""A live stream sends a comment more often than this; silence means that the connection is dead."""
+RECONNECT_SECONDS = 1.0
+RECONNECTS_MAX = 600
+"""Ten minutes without the cluster, then a following command gives up."""
+PAGE_EVENTS = 5_000
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which cluster a command talks to."""
+
+    url: str
+    token: str
+    token_source: str
+
+    @classmethod
+    def find(cls, data_dir: str | None, url: str | None) -> Target:
+        """`url`, else TENUTO_URL with TENUTO_TOKEN or TENUTO_TOKEN_FILE, else the laptop cluster of the data directory."""
+        url = url or os.environ.get("TENUTO_URL")
+        token = os.environ.get("TENUTO_TOKEN", "")
+        source = "TENUTO_TOKEN"
+        token_file = os.environ.get("TENUTO_TOKEN_FILE", "")
+        if not url or not (token or token_file):
+            from tenuto.embedded.files import Layout, read_state
+
+            layout = Layout.of(data_dir)
+            state = read_state(layout)
+            if state is None and not url:
+                raise CliError(
+                    f"No cluster found in {layout.root}: start one with `tenuto up`, or name one with --url or TENUTO_URL."
+                )
+            url = url or (state.url if state else "")
+            token_file = token_file or str(layout.token)
+        if not token:
+            source = token_file
+            try:
+                token = Path(token_file).read_text().strip()
+            except OSError as error:
+                raise CliError(
+                    f"The token cannot be read from {token_file}: {error.strerror}; set TENUTO_TOKEN or TENUTO_TOKEN_FILE."
+                ) from error
+        return cls(url.rstrip("/"), token, source)
+
+
+class Client:
+    """Raises CliError, with the server's own sentence where there is one."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        parts = urllib.parse.urlsplit(target.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise CliError(f"{target.url!r} is not the URL of a cluster: it must look like http://127.0.0.1:8080.")
+        self._secure = parts.scheme == "https"
+        self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/") + API
+
+    def get(self, path: str, **query: Any) -> Any:
+        return json.loads(self._request("GET", path, query=query).read())
+
+    def post(self, path: str, body: Any = None) -> Any:
+        return self._json("POST", path, body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self._json("PATCH", path, body)
+
+    def submit(self, config: bytes, context: IO[bytes], context_bytes: int) -> Any:
+        boundary = f"tenuto-{secrets.token_hex(16)}"
+        part = f"--{boundary}\r\nContent-Disposition: form-data; name="
+        head = (
+            f'{part}"config"\r\n\r\n'.encode()
+            + config
+            + f'\r\n{part}"context"; filename="context.tar.gz"\r\nContent-Type: application/gzip\r\n\r\n'.encode()
+        )
+        tail = f"\r\n--{boundary}--\r\n".encode()
+
+        def body() -> Iterator[bytes]:
+            yield head
+            while chunk := context.read(CHUNK_BYTES):
+                yield chunk
+            yield tail
+
+        headers = {
+            "Content-Type": f"multipart/form-data; boundary={boundary}",
+            "Content-Length": str(len(head) + context_bytes + len(tail)),
+        }
+        return json.loads(self._request("POST", "/experiments", body=body(), headers=headers).read())
+
+    def download(self, path: str) -> http.client.HTTPResponse:
+        return self._request("GET", path)
+
+    def events(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> Iterator[bytes]:
+        """Recorded events as the exact bytes of `encode_event`, up to `upto` or the present head."""
+        while True:
+            body = self._request(
+                "GET", "/events", query={"after": after, "limit": PAGE_EVENTS, "upto": upto, "experiment": experiment}
+            ).read()
+            page = split_array(body)
+            if not page:
+                return
+            yield from page
+            after = json.loads(page[-1])["position"]
+            if len(page) < PAGE_EVENTS and (upto is None or after >= upto):
+                return
+
+    def follow(self, after: int, experiment: int | None = None) -> Iterator[dict[str, Any]]:
+        """Events from `after` on, for ever; a lost connection is made again from the last position."""
+        failures = 0
+        while True:
+            try:
+                for position, event in self._stream(after, experiment):
+                    failures = 0
+                    after = position
+                    yield event
+            except (OSError, http.client.HTTPException):
+                pass
+            except CliError:
+                if failures >= RECONNECTS_MAX:
+                    raise
+            failures += 1
+            if failures > RECONNECTS_MAX:
+                raise CliError(f"The connection to {self._target.url} was lost, and could not be made again.")
+            time.sleep(RECONNECT_SECONDS)
+
+    def _stream(self, after: int, experiment: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
+        response = self._request(
+            "GET",
+            "/events/stream",
+            query={"after": after, "experiment": experiment},
+            headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
+            timeout_seconds=STREAM_TIMEOUT_SECONDS,
+        )
+        data: list[str] = []
+        for raw in response:
+            line = raw.decode().rstrip("\r\n")
+            if line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+            elif not line and data:
+                event = json.loads("\n".join(data))
+                data = []
+                if "position" in event:
+                    yield event["position"], event
+
+    def _json(self, method: str, path: str, body: Any) -> Any:
+        encoded = b"" if body is None else json.dumps(body).encode()
+        answer = self._request(method, path, body=encoded, headers={"Content-Type": "application/json"}).read()
+        return json.loads(answer) if answer else None
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, Any] | None = None,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> http.client.HTTPResponse:
+        used = {name: value for name, value in (query or {}).items() if value is not None}
+        address = self._prefix + path + (f"?{urllib.parse.urlencode(used)}" if used else "")
+        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=timeout_seconds)
+        try:
+            connection.connect()
+        except OSError as error:
+            why = "it does not answer" if isinstance(error, (ConnectionRefusedError, socket.timeout)) else str(error)
+            raise CliError(
+                f"The cluster at {self._target.url} cannot be reached: {why}. `tenuto up` starts the one on this machine."
+            ) from error
+        sent = {"Authorization": f"Bearer {self._target.token}", **(headers or {})}
+        # A server that refuses before it has read everything closes the pipe; its answer says why.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request(method, address, body=body, headers=sent)
+        try:
+            response = connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            raise CliError(
+                f"The cluster at {self._target.url} broke off the connection: {error or type(error).__name__}."
+            ) from error
+        if response.status >= 400:
+            raise self._refusal(response)
+        return response
+
+    def _refusal(self, response: http.client.HTTPResponse) -> CliError:
+        body = response.read()
+        if response.status == 401:
+            return CliError(
+                f"The cluster at {self._target.url} refused the token from {self._target.token_source}: "
+                "give the one that its first start wrote, with TENUTO_TOKEN or TENUTO_TOKEN_FILE."
+            )
+        try:
+            error = json.loads(body)["error"]
+            path = error.get("path")
+            message = str(error["message"])
+            return CliError(f"{path}: {message}" if path and not message.startswith(path) else message)
+        except (ValueError, KeyError, TypeError):
+            return CliError(f"The cluster at {self._target.url} answered {response.status} {response.reason}.")
+
+
+def split_array(body: bytes) -> list[bytes]:
+    """The elements of a JSON array of objects, byte for byte: the hash chain and replay are over exact payload bytes."""
+    text = body.decode()
+    decoder = json.JSONDecoder()
+    items: list[bytes] = []
+    at = text.index("[") + 1
+    while True:
+        while at < len(text) and text[at] in " \r\n\t,":
+            at += 1
+        if at >= len(text) or text[at] == "]":
+            return items
+        _, end = decoder.raw_decode(text, at)
+        items.append(text[at:end].encode())
+        at = end

@@ -1,0 +1,172 @@
+"""up, down, status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.common import DataDir, Json, client, data_dir_of
+from tenuto.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tenuto.embedded.files import Layout
+
+DOWN_SECONDS_MAX = 120.0
+"""Stopping waits for each process in turn; this is more than the sum of all its limits."""
+DOWN_POLL_SECONDS = 0.05
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(up)
+    app.command()(down)
+    app.command()(status)
+
+
+def up(
+    context: typer.Context,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Return when the cluster is ready; it goes on.")] = False,
+    data_dir: DataDir = None,
+    port: Annotated[int | None, typer.Option(help="Port of the REST door.", min=1, max=65535)] = None,
+    cpu_slots: Annotated[
+        int | None, typer.Option(help="CPU slots to offer where there is no GPU (default: cores).", min=1)
+    ] = None,
+) -> None:
+    """Start a whole cluster on this machine: PostgreSQL, NATS, the services and one agent. Ctrl-C stops it.
+
+    On a directory that was up before it goes on where it was.
+    """
+    from tenuto.embedded.files import Layout
+
+    layout = Layout.of(data_dir_of(context, data_dir))
+    if detach:
+        _detached(layout, port, cpu_slots)
+        return
+    import asyncio
+
+    from tenuto.embedded.supervisor import Options, supervise
+
+    def report(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    def ready(url: str) -> None:
+        print(f"Tenuto is up at {url} (data: {layout.root}). Ctrl-C stops it.", flush=True)
+
+    asyncio.run(supervise(Options(layout, port, cpu_slots), report, ready))
+    print("Tenuto is down.")
+
+
+def _detached(layout: Layout, port: int | None, cpu_slots: int | None) -> None:
+    import subprocess
+
+    layout.create()
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "tenuto.embedded.supervisor", "--data-dir", str(layout.root), "--progress-fd", str(writing)]
+    if port is not None:
+        command += ["--port", str(port)]
+    if cpu_slots is not None:
+        command += ["--cpu-slots", str(cpu_slots)]
+    with layout.log("supervisor").open("ab") as log:
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=[writing],
+            cwd=layout.root,
+        )
+    os.close(writing)
+    with os.fdopen(reading) as progress:
+        for line in progress:
+            kind, _, text = line.rstrip("\n").partition(" ")
+            if kind == "ready":
+                print(f"Tenuto is up at {text} (data: {layout.root}). `tenuto down` stops it.")
+                return
+            if kind == "error":
+                raise CliError(text)
+            print(text, file=sys.stderr, flush=True)
+    raise CliError(f"The supervisor ended before the cluster was ready; its log is {layout.log('supervisor')}.")
+
+
+def down(context: typer.Context, data_dir: DataDir = None) -> None:
+    """Stop the cluster on this machine. Nothing is lost: `tenuto up` goes on where it was."""
+    import asyncio
+    import signal
+    import time
+    from contextlib import suppress
+
+    from tenuto.embedded.cluster import stop_everything
+    from tenuto.embedded.files import Layout, Lock, read_state
+
+    layout = Layout.of(data_dir_of(context, data_dir))
+    if not layout.lock.exists():
+        print(f"No cluster is up in {layout.root}.")
+        return
+    lock = Lock(layout)
+    try:
+        running = not lock.acquire()
+    except OSError as error:
+        raise CliError(f"Cannot stop the cluster in {layout.root}: {error.strerror} ({layout.lock}).") from error
+    if running:
+        holder = lock.holder() or getattr(read_state(layout), "supervisor_pid", None)
+        if holder is None:
+            raise CliError(f"The cluster in {layout.root} is just starting: try again in a moment.")
+        with suppress(ProcessLookupError):
+            os.kill(holder, signal.SIGTERM)
+        deadline = time.monotonic() + DOWN_SECONDS_MAX
+        while not lock.acquire():
+            if time.monotonic() > deadline:
+                raise CliError(f"The supervisor (process {holder}) did not stop in {DOWN_SECONDS_MAX:.0f} s.")
+            time.sleep(DOWN_POLL_SECONDS)
+    left = asyncio.run(stop_everything(layout))
+    lock.release()
+    print("Tenuto is down." if running or left else f"No cluster is up in {layout.root}.")
+
+
+def status(context: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
+    """Show whether the cluster is up, its processes, and how far each service has read the log."""
+    from tenuto.cli.output import console, print_json, table, when
+    from tenuto.embedded.files import Layout, is_up, read_state
+
+    url = (context.obj or (None, None))[1] or os.environ.get("TENUTO_URL")
+    layout = Layout.of(data_dir_of(context, data_dir))
+    state = None if url else read_state(layout)
+    up = bool(url) or (state is not None and is_up(layout))
+    answer: dict[str, Any] = {"up": up, "url": url or (state.url if state and up else None)}
+    if state is not None and up:
+        answer["processes"] = {name: vars(process) for name, process in state.processes.items()}
+    if not up:
+        answer["data_directory"] = str(layout.root)
+        if not json:
+            print(f"No cluster is up in {layout.root}.")
+    else:
+        context.obj = (data_dir_of(context, data_dir), url)
+        try:
+            answer |= client(context).get("/status")
+        except CliError as error:
+            answer["error"] = str(error)
+    if json:
+        print_json(answer)
+    elif up:
+        print(f"Tenuto is up at {answer['url']}.")
+        screen = console()
+        if processes := answer.get("processes"):
+            rows = [
+                (name, process["state"], process["pid"], process["restarts"], when(process["started_us"]), process["message"])
+                for name, process in processes.items()
+            ]
+            screen.print(table("", ("process", "state", ">pid", ">restarts", "since", "last end"), rows))
+        if consumers := answer.get("consumers"):
+            readers = [(item["name"], item["position"], item["lag"]) for item in consumers]
+            screen.print(table(f"log: {answer['head']} events", ("reader", ">position", ">behind"), readers))
+        if "slots" in answer:
+            print(
+                f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
+            )
+        if "error" in answer:
+            print(answer["error"])
+    if not up or "error" in answer:
+        raise typer.Exit(1)

@@ -1,0 +1,33 @@
+"""Options that many commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.client import Client, Target
+from tenuto.cli.errors import CliError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ExperimentId = Annotated[int, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.", min=1)]
+TrialId = Annotated[str, typer.Argument(metavar="TRIAL", help="Id of the trial, such as 3-7.")]
+DataDir = Annotated[str | None, typer.Option(help="Directory of the cluster (default: TENUTO_DATA_DIRECTORY, else ~/.tenuto).")]
+
+
+def client(context: typer.Context) -> Client:
+    data_dir, url = context.obj or (None, None)
+    return Client(Target.find(data_dir, url))
+
+
+def data_dir_of(context: typer.Context, own: str | None) -> str | None:
+    return own or (context.obj or (None, None))[0]
+
+
+def items(value: Any) -> list[dict[str, Any]]:
+    """A list, whether the server sent it bare or as the `items` of a page."""
+    if isinstance(value, dict):
+        value = value.get("items")
+    if not isinstance(value, list):
+        raise CliError("The cluster's answer cannot be read: is it of another version? `tenuto status` shows it.")
+    return value

@@ -1,0 +1,247 @@
+"""exp create, ls, describe, logs, metrics, pause, resume, cancel, kill, wait, replay, download, and changes of priority."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.checkpoints import Output, fetch
+from tenuto.cli.common import ExperimentId, Json, client, items
+from tenuto.cli.errors import CliError
+from tenuto.cli.logs import show_logs
+from tenuto.cli.replay_commands import replay
+
+app = typer.Typer(no_args_is_help=True)
+app.command()(replay)
+
+ENDED = ("completed", "failed", "canceled")
+EXIT_NOT_COMPLETED = 2
+"""The experiment that was waited for failed or was canceled."""
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    config: Annotated[Path, typer.Argument(help="Configuration (YAML).")],
+    directory: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Directory with your code.")] = Path(),
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the trials live until the experiment has ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Submit an experiment: a configuration and the directory with the model's code."""
+    import tempfile
+
+    from tenuto.cli.context import check_entrypoint, pack
+    from tenuto.kernel.settings import Settings
+    from tenuto.schemas.config.errors import ConfigError, parse_config
+
+    try:
+        text = config.read_bytes()
+    except OSError as error:
+        raise CliError(f"Cannot read {config}: {error.strerror}.") from error
+    try:
+        parsed = parse_config(text)
+    except ConfigError as error:
+        raise CliError(f"{config} is refused:\n" + "\n".join(f"  {problem}" for problem in error.problems)) from error
+    check_entrypoint(directory, parsed.entrypoint)
+    with tempfile.TemporaryFile() as archive:
+        packed = pack(directory, archive, Settings.from_environment().context_bytes_max)
+        archive.seek(0)
+        rest = client(context)
+        answer = rest.submit(text, archive, packed.size_bytes)
+    if json:
+        from tenuto.cli.output import print_json
+
+        print_json(answer)
+    else:
+        print(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).")
+    if follow:
+        _follow(rest, answer["id"], quiet=json)
+
+
+@app.command("ls")
+def list_experiments(context: typer.Context, json: Json = False) -> None:
+    """List all experiments."""
+    from tenuto.cli.output import console, print_json, table, when
+
+    rows = items(client(context).get("/experiments"))
+    if json:
+        print_json(rows)
+        return
+    cells = [
+        (
+            row["id"],
+            row["name"],
+            row["state"],
+            row["method"],
+            sum(row["trials"].values()),
+            row["metric"],
+            row["best_metric"],
+            when(row["submitted_us"]),
+        )
+        for row in rows
+    ]
+    console().print(table("", (">id", "name", "state", "search", ">trials", "metric", ">best", "submitted"), cells))
+
+
+@app.command()
+def describe(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
+    """Show an experiment with its trials and its best checkpoint."""
+    from tenuto.cli.output import console, duration, print_json, table, when
+
+    rest = client(context)
+    view = rest.get(f"/experiments/{experiment}")
+    trials = items(rest.get(f"/experiments/{experiment}/trials"))
+    best = view.get("best_checkpoint_id")
+    checkpoint = rest.get(f"/checkpoints/{best}") if best else None
+    if json:
+        print_json({**view, "trial_list": trials, "best_checkpoint": checkpoint})
+        return
+    goal = "smallest" if view["smaller_is_better"] else "largest"
+    rows: list[tuple[str, Any]] = [
+        ("name", view["name"]),
+        ("state", view["state"]),
+        ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
+        ("slots per trial", view["slots_per_trial"]),
+        ("priority", view["priority"]),
+        ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
+        ("took", duration(view["submitted_us"], view["ended_us"])),
+    ]
+    if view["best_trial_id"]:
+        rows.append(("best", f"trial {view['best_trial_id']} with {view['metric']} {view['best_metric']:.6g}"))
+    if checkpoint:
+        rows.append(("its checkpoint", f"{checkpoint['id']} at {checkpoint['location']}"))
+    if view["error"]:
+        rows.append(("error", view["error"]))
+    screen = console()
+    screen.print(table(f"experiment {experiment}", ("", ""), rows))
+    cells = [
+        (row["id"], row["state"], row["length"], row["best_metric"], row["allocations"], row["hyperparameters"], row["reason"])
+        for row in trials
+    ]
+    screen.print(table("trials", ("trial", "state", ">length", ">best", ">runs", "hyperparameters", "last decision"), cells))
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    experiment: ExperimentId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until the experiment has ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what the workers of all its trials wrote."""
+    rest = client(context)
+
+    def ended() -> bool:
+        return rest.get(f"/experiments/{experiment}")["state"] in ENDED
+
+    show_logs(rest, f"/experiments/{experiment}/logs", follow=follow, json=json, ended=ended)
+
+
+@app.command()
+def metrics(
+    context: typer.Context,
+    experiment: ExperimentId,
+    trial: Annotated[str | None, typer.Option("--trial", "-t", help="Only of this trial, such as 3-7.")] = None,
+    json: Json = False,
+) -> None:
+    """Show training metrics."""
+    from tenuto.cli.output import console, print_json, table
+
+    path = f"/trials/{trial}/metrics" if trial else f"/experiments/{experiment}/metrics"
+    points = items(client(context).get(path))
+    if json:
+        print_json(points)
+        return
+    names = sorted({name for point in points for name in point["metrics"]})
+    cells = [(point["trial_id"], point["batches"], *(point["metrics"].get(name) for name in names)) for point in points]
+    console().print(table("", ("trial", ">batches", *(f">{name}" for name in names)), cells))
+
+
+def _change(context: typer.Context, experiment: int, verb: str, done: str) -> None:
+    answer = client(context).post(f"/experiments/{experiment}/{verb}")
+    changed = not isinstance(answer, dict) or answer.get("changed", True)
+    print(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
+
+
+@app.command()
+def pause(context: typer.Context, experiment: ExperimentId) -> None:
+    """Save and stop its workers; its slots are free for others until it is resumed."""
+    _change(context, experiment, "pause", "pauses: its workers save a checkpoint and leave")
+
+
+@app.command()
+def resume(context: typer.Context, experiment: ExperimentId) -> None:
+    """Go on with a paused experiment from its checkpoints."""
+    _change(context, experiment, "resume", "goes on")
+
+
+@app.command()
+def cancel(context: typer.Context, experiment: ExperimentId) -> None:
+    """End it; running workers save a checkpoint first."""
+    _change(context, experiment, "cancel", "is being canceled: its workers save a checkpoint and leave")
+
+
+@app.command()
+def kill(context: typer.Context, experiment: ExperimentId) -> None:
+    """End it at once, without a last checkpoint."""
+    _change(context, experiment, "kill", "is being killed")
+
+
+@app.command("set")
+def change(
+    context: typer.Context,
+    experiment: ExperimentId,
+    priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
+    weight: Annotated[float | None, typer.Option(help="Share relative to others of the same priority.")] = None,
+    max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
+) -> None:
+    """Change an experiment's priority, weight or limit of slots."""
+    wanted: dict[str, Any] = {"priority": priority, "weight": weight}
+    body = {name: value for name, value in wanted.items() if value is not None}
+    if max_slots is not None:
+        body["max_slots"] = max_slots or None
+    if not body:
+        raise CliError("Nothing to change: give --priority, --weight or --max-slots.")
+    client(context).patch(f"/experiments/{experiment}", body)
+    print(f"Experiment {experiment} is changed.")
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    experiment: ExperimentId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the trials live.")] = False,
+    json: Json = False,
+) -> None:
+    """Return when the experiment has ended: status 0 if it completed, 2 if it failed or was canceled."""
+    rest = client(context)
+    rest.get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
+    _follow(rest, experiment, quiet=json or not follow)
+    if json:
+        from tenuto.cli.output import print_json
+
+        print_json(rest.get(f"/experiments/{experiment}"))
+
+
+def _follow(rest: Any, experiment: int, *, quiet: bool) -> None:
+    from tenuto.cli.follow import follow
+
+    try:
+        story = follow(rest, experiment, quiet=quiet)
+    except KeyboardInterrupt:
+        print(f"\nExperiment {experiment} goes on; `tenuto exp wait {experiment} --follow` shows it again.")
+        raise
+    if story.state != "completed":
+        raise CliError(f"Experiment {experiment} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
+
+
+@app.command()
+def download(context: typer.Context, experiment: ExperimentId, output: Output = None) -> None:
+    """Copy the files of its best checkpoint into a directory."""
+    rest = client(context)
+    best = rest.get(f"/experiments/{experiment}").get("best_checkpoint_id")
+    if not best:
+        raise CliError(f"Experiment {experiment} has no checkpoint yet.")
+    print(fetch(rest, best, output))

@@ -1,0 +1,126 @@
+"""`--follow`: a live table of an experiment's trials, fed by its events."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tenuto.cli.client import Client
+from tenuto.cli.output import STATE_STYLES, duration, plain
+from tenuto.cli.story import Story, TrialStory
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+REFRESHES_PER_SECOND = 4
+TRIALS_SHOWN_MAX = 30
+BAR_WIDTH = 16
+
+
+def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
+    """Returns when the experiment has ended. A terminal gets a live table, a pipe one line per decision and result."""
+    from tenuto.cli.output import console
+
+    story = Story(experiment_id)
+    screen = console()
+    events = client.follow(0, experiment_id)
+    if quiet or not sys.stdout.isatty():
+        for event in events:
+            story.fold(event)
+            if not quiet and (line := _line(story, event)):
+                print(line, flush=True)
+            if story.ended:
+                break
+        return story
+    return _live(story, events, screen)
+
+
+def _live(story: Story, events: Any, screen: Console) -> Story:
+    from rich.live import Live
+
+    with Live(view(story), console=screen, refresh_per_second=REFRESHES_PER_SECOND, transient=False) as live:
+        for event in events:
+            story.fold(event)
+            live.update(view(story))
+            if story.ended:
+                break
+    return story
+
+
+def view(story: Story) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from tenuto.cli.output import table
+
+    trials = sorted(story.trials.values(), key=_rank(story))
+    shown = trials[:TRIALS_SHOWN_MAX]
+    rows = [
+        (
+            trial.id,
+            trial.state,
+            _bar(trial, story),
+            f"{trial.length}/{trial.target}",
+            trial.latest,
+            trial.best,
+            trial.hyperparameters,
+        )
+        for trial in shown
+    ]
+    head = Text.assemble(
+        (f"{story.name} ", "bold"),
+        f"(experiment {story.id}, {story.method}): ",
+        (story.state, STATE_STYLES.get(story.state, "")),
+        f"  {duration(story.started_us, story.time_us)}  {_counts(trials)}",
+    )
+    columns = ("trial", "state", "progress", f">{story.unit}", f">{story.metric or 'metric'}", ">best", "hyperparameters")
+    parts: list[RenderableType] = [head, table("", columns, rows)]
+    if len(trials) > len(shown):
+        parts.append(Text(f"... and {len(trials) - len(shown)} more trials", style="dim"))
+    if best := story.best:
+        parts.append(Text(f"best: trial {best.id} with {story.metric} {plain(best.best)}", style="bold"))
+    if story.last_reason and not story.ended:
+        parts.append(Text(f"last decision: {story.last_reason}", style="dim"))
+    if story.error:
+        parts.append(Text(story.error, style="red"))
+    return Group(*parts)
+
+
+def _rank(story: Story) -> Any:
+    """Running trials first, then the best."""
+    sign = 1 if story.smaller_is_better else -1
+
+    def key(trial: TrialStory) -> tuple[bool, bool, float, int]:
+        live = trial.state in ("running", "starting", "preempting")
+        return (not live, trial.best is None, sign * (trial.best or 0.0), trial.number)
+
+    return key
+
+
+def _bar(trial: TrialStory, story: Story) -> str:
+    filled = round(BAR_WIDTH * min(1.0, trial.length / story.max_length)) if story.max_length else 0
+    return "█" * filled + "·" * (BAR_WIDTH - filled)
+
+
+def _counts(trials: list[TrialStory]) -> str:
+    counts: dict[str, int] = {}
+    for trial in trials:
+        counts[trial.state] = counts.get(trial.state, 0) + 1
+    return ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+
+
+def _line(story: Story, event: dict[str, Any]) -> str:
+    """One line for what a person would want to know; empty for the rest."""
+    kind, data = event["type"], event["data"]
+    after = f"{duration(story.started_us, event['time_us']):>9}  "
+    if kind == "ValidationReported":
+        value = data["metrics"].get(story.metric)
+        return f"{after}trial {data['trial_id']}: {story.metric} {plain(value)} at {data['length']} {story.unit}"
+    if kind in ("TrialRequested", "TrialExtended", "TrialPaused", "TrialStopped"):
+        return f"{after}trial {data['trial_id']}: {kind.removeprefix('Trial').lower()} ({data['reason']['text']})"
+    error = (data.get("error") or "").split("\n", 1)[0]
+    if kind == "TrialFailed":
+        return f"{after}trial {data['trial_id']}: failed ({data['failures']}): {error}"
+    if kind.startswith("Experiment"):
+        return f"{after}{kind.removeprefix('Experiment').lower()}{': ' + error if error else ''}"
+    return ""

@@ -1,0 +1,71 @@
+"""The command `tenuto`. Each module of commands imports what it needs inside its functions: `--help` must be quick."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import tenuto
+from tenuto.cli import agents, checkpoints, cluster, experiments, log, trials
+from tenuto.cli.errors import CliError
+
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="tenuto",
+    help="Deep-learning training that keeps its place.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tenuto {tenuto.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(help="Directory of the cluster on this machine (default: TENUTO_DATA_DIRECTORY, else ~/.tenuto)."),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="Address of a cluster elsewhere (default: TENUTO_URL).")] = None,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    context.obj = (data_dir, url)
+
+
+cluster.add_to(app)
+app.add_typer(experiments.app, name="exp", help="Experiments.")
+app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
+app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")
+app.add_typer(agents.app, name="agent", help="Agents: the machines that offer slots.")
+app.add_typer(log.events_app, name="event", help="The record of everything that happened.")
+app.add_typer(log.app, name="log", help="The event log as a whole.")
+
+
+def main() -> None:
+    from tenuto.embedded.process import ServerError
+
+    try:
+        app()
+    except (CliError, ServerError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(getattr(error, "code", 1))
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (such as `head`) has seen enough. Nothing more may be flushed into the closed pipe at exit.
+        sys.stdout = None  # type: ignore[assignment]
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""`exp replay`: the state at any position of the log, and every decision taken again and compared with the record."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tenuto.cli.client import Client
+
+if TYPE_CHECKING:
+    from tenuto.kernel.core import AnyCore
+    from tenuto.kernel.replay import Verdict
+    from tenuto.schemas.envelope import Event
+
+
+@dataclass(frozen=True)
+class ServiceVerdict:
+    service: str
+    rule_version: int
+    verdict: Verdict
+    of_experiment: int
+    """Events of this service about the experiment."""
+
+
+def cores() -> list[AnyCore]:
+    """The pure cores of this build, the same code that the services run."""
+    from tenuto.services.gateway.core import GatewayCore
+    from tenuto.services.launcher.core import LauncherCore
+    from tenuto.services.scheduler.core import SchedulerCore
+    from tenuto.services.searcher.core import SearcherCore
+    from tenuto.services.tracker.core import TrackerCore
+
+    return [GatewayCore(), SearcherCore(), SchedulerCore(), LauncherCore(), TrackerCore()]
+
+
+def fetch(client: Client, upto: int | None) -> list[Event]:
+    """The whole log: scheduler and launcher decide over all experiments at once."""
+    from tenuto.schemas.envelope import decode_event
+
+    return [decode_event(body) for body in client.events(upto=upto)]
+
+
+def verify(events: list[Event], experiment_id: int) -> list[ServiceVerdict]:
+    from tenuto.kernel.replay import verify_decisions
+
+    verdicts = []
+    for core in cores():
+        own = sum(1 for event in events if event.type in core.emits and event.correlation_id == str(experiment_id))
+        verdicts.append(ServiceVerdict(core.name, core.rule_version, verify_decisions(core, events), own))
+    return verdicts
+
+
+def digests(events: Iterable[Event], upto: int | None) -> dict[str, str]:
+    """SHA-256 of each service's state at the position: equal logs give equal digests, on any machine."""
+    from tenuto.kernel.replay import fold
+
+    events = list(events)
+    return {core.name: hashlib.sha256(core.dump(fold(core, events, upto))).hexdigest() for core in cores()}

@@ -1,0 +1,104 @@
+"""exp replay."""
+
+from __future__ import annotations
+
+import json as json_module
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.client import Client
+from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tenuto.cli.replay import ServiceVerdict
+
+EXIT_DIVERGED = 3
+DIVERGENCES_SHOWN_MAX = 5
+
+
+def replay(
+    context: typer.Context,
+    experiment: ExperimentId,
+    at: Annotated[
+        int | None, typer.Option(metavar="POSITION", help="Show the experiment as it was at this log position.", min=1)
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Take every decision again and compare it with the record.")] = False,
+    json: Json = False,
+) -> None:
+    """Rebuild an experiment from its record alone, on this machine."""
+    rest = client(context)
+    rest.get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
+    if verify:
+        _verify(rest, experiment, at, json)
+    else:
+        _state(rest, experiment, at, json)
+
+
+def _verify(rest: Client, experiment: int, at: int | None, json: bool) -> None:
+    from tenuto.cli.output import console, print_json, table
+    from tenuto.cli.replay import fetch, verify
+
+    events = fetch(rest, at or rest.get("/status")["head"])
+    verdicts = verify(events, experiment)
+    ok = all(item.verdict.ok for item in verdicts)
+    answer = {
+        "ok": ok,
+        "events": len(events),
+        "head": events[-1].position if events else 0,
+        "services": {item.service: _plain(item) for item in verdicts},
+    }
+    if json:
+        print_json(answer)
+    else:
+        columns = ("service", ">rules", ">inputs", ">decisions", ">from commands", ">of this experiment", "verdict")
+        rows = [
+            (
+                item.service,
+                item.rule_version,
+                item.verdict.inputs,
+                item.verdict.decisions,
+                item.verdict.from_commands,
+                item.of_experiment,
+                "as recorded" if item.verdict.ok else "DIFFERENT",
+            )
+            for item in verdicts
+        ]
+        console().print(table("", columns, rows))
+        for item in verdicts:
+            for divergence in item.verdict.divergences[:DIVERGENCES_SHOWN_MAX]:
+                print(f"{item.service}: {divergence}")
+        if ok:
+            decisions = sum(item.verdict.decisions for item in verdicts)
+            print(f"Replay of {len(events)} events: {decisions} decisions taken again, all as recorded.")
+    if not ok:
+        raise CliError("The record does not replay: at least one decision differs from what was recorded.", EXIT_DIVERGED)
+
+
+def _plain(item: ServiceVerdict) -> dict[str, Any]:
+    return {"rule_version": item.rule_version, "of_experiment": item.of_experiment, "ok": item.verdict.ok, **asdict(item.verdict)}
+
+
+def _state(rest: Client, experiment: int, at: int | None, json: bool) -> None:
+    from tenuto.cli.follow import view
+    from tenuto.cli.output import console, print_json
+    from tenuto.cli.replay import digests, fetch
+    from tenuto.cli.story import Story
+
+    story = Story(experiment)
+    for body in rest.events(upto=at, experiment=experiment):
+        story.fold(json_module.loads(body))
+    if not story.position:
+        raise CliError(f"Experiment {experiment} was not submitted yet at position {at}.")
+    upto = at or rest.get("/status")["head"]
+    states = digests(fetch(rest, upto), upto)
+    best = story.best
+    if json:
+        print_json({**asdict(story), "best_trial_id": best.id if best else None, "at": upto, "states": states})
+        return
+    print(f"At position {upto}:")
+    console().print(view(story))
+    for service, digest in states.items():
+        print(f"state of {service:<10} sha256 {digest}")

@@ -1,0 +1,60 @@
+"""trial describe, trial logs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tenuto.cli.common import Json, TrialId, client, items
+from tenuto.cli.logs import show_logs
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command()
+def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None:
+    """Show a trial: hyperparameters, progress, validations, and why the search decided as it did."""
+    from tenuto.cli.output import console, duration, print_json, table, when
+
+    rest = client(context)
+    view = rest.get(f"/trials/{trial}")
+    validations = items(rest.get(f"/trials/{trial}/validations"))
+    if json:
+        print_json({**view, "validations": validations})
+        return
+    screen = console()
+    rows = [
+        ("state", view["state"]),
+        ("progress", f"{view['length']} of {view['target_length']}"),
+        ("hyperparameters", view["hyperparameters"]),
+        ("seed", view["seed"]),
+        ("best metric", view["best_metric"]),
+        ("allocations", view["allocations"]),
+        ("failures", view["failures"]),
+        ("last decision", view["reason"]),
+        ("requested", when(view["requested_us"])),
+        ("took", duration(view["requested_us"], view["ended_us"])),
+    ]
+    if view.get("error"):
+        rows.append(("error", view["error"]))
+    screen.print(table(f"trial {trial}", ("", ""), rows))
+    if validations:
+        cells = [(item["batches"], item["length"], item["metrics"]) for item in validations]
+        screen.print(table("validations", (">batches", ">length", "metrics"), cells))
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    trial: TrialId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until the trial has ended.")] = False,
+    json: Json = False,
+) -> None:
+    """Show what a trial's workers wrote."""
+    rest = client(context)
+
+    def ended() -> bool:
+        return rest.get(f"/trials/{trial}")["ended_us"] is not None
+
+    show_logs(rest, f"/trials/{trial}/logs", follow=follow, json=json, ended=ended)

@@ -1,0 +1,167 @@
+"""The laptop cluster on disk: where its files are, and whether it is up. Imported by every command, so it imports little."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tenuto.embedded.process import ServerError, explain, no_space, write_private
+
+DISK_FREE_BYTES_MIN = 256 * 1024 * 1024
+"""A new cluster's files take 60 MB; below this the first experiment would fill the disk."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    root: Path
+
+    @classmethod
+    def of(cls, directory: Path | str | None) -> Layout:
+        """`directory`, else TENUTO_DATA_DIRECTORY, else ~/.tenuto."""
+        return cls(Path(directory or os.environ.get("TENUTO_DATA_DIRECTORY") or "~/.tenuto").expanduser().resolve())
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "cluster.json"
+
+    @property
+    def token(self) -> Path:
+        return self.root / "rest.token"
+
+    @property
+    def rest_port(self) -> Path:
+        return self.root / "rest.port"
+
+    @property
+    def secret(self) -> Path:
+        return self.root / "nats/service.password"
+
+    @property
+    def agent_secret(self) -> Path:
+        return self.root / "nats/agent.password"
+
+    @property
+    def postgres(self) -> Path:
+        return self.root / "postgres"
+
+    @property
+    def nats(self) -> Path:
+        return self.root / "nats"
+
+    @property
+    def shared(self) -> Path:
+        return self.root / "shared"
+
+    @property
+    def agent(self) -> Path:
+        return self.root / "agent"
+
+    def log(self, process: str) -> Path:
+        return self.root / "logs" / f"{process}.log"
+
+    def create(self) -> None:
+        """Raises ServerError if that cannot be, or if the disk is nearly full."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for name in ("logs", "shared", "agent"):
+                (self.root / name).mkdir(exist_ok=True)
+            probe = self.root / f".probe.{os.getpid()}"
+            probe.write_bytes(b"x" * 4096)
+            probe.unlink()
+            free_bytes = shutil.disk_usage(self.root).free
+        except OSError as error:
+            raise explain(error, self.root) from error
+        if free_bytes < DISK_FREE_BYTES_MIN:
+            raise ServerError(
+                f"{no_space(self.root)[:-1]} (free: {free_bytes >> 20} MB, needed: {DISK_FREE_BYTES_MIN >> 20} MB)."
+            )
+
+
+class Lock:
+    """Held by the supervisor as long as it lives; the kernel lets go of it however the process ends."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._path = layout.lock
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> bool:
+        """False: another process holds it. Raises OSError."""
+        file = self._path.open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return False
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+        return True
+
+    def holder(self) -> int | None:
+        """The process that holds it, or held it last."""
+        try:
+            return int(self._path.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass
+class ProcessState:
+    pid: int | None = None
+    state: str = "starting"
+    """starting, running, restarting or stopped."""
+    started_us: int = 0
+    restarts: int = 0
+    message: str = ""
+    """Why it ended last."""
+
+
+@dataclass
+class ClusterState:
+    supervisor_pid: int
+    url: str
+    token_file: str
+    started_us: int
+    ready: bool = False
+    processes: dict[str, ProcessState] = field(default_factory=dict)
+
+    def write(self, layout: Layout) -> None:
+        write_private(layout.state, json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read_state(layout: Layout) -> ClusterState | None:
+    """What the supervisor last wrote; it may be gone since (see `is_up`)."""
+    try:
+        raw: dict[str, Any] = json.loads(layout.state.read_text())
+        raw["processes"] = {name: ProcessState(**item) for name, item in raw["processes"].items()}
+        return ClusterState(**raw)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def is_up(layout: Layout) -> bool:
+    """Whether a supervisor holds this directory."""
+    if not layout.lock.exists():
+        return False
+    lock = Lock(layout)
+    try:
+        return not lock.acquire()
+    except OSError:
+        return False
+    finally:
+        lock.release()
