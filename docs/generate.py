@@ -2,6 +2,7 @@
 
 experiment-config.schema.json  JSON Schema of the experiment configuration (editors validate YAML with it)
 events.schema.json             JSON Schema of every event's payload, by type
+openapi.json                   OpenAPI document of the REST door
 asyncapi.json                  AsyncAPI 3 document of every subject, made by FastStream from the same models
 settings.md, experiment-config.md  every setting and every configuration field, with its default and meaning
 """
@@ -23,6 +24,7 @@ from tenuto.schemas import assignments, reports
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events import EVENT_MODELS, EventData
+from tenuto.services.gateway.rest.door import openapi_document
 
 SOURCE = Path(__file__).resolve().parents[1]
 REFERENCE = SOURCE / "docs" / "reference"
@@ -190,6 +192,7 @@ DOCUMENTS: dict[str, Callable[[], dict[str, Any] | str]] = {
     "experiment-config.schema.json": config_schema,
     "events.schema.json": events_schema,
     "asyncapi.json": asyncapi,
+    "openapi.json": openapi_document,
     "settings.md": settings_page,
     "experiment-config.md": config_page,
 }

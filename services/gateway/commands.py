@@ -9,46 +9,48 @@ from uuid import UUID
 from tenuto.schemas.config import ExperimentConfig
 
 
-@dataclass(frozen=True)
-class SubmitExperiment:
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
     id: UUID
     time_us: int
+    user: str
+
+    @property
+    def actor(self) -> str:
+        """Who is recorded as the actor of the events."""
+        return f"user:{self.user}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitExperiment(_Asked):
     config: ExperimentConfig
     seed: int
     """The configured seed, or the one drawn for this submission."""
     context_hash: str
     context_size_bytes: int
-    user: str
+    trace: str = ""
 
 
-@dataclass(frozen=True)
-class PauseExperiment:
-    id: UUID
-    time_us: int
+@dataclass(frozen=True, kw_only=True)
+class PauseExperiment(_Asked):
     experiment_id: int
 
 
-@dataclass(frozen=True)
-class ResumeExperiment:
-    id: UUID
-    time_us: int
+@dataclass(frozen=True, kw_only=True)
+class ResumeExperiment(_Asked):
     experiment_id: int
 
 
-@dataclass(frozen=True)
-class CancelExperiment:
-    id: UUID
-    time_us: int
+@dataclass(frozen=True, kw_only=True)
+class CancelExperiment(_Asked):
     experiment_id: int
     kill: bool = False
 
 
-@dataclass(frozen=True)
-class ChangeExperiment:
+@dataclass(frozen=True, kw_only=True)
+class ChangeExperiment(_Asked):
     """Fields that are "keep" stay as they are."""
 
-    id: UUID
-    time_us: int
     experiment_id: int
     priority: int | Literal["keep"] = "keep"
     weight: float | Literal["keep"] = "keep"

@@ -213,12 +213,20 @@ class StatusView(Model):
     slots_used: int
 
 
+class ProblemView(Model):
+    path: str
+    message: str
+    value: str = ""
+
+
 class ErrorBody(Model):
     code: str
-    """unauthorized, not_found, conflict, invalid, too_large, unavailable, no_space or internal."""
+    """invalid, unauthorized, not_found, method_not_allowed, conflict, gone, too_large, internal, unavailable or no_space."""
     message: str
     path: str | None = None
-    """Where in the configuration, such as `searcher.max_length`."""
+    """Where in the configuration or the request, such as `searcher.max_length`."""
+    problems: tuple[ProblemView, ...] = ()
+    """All that is wrong with it; `path` is the first one's."""
 
 
 class ErrorView(Model):

@@ -15,3 +15,4 @@ class RecordReport:
     id: UUID
     time_us: int
     report: TrackerReport
+    trace: str = ""

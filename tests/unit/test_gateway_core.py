@@ -54,9 +54,13 @@ class Driver:
         self.state = self.core.evolve(self.state, event)
         self.core.check(self.state)
 
-    def ask(self, kind: Any, *args: Any, **kwargs: Any) -> list[EventData]:
+    def ask(self, kind: Any, experiment_id: int | None = None, **fields: Any) -> list[EventData]:
         self.count += 1
-        drafts = list(self.core.decide(self.state, kind(name_id("command", str(self.count)), 0, *args, **kwargs)))
+        if experiment_id is not None:
+            fields["experiment_id"] = experiment_id
+        command = kind(id=name_id("command", str(self.count)), time_us=0, user="ada", **fields)
+        assert command.actor == "user:ada"
+        drafts = list(self.core.decide(self.state, command))
         for draft in drafts:
             assert draft.TYPE in self.core.emits
             assert self.core.correlation_id(self.state, draft) == str(draft.experiment_id)  # type: ignore[attr-defined]
@@ -64,7 +68,7 @@ class Driver:
         return drafts
 
     def submit(self) -> int:
-        (event,) = self.ask(SubmitExperiment, CONFIG, 1, "00", 10, "u")
+        (event,) = self.ask(SubmitExperiment, config=CONFIG, seed=1, context_hash="00", context_size_bytes=10)
         return event.experiment_id  # type: ignore[attr-defined,no-any-return]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 
 from tenuto.schemas.envelope import Event
 
-Connection = asyncpg.Connection
+Connection: TypeAlias = asyncpg.Connection
 Handler = Callable[[Connection, Event, Any], Awaitable[None]]
 
 

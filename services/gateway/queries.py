@@ -1,0 +1,239 @@
+"""Reads the views. Each method is one or two statements; what is not there is None or an empty list."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import asyncpg
+
+from tenuto.services.gateway.views import (
+    AgentView,
+    AllocationView,
+    CheckpointDetail,
+    CheckpointView,
+    ConsumerView,
+    ExperimentDetail,
+    ExperimentView,
+    LogLineView,
+    MetricPointView,
+    SlotView,
+    StatusView,
+    TrialView,
+    ValidationView,
+)
+
+PAGE_MAX = 1_000
+"""Rows of one page of experiments, trials, checkpoints or allocations."""
+POINTS_MAX = 50_000
+"""Metric points or log lines of one answer: some megabytes."""
+_LOST = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
+
+_EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "user", state, method, metric, smaller_is_better,
+    pool, slots_per_trial, priority, weight, max_slots, seed, context_hash, context_size_bytes, submitted_us, ended_us, error,
+    best_trial_id, best_metric"""
+_TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
+    latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason, requested_us, ended_us"""
+_TRIAL_ID = "experiment_id || '-' || trial_number AS trial_id"
+_VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
+_POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
+_LINE = f"line, {_TRIAL_ID}, allocation_id, rank, stream, time_us, text"
+_CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, batches, length, size_bytes, location, metric,
+    saved_us, deleted_us, delete_reason"""
+_ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, reason, outcome, exit_code, error, granted_us,
+    started_us, exited_us, released_us"""
+
+
+class Views:
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        try:
+            rows = await self._pool.fetch(query, *values)
+        except _LOST:
+            # A connection that died while it was idle says so at its next use; another one may well work.
+            rows = await self._pool.fetch(query, *values)
+        return [dict(row) for row in rows]
+
+    async def experiments(self, limit: int, before: int | None = None, state: str | None = None) -> list[ExperimentView]:
+        """The newest first."""
+        rows = await self._rows(
+            f"""SELECT {_EXPERIMENT} FROM experiments
+                WHERE ($2::bigint IS NULL OR experiment_id < $2) AND ($3::text IS NULL OR state = $3)
+                ORDER BY experiment_id DESC LIMIT $1""",
+            limit,
+            before,
+            state,
+        )
+        counts = await self._trial_counts([row["id"] for row in rows])
+        return [ExperimentView(**row, trials=counts.get(row["id"], {})) for row in rows]
+
+    async def experiment(self, experiment_id: int) -> ExperimentDetail | None:
+        rows, counts, best = await asyncio.gather(
+            self._rows(f"SELECT {_EXPERIMENT}, config FROM experiments WHERE experiment_id = $1", experiment_id),
+            self._trial_counts([experiment_id]),
+            self._rows(
+                """SELECT c.checkpoint_id FROM trial_checkpoints c JOIN experiments e USING (experiment_id)
+                   WHERE c.experiment_id = $1 AND c.deleted_us IS NULL AND c.metric IS NOT NULL AND c.metric <> 'NaN'
+                   ORDER BY CASE WHEN e.smaller_is_better THEN c.metric ELSE -c.metric END, c.trial_number, c.batches LIMIT 1""",
+                experiment_id,
+            ),
+        )
+        if not rows:
+            return None
+        row = rows[0]
+        row["config"] = json.loads(row["config"])
+        best_id = best[0]["checkpoint_id"] if best else None
+        return ExperimentDetail(**row, trials=counts.get(experiment_id, {}), best_checkpoint_id=best_id)
+
+    async def exists(self, experiment_id: int) -> bool:
+        return bool(await self._rows("SELECT 1 FROM experiments WHERE experiment_id = $1", experiment_id))
+
+    async def _trial_counts(self, experiment_ids: Sequence[int]) -> Mapping[int, dict[Any, int]]:
+        rows = await self._rows(
+            """SELECT experiment_id, state, count(*) AS trials FROM trials WHERE experiment_id = ANY($1::bigint[])
+               GROUP BY experiment_id, state ORDER BY experiment_id, state""",
+            list(experiment_ids),
+        )
+        counts: dict[int, dict[Any, int]] = {}
+        for row in rows:
+            counts.setdefault(row["experiment_id"], {})[row["state"]] = row["trials"]
+        return counts
+
+    async def trials(self, experiment_id: int, after: int, limit: int) -> list[TrialView]:
+        rows = await self._rows(
+            f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number > $2 ORDER BY trial_number LIMIT $3",
+            experiment_id,
+            after,
+            limit,
+        )
+        return [_trial(row) for row in rows]
+
+    async def trial(self, trial_id: str) -> TrialView | None:
+        rows = await self._rows(f"SELECT {_TRIAL} FROM trials WHERE trial_id = $1", trial_id)
+        return _trial(rows[0]) if rows else None
+
+    async def validations(self, experiment_id: int, trial_number: int | None, limit: int) -> list[ValidationView]:
+        rows = await self._rows(
+            f"""SELECT {_VALIDATION} FROM trial_validations
+                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) ORDER BY trial_number, batches LIMIT $3""",
+            experiment_id,
+            trial_number,
+            limit,
+        )
+        return [ValidationView(**_parsed(row, "metrics")) for row in rows]
+
+    async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> list[MetricPointView]:
+        rows = await self._rows(
+            f"""SELECT {_POINT} FROM trial_metrics
+                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND batches > $3
+                ORDER BY trial_number, batches LIMIT $4""",
+            experiment_id,
+            trial_number,
+            after_batches,
+            limit,
+        )
+        return [MetricPointView(**_parsed(row, "metrics")) for row in rows]
+
+    async def lines(
+        self, experiment_id: int, trial_number: int | None, after: int, limit: int, tail: bool = False
+    ) -> list[LogLineView]:
+        """In the order of arrival; with `tail` the last ones."""
+        rows = await self._rows(
+            f"""SELECT {_LINE} FROM trial_logs
+                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND line > $3
+                ORDER BY line {"DESC" if tail else ""} LIMIT $4""",
+            experiment_id,
+            trial_number,
+            after,
+            limit,
+        )
+        return [LogLineView(**row) for row in (reversed(rows) if tail else rows)]
+
+    async def checkpoints(self, experiment_id: int | None, deleted: bool, limit: int) -> list[CheckpointView]:
+        rows = await self._rows(
+            f"""SELECT {_CHECKPOINT} FROM trial_checkpoints
+                WHERE ($1::bigint IS NULL OR experiment_id = $1) AND ($2 OR deleted_us IS NULL)
+                ORDER BY experiment_id, trial_number, batches, saved_us LIMIT $3""",
+            experiment_id,
+            deleted,
+            limit,
+        )
+        return [CheckpointView(**row) for row in rows]
+
+    async def checkpoint(self, checkpoint_id: str) -> CheckpointDetail | None:
+        rows = await self._rows(
+            f"SELECT {_CHECKPOINT}, files FROM trial_checkpoints WHERE checkpoint_id = $1 ORDER BY saved_us DESC LIMIT 1",
+            checkpoint_id,
+        )
+        return CheckpointDetail(**_parsed(rows[0], "files")) if rows else None
+
+    async def allocations(self, live: bool, experiment_id: int | None, limit: int) -> list[AllocationView]:
+        rows = await self._rows(
+            f"""SELECT {_ALLOCATION} FROM allocations
+                WHERE (NOT $1 OR released_us IS NULL) AND ($2::bigint IS NULL OR experiment_id = $2)
+                ORDER BY granted_us DESC, allocation_id LIMIT $3""",
+            live,
+            experiment_id,
+            limit,
+        )
+        return [AllocationView(**_parsed(row, "slots")) for row in rows]
+
+    async def agents(self) -> list[AgentView]:
+        agents, live = await asyncio.gather(
+            self._rows("SELECT * FROM agents ORDER BY agent_id"),
+            self._rows("SELECT allocation_id, slots FROM allocations WHERE released_us IS NULL"),
+        )
+        users = {
+            (part["agent_id"], slot_id): row["allocation_id"]
+            for row in live
+            for part in json.loads(row["slots"])
+            for slot_id in part["slot_ids"]
+        }
+        return [_agent(row, users) for row in agents]
+
+    async def status(self) -> StatusView:
+        head, consumers, parked, agents = await asyncio.gather(
+            self._rows("SELECT position FROM log_head"),
+            self._rows(
+                """SELECT consumer AS name, position FROM checkpoints UNION ALL
+                   SELECT projection, position FROM projection_cursors UNION ALL
+                   SELECT consumer, position FROM effect_positions ORDER BY name"""
+            ),
+            self._rows("SELECT count(*) AS parked FROM parked"),
+            self.agents(),
+        )
+        position = head[0]["position"]
+        slots = [slot for agent in agents if agent.state != "lost" for slot in agent.slots]
+        return StatusView(
+            version=version("tenuto"),
+            head=position,
+            consumers=tuple(ConsumerView(**row, lag=max(0, position - row["position"])) for row in consumers),
+            parked=parked[0]["parked"],
+            agents=sum(agent.state != "lost" for agent in agents),
+            slots=sum(slot.enabled for slot in slots),
+            slots_used=sum(slot.allocation_id is not None for slot in slots),
+        )
+
+
+def _trial(row: dict[str, Any]) -> TrialView:
+    return TrialView(**_parsed(row, "hyperparameters"))
+
+
+def _parsed(row: dict[str, Any], column: str) -> dict[str, Any]:
+    row[column] = json.loads(row[column])
+    return row
+
+
+def _agent(row: dict[str, Any], users: Mapping[tuple[str, int], str]) -> AgentView:
+    agent_id = row.pop("agent_id")
+    disabled = row.pop("disabled_slots")
+    slots = tuple(
+        SlotView(**slot, enabled=slot["slot_id"] not in disabled, allocation_id=users.get((agent_id, slot["slot_id"])))
+        for slot in json.loads(row.pop("slots"))
+    )
+    return AgentView(id=agent_id, slots=slots, **row)

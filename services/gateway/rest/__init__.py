@@ -1,0 +1,1 @@
+"""The REST door: /api/v1, with its OpenAPI document."""

@@ -1,0 +1,49 @@
+"""The cluster: agents, allocations, how far every consumer is, and whether the log is intact."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from tenuto.services.gateway.queries import PAGE_MAX
+from tenuto.services.gateway.rest.context import Door, answer
+from tenuto.services.gateway.views import AgentView, AllocationView, StatusView, TamperedView, VerifiedView
+
+router = APIRouter(tags=["cluster"])
+
+
+@router.get("/agents", response_model=list[AgentView])
+async def agents(door: Door) -> Response:
+    return answer(await door.views.agents())
+
+
+@router.get("/allocations", response_model=list[AllocationView])
+async def allocations(
+    door: Door,
+    live: Annotated[bool, Query(description="Only those that hold slots now.")] = True,
+    experiment: int | None = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+) -> Response:
+    return answer(await door.views.allocations(live, experiment, limit))
+
+
+@router.get("/status", response_model=StatusView)
+async def status(door: Door) -> Response:
+    return answer(await door.views.status())
+
+
+@router.post("/log/verify", response_model=VerifiedView)
+async def verify(door: Door) -> Response:
+    """Recompute the hash chain of the whole log. Takes about a second per 100,000 events."""
+    verified = await door.log.verify()
+    tampered = verified.tampered
+    return answer(
+        VerifiedView(
+            ok=tampered is None,
+            events=verified.events,
+            head=verified.head,
+            head_hash=verified.head_hash.hex(),
+            tampered=None if tampered is None else TamperedView(position=tampered.position, reason=tampered.reason),
+        )
+    )

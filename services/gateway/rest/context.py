@@ -1,0 +1,72 @@
+"""What the handlers of the REST door need, and the small things that all of them share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, cast
+
+from fastapi import Depends, Request, Response
+
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.settings import Settings
+from tenuto.schemas.base import Model
+from tenuto.schemas.envelope import Event
+from tenuto.services.gateway.commands import GatewayCommand
+from tenuto.services.gateway.queries import Views
+from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.state import State
+from tenuto.services.gateway.tail import Tail
+
+VIEWS_SECONDS_MAX = 2.0
+"""Longest wait for the views to show what was just recorded; then the answer is sent anyway."""
+USER = "admin"
+"""Whoever holds the token. One token, one user."""
+
+
+@dataclass(frozen=True)
+class Gateway:
+    settings: Settings
+    clock: Clock
+    log: EventLog
+    loop: ServiceLoop[State]
+    views: Views
+    tail: Tail
+    token: str
+    views_reached: Callable[[int], Awaitable[None]]
+    """Returns when the views show everything up to a log position."""
+
+    @property
+    def contexts(self) -> Path:
+        return Path(self.settings.shared_directory) / "contexts"
+
+    async def carry_out(self, command: GatewayCommand) -> tuple[Event, ...]:
+        """Records what was asked for, and waits until it can be seen. Raises Refused and LogUnavailable."""
+        if not self.loop.available:
+            raise DoorError("unavailable", "The database cannot be reached right now; try again in a few seconds.")
+        events = await self.loop.submit(command)
+        if events:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(VIEWS_SECONDS_MAX):
+                    await self.views_reached(events[-1].position)
+        return events
+
+
+def _gateway(request: Request) -> Gateway:
+    return cast(Gateway, request.app.state.gateway)
+
+
+Door = Annotated[Gateway, Depends(_gateway)]
+"""A handler's parameter of this type is given the gateway."""
+
+
+def answer(body: Model | Sequence[Model], status: int = 200) -> Response:
+    """JSON as the models write it: NaN as a string, fields in order. Twice as fast as through FastAPI's own encoder."""
+    if isinstance(body, Model):
+        return Response(body.to_json(), status, media_type="application/json")
+    return Response(b"[" + b",".join(item.to_json() for item in body) + b"]", status, media_type="application/json")

@@ -1,0 +1,130 @@
+"""Every error leaves the door as {"error": {"code", "message", "path"?}} with one clear sentence."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import asyncpg
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from tenuto.kernel.core import Refused
+from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
+from tenuto.schemas.config.errors import ConfigError
+from tenuto.services.gateway.contexts import ContextRefused
+from tenuto.services.gateway.downloads import DownloadRefused
+from tenuto.services.gateway.multipart import MultipartError
+from tenuto.services.gateway.tail import TooManyClients
+from tenuto.services.gateway.views import ErrorBody, ErrorView, ProblemView
+
+logger = logging.getLogger(__name__)
+
+STATUS = {
+    "invalid": 400,
+    "unauthorized": 401,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "conflict": 409,
+    "gone": 410,
+    "too_large": 413,
+    "internal": 500,
+    "unavailable": 503,
+    "no_space": 507,
+}
+RETRY_AFTER_SECONDS = 2
+AWAY = "The database cannot be reached right now; try again in a few seconds. Training goes on meanwhile."
+
+
+class DoorError(Exception):
+    """An error with its code and one sentence for the user."""
+
+    def __init__(self, code: str, message: str, path: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.path = code, path
+
+
+def error_response(code: str, message: str, path: str | None = None, problems: Sequence[ProblemView] = ()) -> Response:
+    body = ErrorView(error=ErrorBody(code=code, message=message, path=path, problems=tuple(problems)))
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if code == "unavailable" else {}
+    if code == "unauthorized":
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(body.to_json(), STATUS.get(code, 500), headers, media_type="application/json")
+
+
+def not_found(what: str) -> DoorError:
+    return DoorError("not_found", f"There is no {what}.")
+
+
+async def _door_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, DoorError)
+    return error_response(error.code, str(error), error.path)
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, (Refused, ContextRefused))
+    return error_response(error.code, str(error))
+
+
+async def _config(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ConfigError)
+    problems = [ProblemView(path=item.path, message=item.message, value=item.value) for item in error.problems]
+    return error_response("invalid", f"The configuration is refused.\n{error}", error.problems[0].path, problems)
+
+
+async def _request(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"] if part not in ("query", "path", "body"))
+        problems.append(ProblemView(path=where, message=item["msg"], value=str(item.get("input", ""))[:80]))
+    first = problems[0]
+    return error_response("invalid", f"The request is refused: {first.path}: {first.message}.", first.path, problems)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    return error_response("invalid", f"The request is refused: {error}.")
+
+
+async def _gone(_: Request, error: Exception) -> Response:
+    return error_response("gone", str(error))
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    logger.warning("answered 503: %s", error)
+    return error_response("unavailable", AWAY)
+
+
+async def _too_many(_: Request, error: Exception) -> Response:
+    return error_response("unavailable", "Too many clients follow the events; close some, or try again later.")
+
+
+async def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    code = next((code for code, status in STATUS.items() if status == error.status_code), "invalid")
+    message = "There is nothing at this address." if error.status_code == 404 else f"{error.detail}."
+    return error_response(code, message)
+
+
+async def _internal(_: Request, error: Exception) -> Response:
+    logger.error("a request failed", exc_info=error)
+    return error_response("internal", f"Tenuto failed on this ({type(error).__name__}); the gateway's log says more.")
+
+
+def install(app: FastAPI) -> None:
+    for kind in (LogUnavailable, VersionConflict, ConnectionError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError):
+        app.add_exception_handler(kind, _unavailable)
+    for kind in (TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError, asyncpg.AdminShutdownError):
+        app.add_exception_handler(kind, _unavailable)
+    app.add_exception_handler(asyncpg.CrashShutdownError, _unavailable)
+    app.add_exception_handler(DoorError, _door_error)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(ContextRefused, _refused)
+    app.add_exception_handler(ConfigError, _config)
+    app.add_exception_handler(RequestValidationError, _request)
+    app.add_exception_handler(MultipartError, _invalid)
+    app.add_exception_handler(DownloadRefused, _gone)
+    app.add_exception_handler(TooManyClients, _too_many)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _internal)

@@ -1,0 +1,61 @@
+"""The record itself: pages of events, and live updates that go on from any position."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from starlette.responses import StreamingResponse
+
+from tenuto.schemas.envelope import encode_event
+from tenuto.services.gateway.rest.context import Door
+from tenuto.services.gateway.rest.errors import DoorError
+
+router = APIRouter(tags=["events"])
+EVENTS_MAX = 5_000
+"""Events of one page: about two megabytes."""
+Position = Annotated[int, Query(ge=0, le=2**62)]
+
+_ARRAY: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {"schema": {"type": "array", "items": {"type": "object"}}}}, "description": "Events"}
+}
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"}
+}
+
+
+@router.get("/events", response_class=Response, responses=_ARRAY)
+async def page(
+    door: Door,
+    after: Position = 0,
+    limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 500,
+    experiment: int | None = None,
+    upto: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+) -> Response:
+    """Events with a position above `after`, in order. Payloads (`data`) are the recorded bytes."""
+    correlation_id = None if experiment is None else str(experiment)
+    events = await door.log.read(after, limit, upto=upto, correlation_id=correlation_id)
+    return Response(b"[" + b",".join(encode_event(event) for event in events) + b"]", media_type="application/json")
+
+
+@router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM)
+async def stream(
+    door: Door,
+    after: Position = 0,
+    experiment: int | None = None,
+    last_event_id: Annotated[str, Header()] = "",
+) -> Response:
+    """Server-sent events from the event after `after` (or after `Last-Event-ID`, which goes first), without end.
+
+    The id of each message is the event's position: come back with the last one, and no event is missed or seen twice.
+    """
+    if last_event_id:
+        if not last_event_id.isdecimal() or int(last_event_id) > 2**62:
+            raise DoorError("invalid", f"Last-Event-ID is {last_event_id!r}, but must be a log position.", "Last-Event-ID")
+        after = int(last_event_id)
+    door.tail.check_room()
+    return StreamingResponse(
+        door.tail.messages(after, None if experiment is None else str(experiment)),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )

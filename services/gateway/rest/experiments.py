@@ -1,0 +1,192 @@
+"""Experiments: submit, look at, pause, resume, cancel, kill, change."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+
+from tenuto.kernel import telemetry
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.ids import name_id
+from tenuto.services.gateway.commands import (
+    CancelExperiment,
+    ChangeExperiment,
+    ExperimentCommand,
+    PauseExperiment,
+    ResumeExperiment,
+    SubmitExperiment,
+)
+from tenuto.services.gateway.queries import PAGE_MAX, POINTS_MAX
+from tenuto.services.gateway.rest.context import USER, Door, Gateway, answer
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.submission import receive
+from tenuto.services.gateway.views import (
+    ChangeBody,
+    CheckpointView,
+    Done,
+    ExperimentDetail,
+    ExperimentState,
+    ExperimentView,
+    LogLineView,
+    MetricPointView,
+    Submitted,
+    TrialView,
+    ValidationView,
+)
+
+router = APIRouter(tags=["experiments"])
+ExperimentId = Annotated[int, Path(ge=1, le=2**62)]
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
+Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
+IDEMPOTENCY_KEY_CHARACTERS_MAX = 200
+
+_SUBMISSION: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["config", "context"],
+                    "properties": {
+                        "config": {"type": "string", "description": "The configuration, YAML or JSON."},
+                        "context": {"type": "string", "format": "binary", "description": "The model directory, tar.gz."},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/experiments", status_code=201, response_model=Submitted, openapi_extra=_SUBMISSION)
+async def submit(
+    request: Request,
+    door: Door,
+    idempotency_key: Annotated[str, Header(max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)] = "",
+) -> Response:
+    """Submit an experiment. The same `Idempotency-Key` again gives the same experiment, not a second one."""
+    submission = await receive(request, door)
+    config, context = submission.config, submission.context
+    seed = config.reproducibility.experiment_seed
+    with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
+        command = SubmitExperiment(
+            **_asked(door, idempotency_key),
+            config=config,
+            seed=door.clock.new_seed() if seed is None else seed,
+            context_hash=context.context_hash,
+            context_size_bytes=context.size_bytes,
+            trace=trace,
+        )
+        [event] = await door.carry_out(command)
+    assert isinstance(event.data, ExperimentSubmitted)
+    return answer(Submitted(id=event.data.experiment_id, position=event.position), 201)
+
+
+@router.get("/experiments", response_model=list[ExperimentView])
+async def list_experiments(
+    door: Door,
+    limit: Limit = 100,
+    before: Annotated[int | None, Query(description="Only those with a smaller id.")] = None,
+    state: ExperimentState | None = None,
+) -> Response:
+    """The newest first."""
+    return answer(await door.views.experiments(limit, before, state))
+
+
+@router.get("/experiments/{experiment_id}", response_model=ExperimentDetail)
+async def describe(door: Door, experiment_id: ExperimentId) -> Response:
+    found = await door.views.experiment(experiment_id)
+    if found is None:
+        raise not_found(f"experiment {experiment_id}")
+    return answer(found)
+
+
+@router.get("/experiments/{experiment_id}/trials", response_model=list[TrialView])
+async def trials(
+    door: Door,
+    experiment_id: ExperimentId,
+    after: Annotated[int, Query(description="Only trials with a larger number.")] = 0,
+    limit: Limit = PAGE_MAX,
+) -> Response:
+    return await _of(door, experiment_id, await door.views.trials(experiment_id, after, limit))
+
+
+@router.get("/experiments/{experiment_id}/metrics", response_model=list[MetricPointView])
+async def metrics(door: Door, experiment_id: ExperimentId, limit: Points = POINTS_MAX) -> Response:
+    """Training metrics of all trials, by trial and batches."""
+    return await _of(door, experiment_id, await door.views.points(experiment_id, None, -1, limit))
+
+
+@router.get("/experiments/{experiment_id}/validations", response_model=list[ValidationView])
+async def validations(door: Door, experiment_id: ExperimentId, limit: Points = POINTS_MAX) -> Response:
+    """Validation metrics of all trials, by trial and batches."""
+    return await _of(door, experiment_id, await door.views.validations(experiment_id, None, limit))
+
+
+@router.get("/experiments/{experiment_id}/logs", response_model=list[LogLineView])
+async def logs(door: Door, experiment_id: ExperimentId, after: int = 0, limit: Points = 1000, tail: bool = False) -> Response:
+    """Log lines of all trials in the order of arrival; with `tail` the last ones."""
+    return await _of(door, experiment_id, await door.views.lines(experiment_id, None, after, limit, tail))
+
+
+@router.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
+async def checkpoints(door: Door, experiment_id: ExperimentId, deleted: bool = False, limit: Limit = PAGE_MAX) -> Response:
+    return await _of(door, experiment_id, await door.views.checkpoints(experiment_id, deleted, limit))
+
+
+async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
+    if not rows and not await door.views.exists(experiment_id):
+        raise not_found(f"experiment {experiment_id}")
+    return answer(rows)
+
+
+def _asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
+    """What every command carries."""
+    command_id = name_id("submit", idempotency_key) if idempotency_key else door.clock.new_id()
+    return {"id": command_id, "time_us": door.clock.now_us(), "user": USER}
+
+
+@router.post("/experiments/{experiment_id}/pause", response_model=Done)
+async def pause(door: Door, experiment_id: ExperimentId) -> Response:
+    """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
+    return await _ask(door, PauseExperiment(**_asked(door), experiment_id=experiment_id))
+
+
+@router.post("/experiments/{experiment_id}/resume", response_model=Done)
+async def resume(door: Door, experiment_id: ExperimentId) -> Response:
+    return await _ask(door, ResumeExperiment(**_asked(door), experiment_id=experiment_id))
+
+
+@router.post("/experiments/{experiment_id}/cancel", response_model=Done)
+async def cancel(door: Door, experiment_id: ExperimentId) -> Response:
+    """End it; workers save a checkpoint first."""
+    return await _ask(door, CancelExperiment(**_asked(door), experiment_id=experiment_id))
+
+
+@router.post("/experiments/{experiment_id}/kill", response_model=Done)
+async def kill(door: Door, experiment_id: ExperimentId) -> Response:
+    """End it now, without checkpoints."""
+    return await _ask(door, CancelExperiment(**_asked(door), experiment_id=experiment_id, kill=True))
+
+
+@router.patch("/experiments/{experiment_id}", response_model=Done)
+async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody) -> Response:
+    given = body.model_fields_set
+    for name in ("priority", "weight"):
+        if name in given and getattr(body, name) is None:
+            raise DoorError("invalid", f"{name} must be a number.", name)
+    command = ChangeExperiment(
+        **_asked(door),
+        experiment_id=experiment_id,
+        priority="keep" if body.priority is None else body.priority,
+        weight="keep" if body.weight is None else body.weight,
+        max_slots=body.max_slots if "max_slots" in given else "keep",
+    )
+    return await _ask(door, command)
+
+
+async def _ask(door: Gateway, command: ExperimentCommand) -> Response:
+    events = await door.carry_out(command)
+    return answer(Done(id=command.experiment_id, changed=bool(events)))

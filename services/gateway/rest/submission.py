@@ -1,0 +1,69 @@
+"""Takes a submission in: the configuration and the packed model directory, as they arrive."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+from starlette.requests import ClientDisconnect, Request
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem, parse_config
+from tenuto.services.gateway.contexts import Incoming, StoredContext
+from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
+from tenuto.services.gateway.rest.context import Gateway
+
+
+@dataclass(frozen=True)
+class Submission:
+    config: ExperimentConfig
+    context: StoredContext
+
+
+async def receive(request: Request, gateway: Gateway) -> Submission:
+    """Raises MultipartError, ConfigError and ContextRefused. What was refused leaves nothing on the shared directory."""
+    text: bytearray | None = None
+    with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
+        boundary = boundary_of(request.headers.get("content-type", ""))
+        name = ""
+        try:
+            async for piece in parts(request.stream(), boundary):
+                if isinstance(piece, PartBegins):
+                    name = piece.name
+                    if name not in ("config", "context"):
+                        raise MultipartError(f"it has a part {name!r}; the parts are `config` and `context`")
+                    if name == "config":
+                        text = bytearray()
+                elif isinstance(piece, PartEnds):
+                    if name == "config" and text is not None:
+                        parse_config(bytes(text))  # refuse it before a large archive is taken in
+                elif isinstance(piece, PartData) and name == "config" and text is not None:
+                    text += piece.data
+                    if len(text) > CONFIG_BYTES_MAX:
+                        raise ConfigError([Problem("", f"the configuration is longer than {CONFIG_BYTES_MAX} bytes")])
+                else:
+                    incoming.write(piece.data)
+        except ClientDisconnect:
+            raise MultipartError("the client went away in the middle of it") from None
+        if text is None:
+            raise MultipartError("it has no part `config`, the configuration as YAML or JSON text")
+        config = parse_config(bytes(text))
+        context = await incoming.store()
+        _check_entrypoint(config, context)
+        return Submission(config, context)
+
+
+def _check_entrypoint(config: ExperimentConfig, context: StoredContext) -> None:
+    """Finds a mistyped module now, and not after a worker was started. A module that is installed is as good."""
+    module = config.entrypoint.partition(":")[0]
+    if context.has_module(module) or importlib.util.find_spec(module.partition(".")[0]) is not None:
+        return
+    top = module.partition(".")[0]
+    names = ", ".join(sorted(name for name in context.top_level if name.endswith(".py"))) or "no Python file"
+    raise ConfigError(
+        [
+            Problem(
+                "entrypoint", f"there is no {top}.py or {top}/ in the model directory; it has {names}", f'"{config.entrypoint}"'
+            )
+        ]
+    )

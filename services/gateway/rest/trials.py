@@ -1,0 +1,59 @@
+"""Trials: state, metrics, validations, logs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Response
+
+from tenuto.services.gateway.projections.common import numbers
+from tenuto.services.gateway.queries import POINTS_MAX
+from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.errors import not_found
+from tenuto.services.gateway.views import LogLineView, MetricPointView, TrialView, ValidationView
+
+router = APIRouter(tags=["trials"])
+TrialId = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]
+Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
+
+
+@router.get("/trials/{trial_id}", response_model=TrialView)
+async def describe(door: Door, trial_id: TrialId) -> Response:
+    return answer(await _trial(door, trial_id))
+
+
+@router.get("/trials/{trial_id}/metrics", response_model=list[MetricPointView])
+async def metrics(
+    door: Door,
+    trial_id: TrialId,
+    after: Annotated[int, Query(description="Only points at more batches.")] = -1,
+    limit: Points = POINTS_MAX,
+) -> Response:
+    """Training metrics."""
+    rows = await door.views.points(*numbers(trial_id), after, limit)
+    return answer(rows) if rows else await _empty(door, trial_id)
+
+
+@router.get("/trials/{trial_id}/validations", response_model=list[ValidationView])
+async def validations(door: Door, trial_id: TrialId, limit: Points = POINTS_MAX) -> Response:
+    rows = await door.views.validations(*numbers(trial_id), limit)
+    return answer(rows) if rows else await _empty(door, trial_id)
+
+
+@router.get("/trials/{trial_id}/logs", response_model=list[LogLineView])
+async def logs(door: Door, trial_id: TrialId, after: int = 0, limit: Points = 1000, tail: bool = False) -> Response:
+    """Log lines in the order of arrival; with `tail` the last ones."""
+    rows = await door.views.lines(*numbers(trial_id), after, limit, tail)
+    return answer(rows) if rows else await _empty(door, trial_id)
+
+
+async def _trial(door: Gateway, trial_id: str) -> TrialView:
+    found = await door.views.trial(trial_id)
+    if found is None:
+        raise not_found(f"trial {trial_id}")
+    return found
+
+
+async def _empty(door: Gateway, trial_id: str) -> Response:
+    await _trial(door, trial_id)
+    return answer([])

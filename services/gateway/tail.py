@@ -1,0 +1,98 @@
+"""Live updates: the log as server-sent events, from any position on, without a gap or a repetition.
+
+The id of each message is the event's position, so a client that reconnects with `Last-Event-ID` goes on exactly where it was.
+All clients of a process share one watch of the log; each reads at its own pace and nothing is queued for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from tenuto.kernel.eventlog import EventLog, LogUnavailable
+from tenuto.kernel.head_watch import RETRY_SECONDS_MAX, HeadWatch
+from tenuto.schemas.envelope import Event, encode_event
+
+PAGE_EVENTS = 500
+KEEPALIVE_SECONDS = 15.0
+"""Without events something is sent this often: it finds dead clients, and keeps proxies from closing the connection."""
+CLIENTS_MAX = 500
+"""Each holds a connection and a page of events while it reads."""
+
+
+class TooManyClients(Exception):
+    pass
+
+
+class Tail:
+    """Use as an async context manager around the server's life."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._watch = HeadWatch(log)
+        self._closing = asyncio.Event()
+        self._clients = 0
+
+    async def __aenter__(self) -> Tail:
+        await self._watch.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+        await self._watch.__aexit__()
+
+    def close(self) -> None:
+        """Ends all streams, so that the server can stop; clients come back with their last id."""
+        self._closing.set()
+
+    def check_room(self) -> None:
+        if self._clients >= CLIENTS_MAX:
+            raise TooManyClients
+
+    async def messages(self, after: int, correlation_id: str | None = None) -> AsyncIterator[bytes]:
+        """Server-sent events until the client leaves or the server stops."""
+        self._clients += 1
+        try:
+            yield b"retry: 1000\n\n"
+            while not self._closing.is_set():
+                # What the filter leaves out up to the head is passed too.
+                head = max(self._watch.head, after)
+                try:
+                    events = await self._log.read(after, PAGE_EVENTS, upto=head, correlation_id=correlation_id)
+                except LogUnavailable:
+                    await self._pause(RETRY_SECONDS_MAX)
+                    continue
+                if events:
+                    yield b"".join(_message(event) for event in events)
+                if len(events) == PAGE_EVENTS:
+                    after = events[-1].position
+                    continue
+                after = head
+                if not await self._wait_beyond(after):
+                    # A message without data only moves the client's last id (and nothing else, by the standard).
+                    yield b": keep-alive\nid: %d\n\n" % after
+        finally:
+            self._clients -= 1
+
+    async def _wait_beyond(self, position: int) -> bool:
+        """True when there is more; False when it took too long, or the server stops."""
+        moved = asyncio.ensure_future(self._watch.wait_beyond(position))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait({moved, closing}, timeout=KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            return moved.done()
+        finally:
+            moved.cancel()
+            closing.cancel()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        except TimeoutError:
+            pass
+
+
+def _message(event: Event) -> bytes:
+    # Canonical JSON has no line breaks outside of strings, and in strings they are escaped: one data line is enough.
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.position, event.type.encode(), encode_event(event))

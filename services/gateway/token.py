@@ -1,0 +1,57 @@
+"""The bearer token of the REST door: made at first start, kept in a file that only its owner can read."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+
+TOKEN_BYTES = 32
+"""256 bits: nobody guesses it."""
+
+
+class TokenError(Exception):
+    """`str(error)` is one sentence for the operator: what, why, what to do."""
+
+
+def load_or_make(path: Path) -> str:
+    """The token in the file; makes both if there is none. Raises TokenError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # A key must come from the operating system's generator, never from a clock that tests can move.
+        _make(path, secrets.token_urlsafe(TOKEN_BYTES))
+        mode = stat.S_IMODE(path.stat().st_mode)
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise TokenError(f"The token file {path} cannot be used: {error}.") from error
+    if mode & 0o077:
+        raise TokenError(f"The token file {path} can be read by other users (mode {mode:03o}); run `chmod 600 {path}`.")
+    if not token:
+        raise TokenError(f"The token file {path} is empty; delete it, and a new token is made at the next start.")
+    return token
+
+
+def _make(path: Path, token: str) -> None:
+    """Whole or not at all, also when two processes start at once: the first one's token stands."""
+    if path.exists():
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def matches(header: str, token: str) -> bool:
+    """Is this `Authorization` header the token's? Takes the same time wherever they differ."""
+    scheme, _, given = header.partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
