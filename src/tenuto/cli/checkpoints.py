@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Annotated
@@ -23,11 +24,11 @@ def list_checkpoints(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Deleted ones too.")] = False,
     json: Json = False,
 ) -> None:
-    """List checkpoints, the newest last."""
+    """List checkpoints."""
     from tenuto.cli.output import console, print_json, size, table, when
 
-    path = "/checkpoints" if experiment is None else f"/experiments/{experiment}/checkpoints"
-    rows = [item for item in items(client(context).get(path)) if everything or item["deleted_us"] is None]
+    query = {"experiment": experiment, "deleted": "true" if everything else None}
+    rows = items(client(context).get("/checkpoints", **query))
     if json:
         print_json(rows)
         return
@@ -62,8 +63,9 @@ def fetch(rest: Client, checkpoint_id: str, output: Path | None) -> Path:
     if target.exists():
         raise CliError(f"{target} exists already: give another directory with --output.")
     partial = target.with_name(f".{target.name}.part")
+    shutil.rmtree(partial, ignore_errors=True)
     try:
-        partial.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(parents=True)
         with (
             rest.download(f"/checkpoints/{checkpoint_id}/download") as stream,
             tarfile.open(fileobj=stream, mode="r|*") as archive,
@@ -76,4 +78,6 @@ def fetch(rest: Client, checkpoint_id: str, output: Path | None) -> Path:
         raise CliError(f"The checkpoint {checkpoint_id} arrived damaged ({error}): try again.") from error
     except OSError as error:
         raise CliError(f"Cannot write the checkpoint to {target}: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return target

@@ -40,17 +40,16 @@ class Target:
     def find(cls, data_dir: str | None, url: str | None) -> Target:
         """`url`, else TENUTO_URL with TENUTO_TOKEN or TENUTO_TOKEN_FILE, else the laptop cluster of the data directory."""
         url = url or os.environ.get("TENUTO_URL")
-        token = os.environ.get("TENUTO_TOKEN", "")
-        source = "TENUTO_TOKEN"
+        token, source = os.environ.get("TENUTO_TOKEN", ""), "TENUTO_TOKEN"
         token_file = os.environ.get("TENUTO_TOKEN_FILE", "")
         if not url or not (token or token_file):
             from tenuto.embedded.files import Layout, read_state
 
             layout = Layout.of(data_dir)
             state = read_state(layout)
-            if state is None and not url:
+            if not url and (state is None or not layout.token.exists()):
                 raise CliError(
-                    f"No cluster found in {layout.root}: start one with `tenuto up`, or name one with --url or TENUTO_URL."
+                    f"No cluster is up in {layout.root}: start one with `tenuto up`, or name one with --url or TENUTO_URL."
                 )
             url = url or (state.url if state else "")
             token_file = token_file or str(layout.token)

@@ -23,6 +23,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(up)
     app.command()(down)
     app.command()(status)
+    app.command()(migrate)
 
 
 def up(
@@ -170,3 +171,25 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
             print(answer["error"])
     if not up or "error" in answer:
         raise typer.Exit(1)
+
+
+def migrate() -> None:
+    """Bring an external database to this version's schema (`up` does it by itself). Needs TENUTO_DATABASE_OWNER_URL."""
+    import asyncio
+
+    import asyncpg
+
+    from tenuto.kernel.migrations import MigrationError
+    from tenuto.kernel.migrations import migrate as apply
+    from tenuto.kernel.settings import Settings
+
+    url = Settings.from_environment().database_owner_url
+    if not url:
+        raise CliError("TENUTO_DATABASE_OWNER_URL is not set: give the URL of the database, as its owner.")
+    try:
+        applied = asyncio.run(apply(url))
+    except MigrationError as error:
+        raise CliError(f"The database was not migrated: {error}") from error
+    except (OSError, asyncpg.PostgresError) as error:
+        raise CliError(f"The database cannot be used: {error}.") from error
+    print("\n".join(f"applied {name}" for name in applied) or "The database is up to date.")

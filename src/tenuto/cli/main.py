@@ -53,10 +53,11 @@ app.add_typer(log.app, name="log", help="The event log as a whole.")
 
 def main() -> None:
     from tenuto.embedded.process import ServerError
+    from tenuto.kernel.settings import SettingsError
 
     try:
         app()
-    except (CliError, ServerError) as error:
+    except (CliError, ServerError, SettingsError) as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(getattr(error, "code", 1))
     except KeyboardInterrupt:

@@ -16,6 +16,9 @@ import psutil
 from tenuto.embedded.process import LOOPBACK, DetachedProcess, ServerError, explain, kept_port, port_is_free, write_private
 
 READY_TIMEOUT_SECONDS = 1.0
+STORE_BYTES_MAX = 8 << 30
+"""JetStream reserves each stream's limit when it is made. By default it allows 75 % of the free disk, which a small disk with
+room for our data would already fail."""
 
 
 def executable() -> Path:
@@ -116,7 +119,7 @@ class NatsServer:
         lines = [
             f"listen: {quoted(f'{LOOPBACK}:{self.port}')}",
             f"pid_file: {quoted(str(self.data_dir / 'nats.pid'))}",
-            f"jetstream {{ store_dir: {quoted(str(self._store))} }}",
+            f"jetstream {{ store_dir: {quoted(str(self._store))}, max_file_store: {STORE_BYTES_MAX} }}",
         ]
         if self.password:
             users = [f"{{ user: {quoted(self.user)}, password: {quoted(self.password)} }}"]
