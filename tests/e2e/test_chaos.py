@@ -1,0 +1,53 @@
+"""Kill -9 of everything, one at a time, at seeded instants of a real search: the record stays sound and replays to itself.
+
+An instant is a number of events to wait for, so a seed means the same on a fast and on a slow machine.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support.live_cluster import ROOT, LiveCluster
+from tests.support.record import ENDED, broken_rules
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
+
+VICTIMS = [
+    "searcher", "scheduler", "launcher", "tracker", "gateway", "relay", "agent", "worker", "nats", "nats+disk", "postgres",
+]  # fmt: skip
+EVENTS_BETWEEN_KILLS = (4, 16)
+MODEL = ROOT / "tests" / "e2e" / "models" / "chaos"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    victims = rng.sample(VICTIMS, len(VICTIMS))
+    print(f"seed {seed}: {victims}")
+    cluster = LiveCluster(tmp_path / "cluster")
+    try:
+        cluster.up()
+        experiments = [cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"]]
+        head = cluster.wait_events(0, 10)
+        for victim in victims:
+            head = cluster.wait_events(head, rng.randint(*EVENTS_BETWEEN_KILLS))
+            if cluster.json("exp", "describe", str(experiments[-1]))["state"] in ("COMPLETED", "FAILED"):
+                experiments.append(cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"])
+            cluster.kill(victim)
+        for experiment in experiments:
+            cluster.cli("exp", "wait", str(experiment), seconds_max=300)
+            described = cluster.json("exp", "describe", str(experiment))
+            assert described["state"] == "COMPLETED", described
+            verdict = cluster.cli("exp", "replay", str(experiment), "--verify")
+            print(verdict.stdout)
+        print(cluster.cli("log", "verify").stdout)
+        events = cluster.events()
+        assert broken_rules(events) == []
+        assert sum(event.type in ENDED for event in events) == len(experiments)
+        trials = [event for event in events if event.type == "TrialRequested"]
+        assert len(trials) == len(experiments) * 8
+    finally:
+        cluster.down()

@@ -1,0 +1,117 @@
+"""A whole cluster of real processes, used as a user uses it: through `tenuto`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tenuto.cli.client import Client, Target
+from tenuto.schemas.envelope import Event, decode_event
+
+ROOT = Path(__file__).parents[2]
+TENUTO = Path(sys.executable).with_name("tenuto")
+COMMAND_SECONDS_MAX = 240.0
+POLL_SECONDS = 0.05
+Done = subprocess.CompletedProcess[str]
+
+
+class LiveCluster:
+    """One data directory. `up` starts it, `down` stops it; `kill` ends one of its processes with SIGKILL."""
+
+    def __init__(self, directory: Path, cpu_slots: int = 2) -> None:
+        self.directory, self.cpu_slots = directory, cpu_slots
+        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory)}
+
+    def cli(
+        self, *args: str | Path, check: bool = True, seconds_max: float = COMMAND_SECONDS_MAX
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(TENUTO), *map(str, args)], capture_output=True, text=True, env=self.environment, timeout=seconds_max, check=False
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"tenuto {' '.join(map(str, args))} left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+        return done
+
+    def json(self, *args: str | Path) -> Any:
+        return json.loads(self.cli(*args, "--json").stdout)
+
+    def up(self) -> None:
+        self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots))
+
+    def down(self) -> None:
+        self.cli("down", check=False)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads((self.directory / "cluster.json").read_text())
+        return state
+
+    def pid(self, name: str) -> int:
+        pid: int = self.state()["processes"][name]["pid"]
+        return pid
+
+    def workers(self) -> list[psutil.Process]:
+        """The training processes: those of the harness, not the shells around them."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                command = process.cmdline()
+                ours = process.environ().get("TENUTO_CLUSTER_DIRECTORY") == str(self.directory.resolve())
+                if ours and command[1:3] == ["-m", "tenuto.workers.harness"]:
+                    found.append(process)
+        return found
+
+    def kill(self, name: str) -> None:
+        """SIGKILL to a process of the cluster, to a running worker, or to NATS with the loss of its disk (`nats+disk`)."""
+        if name == "worker":
+            for process in self.workers()[:1]:
+                process.kill()
+            return
+        if name == "nats+disk":
+            with self._supervisor_stopped():
+                os.kill(self.pid("nats"), signal.SIGKILL)
+                psutil.wait_procs([psutil.Process(self.pid("nats"))] if psutil.pid_exists(self.pid("nats")) else [], timeout=5)
+                for store in (self.directory / "nats").rglob("jetstream"):
+                    shutil.rmtree(store, ignore_errors=True)
+            return
+        os.kill(self.pid(name), signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def _supervisor_stopped(self) -> Iterator[None]:
+        """So that it does not start the server again before its disk is gone."""
+        supervisor = self.state()["supervisor_pid"]
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+
+    def client(self) -> Client:
+        return Client(Target.find(str(self.directory), None))
+
+    def events(self, after: int = 0) -> list[Event]:
+        return [decode_event(body) for body in self.client().events(after)]
+
+    def wait_events(self, after: int, count: int, seconds_max: float = 90.0) -> int:
+        """Until `count` more events are recorded than `after`; returns the head. Being unreachable for a while is allowed."""
+        deadline = time.monotonic() + seconds_max
+        problem: BaseException | None = None
+        while time.monotonic() < deadline:
+            try:
+                head = int(self.client().get("/status")["head"])
+                if head >= after + count:
+                    return head
+            except Exception as error:
+                problem = error
+            time.sleep(POLL_SECONDS)
+        raise AssertionError(f"no {count} new events after {after} within {seconds_max} s (last problem: {problem!r})")
