@@ -34,13 +34,13 @@ def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> Non
         head = cluster.wait_events(0, 10)
         for victim in victims:
             head = cluster.wait_events(head, rng.randint(*EVENTS_BETWEEN_KILLS))
-            if cluster.json("exp", "describe", str(experiments[-1]))["state"] in ("COMPLETED", "FAILED"):
+            if cluster.json("exp", "describe", str(experiments[-1]))["state"] in ("completed", "failed"):
                 experiments.append(cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"])
             cluster.kill(victim)
         for experiment in experiments:
             cluster.cli("exp", "wait", str(experiment), seconds_max=300)
             described = cluster.json("exp", "describe", str(experiment))
-            assert described["state"] == "COMPLETED", described
+            assert described["state"] == "completed", described
             verdict = cluster.cli("exp", "replay", str(experiment), "--verify")
             print(verdict.stdout)
         print(cluster.cli("log", "verify").stdout)
