@@ -19,6 +19,7 @@ from tenuto.kernel.loop import FeedBroken, Poisoned, ServiceLoop
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.kernel.testing.clock import ManualClock
 from tenuto.kernel.testing.tally import POISON_PRIORITY, Add, TallyCore, TallyState, priority_changed, weight_changed
 from tenuto.schemas.envelope import Event
@@ -35,9 +36,7 @@ async def running(loop: ServiceLoop[TallyState]) -> AsyncIterator[asyncio.Task[N
     try:
         yield task
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Fenced):
-            await task
+        await stop_task(task)
 
 
 async def add_inputs(log: MemoryEventLog, events: Sequence[Event]) -> int:

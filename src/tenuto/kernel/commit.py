@@ -17,7 +17,7 @@ from tenuto.kernel.eventlog import (
     LogUnavailable,
     NotWritable,
 )
-from tenuto.kernel.feed import RETRY_SECONDS, RETRY_SECONDS_MAX
+from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.ids import derived_event_id
 

@@ -7,7 +7,6 @@ fsync, however many decisions it holds. The state that others see is always the 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,10 +28,12 @@ from tenuto.kernel.eventlog import (
     LogUnavailable,
     VersionConflict,
 )
-from tenuto.kernel.feed import Feed, read_patiently
+from tenuto.kernel.feed import Feed
+from tenuto.kernel.head_watch import read_patiently
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.snapshots import Snapshots
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 
 logger = logging.getLogger(__name__)
@@ -203,10 +204,7 @@ class ServiceLoop(Generic[S]):
         finally:
             self._stopped = True
             await self._snapshots.stop()
-            if pump is not None:
-                pump.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await pump
+            await stop_task(pump)
             while not self._waiting.empty():
                 _fail(self._waiting.get_nowait(), LoopStopped(f"{self.core.name} is stopping"))
 

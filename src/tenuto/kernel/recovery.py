@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tenuto.kernel.core import Core
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, Checkpoint, EventLog, Fenced, LogUnavailable
-from tenuto.kernel.feed import RETRY_SECONDS, RETRY_SECONDS_MAX
+from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.replay import FoldOrder
 from tenuto.schemas.envelope import Event
 

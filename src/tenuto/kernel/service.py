@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 from nats.aio.client import Client
 
@@ -19,6 +18,7 @@ from tenuto.kernel.eventlog import EventLog, Fenced, LogUnavailable
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.loop import FeedBroken, Poisoned
 from tenuto.kernel.settings import Settings, SettingsError
+from tenuto.kernel.tasks import stop_task
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ EXIT_FENCED = 70
 """Another instance took over."""
 EXIT_HALTED = 71
 """A decider met an event that it cannot fold or decide on; a person has to look."""
+STOP_SECONDS_MAX = 5.0
+"""For a clean stop; then what still runs is cancelled again."""
 CONNECT_SECONDS_BETWEEN = 0.5
 CONNECT_MESSAGE_SECONDS = 5.0
 """While waiting for PostgreSQL the log says so this often: often enough to see, seldom enough to read."""
@@ -67,7 +69,7 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 
-def run_until_signalled(name: str, main: Callable[[], Awaitable[None]]) -> None:
+def run_until_signalled(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """For processes without a database, such as the agent: runs until SIGTERM or SIGINT, then cancels and leaves."""
 
     async def run() -> int:
@@ -131,20 +133,18 @@ async def open_log(name: str, url: str) -> PostgresEventLog:
             await asyncio.sleep(CONNECT_SECONDS_BETWEEN)
 
 
-async def _until_signalled(name: str, main: Awaitable[None]) -> None:
+async def _until_signalled(name: str, main: Coroutine[Any, Any, None]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    running = asyncio.ensure_future(main)
-    stopping = asyncio.ensure_future(stop.wait())
+    running = asyncio.create_task(main, name=name)
+    stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             logger.info("%s stops", name)
-            running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
+            await stop_task(running, seconds_between=STOP_SECONDS_MAX)
         else:
             running.result()
     finally:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TypeVar
 
 from tenuto.kernel.core import Core
 from tenuto.kernel.eventlog import EventLog, LogError, Snapshot
+from tenuto.kernel.tasks import stop_task
 
 logger = logging.getLogger(__name__)
 S = TypeVar("S")
@@ -43,7 +43,4 @@ class Snapshots:
             logger.exception("%s could not dump its state", core.name)
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await stop_task(self._task)

@@ -24,10 +24,10 @@ def configure(service_name: str, settings: Settings) -> None:
     global _provider
     if settings.trace_exporter == "none":
         return
-    from opentelemetry import trace  # type: ignore[attr-defined,unused-ignore]
-    from opentelemetry.sdk.resources import Resource  # type: ignore[attr-defined,unused-ignore]
-    from opentelemetry.sdk.trace import TracerProvider  # type: ignore[attr-defined,unused-ignore]
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # type: ignore[attr-defined,unused-ignore]
+    from opentelemetry import trace  # type: ignore[import-not-found,attr-defined,unused-ignore]
+    from opentelemetry.sdk.resources import Resource  # type: ignore[import-not-found,attr-defined,unused-ignore]
+    from opentelemetry.sdk.trace import TracerProvider  # type: ignore[import-not-found,attr-defined,unused-ignore]
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
     _provider = TracerProvider(resource=Resource.create({"service.name": service_name}))
     _provider.add_span_processor(BatchSpanProcessor(_exporter(settings.trace_exporter)))
@@ -42,12 +42,12 @@ def use_provider(provider: Any) -> None:
 
 def _exporter(name: str) -> Any:
     if name == "console":
-        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # type: ignore[attr-defined,unused-ignore]
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
         return ConsoleSpanExporter()
     if name == "otlp":
         try:
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # type: ignore[attr-defined,unused-ignore]
+            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # type: ignore[import-not-found,attr-defined,unused-ignore]
         except ImportError:
             raise SettingsError(
                 "TENUTO_TRACE_EXPORTER is 'otlp', but its exporter is not installed; install tenuto[otlp]."
@@ -75,7 +75,7 @@ def span(name: str, *, parent: str = "", links: Iterable[str] = (), **attributes
     if _provider is None:
         yield parent
         return
-    from opentelemetry import trace  # type: ignore[attr-defined,unused-ignore]
+    from opentelemetry import trace  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
     contexts = [context for context in map(_span_context, dict.fromkeys(links)) if context is not None]
     parent_context = _span_context(parent)
@@ -94,7 +94,7 @@ def _traceparent(context: Any) -> str:
 
 
 def _span_context(traceparent: str) -> Any:
-    from opentelemetry import trace  # type: ignore[attr-defined,unused-ignore]
+    from opentelemetry import trace  # type: ignore[import-not-found,attr-defined,unused-ignore]
 
     parts = traceparent.split("-")
     if len(parts) != 4:

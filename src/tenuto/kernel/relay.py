@@ -1,0 +1,158 @@
+"""The relay publishes the log to JetStream, with stream sequence equal to log position.
+
+Each message carries the sequence that must come before it, so the stream's last sequence is the relay's only checkpoint: two
+relays, a lost acknowledgement, a stream that was rolled back or wiped are all harmless. What the stream holds must be this
+log: on a difference the relay stops and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import nats.errors
+from nats.aio.client import Client
+from nats.js.api import Header, PubAck
+from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import Error as JetStreamError
+
+from tenuto.kernel.bus import ensure_stream, ensure_streams, log_stream_config
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.eventlog import EventLog, LogUnavailable
+from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX, HeadWatch
+from tenuto.kernel.service import run_service
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.envelope import Event, encode_event
+from tenuto.schemas.reports import HEADER_TRACE
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT_MAX = 500
+"""Messages sent and not yet acknowledged: enough to fill the link; what a lost connection makes the relay send again."""
+ACK_SECONDS_MAX = 5.0
+"""Longest wait for an acknowledgement; then the stream is asked where it stands."""
+REPUBLISH_EVENTS_MAX = 10_000
+"""A stream that has to be made anew starts so far behind the head. Consumers further behind read the log anyway."""
+MESSAGE_BYTES_MAX = 900 * 1024
+"""NATS refuses messages over 1 MiB. A larger event is published without its body; its readers fetch it from the log."""
+WRONG_LAST_SEQUENCE = 10071
+"""JetStream's error code: another relay was first, or the stream is not where we thought."""
+
+
+class Diverged(Exception):
+    """The stream holds something that is not this log. Only a person can say which of the two is wrong."""
+
+
+class Relay:
+    def __init__(self, log: EventLog, bus: Client, settings: Settings) -> None:
+        self._log, self._bus, self._settings = log, bus, settings
+        self._js = bus.jetstream(timeout=ACK_SECONDS_MAX, publish_async_max_pending=IN_FLIGHT_MAX)
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Diverged; goes on by itself after any loss of the log or the bus."""
+        wait_seconds = RETRY_SECONDS
+        async with HeadWatch(self._log) as watch:
+            while True:
+                try:
+                    position = await self.resume()
+                    wait_seconds = RETRY_SECONDS
+                    await self._publish_after(position, watch)
+                except (LogUnavailable, JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+                    lost_race = isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE
+                    reason = str(error) or type(error).__name__
+                    logger.log(
+                        logging.DEBUG if lost_race else logging.WARNING,
+                        "the relay asks the stream where it stands, in %.1f s: %s",
+                        wait_seconds,
+                        reason,
+                    )
+                    await asyncio.sleep(wait_seconds)
+                    wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
+
+    async def resume(self) -> int:
+        """The position to go on after: the stream's last sequence, once its last message is known to be the log's event."""
+        await ensure_streams(self._js, self._settings)
+        head = await self._log.head()
+        first = max(1, head - REPUBLISH_EVENTS_MAX + 1)
+        await ensure_stream(self._js, log_stream_config(self._settings, first))
+        state = (await self._js.stream_info(subjects.LOG_STREAM)).state
+        last: int = state.last_seq
+        if state.messages:
+            await self._compare(last)
+        elif last > head:
+            raise _diverged(f"the stream is at sequence {last}, the log only at position {head}")
+        logger.info("the relay goes on after position %d", last)
+        return last
+
+    async def _compare(self, last: int) -> None:
+        try:
+            message = await self._js.get_msg(subjects.LOG_STREAM, seq=last)
+        except NotFoundError:
+            return  # another relay has gone on, and the limit of the stream removed it; the next ask will compare
+        found = await self._log.read(last - 1, 1)
+        there = (message.headers or {}).get(Header.MSG_ID, "")
+        if not found:
+            raise _diverged(f"the stream has event {there} at {last}, the log has nothing there yet")
+        if there != str(found[0].id):
+            raise _diverged(f"at {last} the stream has event {there}, the log {found[0].id}")
+
+    async def _publish_after(self, position: int, watch: HeadWatch) -> None:
+        while True:
+            batch = await self._log.read(position, IN_FLIGHT_MAX)
+            if not batch:
+                await watch.wait_beyond(position)
+                continue
+            await self._publish(batch)
+            position = batch[-1].position
+
+    async def _publish(self, batch: list[Event]) -> None:
+        """Sends all, then awaits all acknowledgements. One wrong expectation fails every later one of the batch."""
+        acks: list[asyncio.Future[PubAck]] = []
+        try:
+            async with asyncio.timeout(ACK_SECONDS_MAX):
+                for event in batch:
+                    acks.append(await self._js.publish_async(*_message(event), headers=_headers(event)))  # noqa: PERF401
+                for event, waiting in zip(batch, acks, strict=True):
+                    ack = await waiting
+                    if ack.seq != event.position:
+                        raise _diverged(f"the event of position {event.position} was stored at {ack.seq}")
+        finally:
+            for waiting in acks:
+                if not waiting.cancel() and not waiting.cancelled():
+                    waiting.exception()  # seen: the first one was raised
+
+
+def _message(event: Event) -> tuple[str, bytes]:
+    body = encode_event(event)
+    return subjects.log_subject(event.stream), body if len(body) <= MESSAGE_BYTES_MAX else b""
+
+
+def _headers(event: Event) -> dict[str, str]:
+    headers = {
+        Header.EXPECTED_LAST_SEQUENCE.value: str(event.position - 1),
+        Header.EXPECTED_STREAM.value: subjects.LOG_STREAM,
+        Header.MSG_ID.value: str(event.id),
+    }
+    if event.trace:
+        headers[HEADER_TRACE] = event.trace
+    return headers
+
+
+def _diverged(what: str) -> Diverged:
+    return Diverged(
+        f"the stream {subjects.LOG_STREAM} does not follow the log: {what}. Was one of them restored from a backup? The log "
+        "is the truth: delete the stream, and it is made again from the log."
+    )
+
+
+async def build(settings: Settings, log: EventLog, bus: Client, clock: Clock) -> Relay:
+    return Relay(log, bus, settings)
+
+
+def main() -> None:
+    run_service("relay", build)
+
+
+if __name__ == "__main__":
+    main()

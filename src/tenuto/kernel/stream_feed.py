@@ -1,0 +1,178 @@
+"""The feed over the bus: JetStream while it is there, the log where it is not.
+
+The stream's sequence is the log's position, so a gap is seen at once and is read from the log. Messages are only a faster way
+to learn of events: whatever the bus loses, repeats or holds back, the feed stays dense and in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import Error as JetStreamError
+
+from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.head_watch import HeadWatch, read_patiently
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
+from tenuto.schemas.envelope import Event, decode_event
+
+logger = logging.getLogger(__name__)
+
+QUEUE_MESSAGES_MAX = 10_000
+"""Messages received and not yet taken. Further ones are dropped, and read from the log later."""
+HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS_MAX = 3.5
+"""Three heartbeats missed: the consumer is gone (server restarted, store wiped), and is made anew."""
+RESUBSCRIBE_SECONDS = 0.5
+STREAM_GRACE_SECONDS = 0.25
+"""The log is ahead and the stream silent: the relay gets this long before the event is read from the log. The usual way takes
+a few milliseconds, so this costs only where the relay is away."""
+INACTIVE_SECONDS = 30.0
+"""The server forgets a consumer whose client has been gone for so long."""
+
+
+class StreamFeed:
+    def __init__(self, log: EventLog, bus: Client) -> None:
+        self._log, self._bus = log, bus
+
+    async def follow(self, after: int, batch_max: int) -> AsyncIterator[list[Event]]:
+        async for batch in self._from_log(after, batch_max):
+            after = batch[-1].position
+            yield batch
+        loop = asyncio.get_running_loop()
+        behind_since: float | None = None
+        async with HeadWatch(self._log) as watch, _Subscription(self._bus, after, watch.moved) as stream:
+            while True:
+                watch.moved.clear()
+                batch, patience = stream.take(after, batch_max), None
+                if batch:
+                    behind_since = None
+                elif (known := stream.received_beyond(after)) is not None:
+                    batch = await read_patiently(self._log, after, batch_max, upto=known)
+                elif watch.head > after:
+                    if behind_since is None:
+                        behind_since = loop.time()
+                    patience = behind_since + (STREAM_GRACE_SECONDS if stream.live else 0.0) - loop.time()
+                    if patience <= 0:
+                        batch, patience = await read_patiently(self._log, after, batch_max), None
+                if batch:
+                    after = batch[-1].position
+                    yield batch
+                    continue
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(patience):
+                        await watch.moved.wait()
+
+    async def _from_log(self, after: int, batch_max: int) -> AsyncIterator[list[Event]]:
+        """Until the end of the log is reached."""
+        while True:
+            batch = await read_patiently(self._log, after, batch_max)
+            if batch:
+                after = batch[-1].position
+                yield batch
+            if len(batch) < batch_max:
+                return
+
+
+class _Subscription:
+    """An ephemeral push consumer without acknowledgements, made again whenever it falls silent."""
+
+    def __init__(self, bus: Client, after: int, wake: asyncio.Event) -> None:
+        self._bus, self._wake = bus, wake
+        self._js = bus.jetstream()
+        self._received = after
+        self._queue: deque[tuple[int, bytes]] = deque()
+        self._heard = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self.live = False
+        """The consumer exists, and the server was heard within SILENCE_SECONDS_MAX."""
+
+    async def __aenter__(self) -> _Subscription:
+        self._task = asyncio.create_task(self._run(), name="stream-feed")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await stop_task(self._task)
+
+    def received_beyond(self, after: int) -> int | None:
+        """Up to where the log must be read because messages were lost, dropped, or came without a body. None: nowhere."""
+        if self._queue:
+            return max(self._queue[0][0] - 1, after + 1)
+        return self._received if self._received > after else None
+
+    def take(self, after: int, batch_max: int) -> list[Event]:
+        """What follows `after` without a gap; older messages are dropped."""
+        queue = self._queue
+        while queue and queue[0][0] <= after:
+            queue.popleft()
+        batch: list[Event] = []
+        while queue and len(batch) < batch_max and queue[0][0] == after + 1 and queue[0][1]:
+            after, body = queue.popleft()
+            batch.append(decode_event(body))
+        return batch
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._subscribed()
+            except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+                logger.debug("no consumer on %s: %s", subjects.LOG_STREAM, error)
+            self.live = False
+            self._wake.set()
+            await asyncio.sleep(RESUBSCRIBE_SECONDS)
+
+    async def _subscribed(self) -> None:
+        """Returns when the consumer has fallen silent."""
+        loop = asyncio.get_running_loop()
+        inbox = self._bus.new_inbox()
+        subscription = await self._bus.subscribe(inbox, cb=self._on_message)
+        try:
+            await self._js.add_consumer(
+                subjects.LOG_STREAM,
+                ConsumerConfig(
+                    deliver_subject=inbox,
+                    deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+                    opt_start_seq=self._received + 1,
+                    ack_policy=AckPolicy.NONE,
+                    idle_heartbeat=HEARTBEAT_SECONDS,
+                    flow_control=True,
+                    inactive_threshold=INACTIVE_SECONDS,
+                    mem_storage=True,
+                ),
+            )
+            self._heard, self.live = loop.time(), True
+            while (silent := loop.time() - self._heard) < SILENCE_SECONDS_MAX:  # noqa: ASYNC110 - a deadline that moves
+                await asyncio.sleep(SILENCE_SECONDS_MAX - silent)
+        finally:
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def _on_message(self, message: Msg) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        self.live = True
+        headers = message.headers
+        if headers and headers.get("Status") == "100":
+            # A flow-control request wants an answer; a heartbeat names the request that was not answered.
+            reply = message.reply or headers.get("Nats-Consumer-Stalled", "")
+            if reply:
+                await self._bus.publish(reply)
+            return
+        position = _stream_sequence(message.reply)
+        self._received = max(self._received, position)
+        if len(self._queue) < QUEUE_MESSAGES_MAX:
+            self._queue.append((position, message.data))
+            self._wake.set()
+
+
+def _stream_sequence(reply: str) -> int:
+    """From `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>....`, or the same with domain and account after ACK."""
+    tokens = reply.split(".")
+    return int(tokens[5] if len(tokens) == 9 else tokens[7])
