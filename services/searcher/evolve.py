@@ -80,9 +80,9 @@ def fold(experiment: Experiment, data: EventData) -> Experiment:
     """One experiment after an event about it; the same object if the event changes nothing."""
     match data:
         case ExperimentStarted():
-            return replace(experiment, rule_version=data.rule_version)
+            return experiment.changed(rule_version=data.rule_version)
         case ExperimentCancelRequested():
-            return experiment if experiment.canceling else replace(experiment, canceling=True)
+            return experiment if experiment.canceling else experiment.changed(canceling=True)
         case TrialRequested():
             trial = Trial(data.trial_number, experiment.lengths.index(data.target_length), "running")
             return experiment.with_trial(trial, requested=max(experiment.requested, data.trial_number))
@@ -102,7 +102,7 @@ def _fold_trial(experiment: Experiment, trial: Trial, data: EventData) -> Experi
         case TrialFinished():
             if trial.status != "stopped":
                 return experiment
-            return replace(experiment, trials=experiment.trials.delete(trial.number))
+            return experiment.changed(trials=experiment.trials.delete(trial.number))
         case TrialExtended():
             rung = experiment.lengths.index(data.target_length)
             return experiment.with_trial(Trial(trial.number, rung, "running"), rungs=_left(experiment, trial))
@@ -157,7 +157,7 @@ def _noted(experiment: Experiment, trial: Trial, score: float | None, data: Vali
     )
     if now == before:
         return experiment
-    return replace(experiment, validated=True, metric_seen=now[1], metric_names=now[2], best_trial=best[0], best_score=best[1])
+    return experiment.changed(validated=True, metric_seen=now[1], metric_names=now[2], best_trial=best[0], best_score=best[1])
 
 
 def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experiment:

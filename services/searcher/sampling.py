@@ -27,6 +27,7 @@ Path = tuple[str, ...]
 Leaf = ConstHyperparameter | IntHyperparameter | DoubleHyperparameter | LogHyperparameter | CategoricalHyperparameter
 
 _DRAW_BITS = 128
+_KEY = json.JSONEncoder(separators=(",", ":"))
 _PERSON = b"tenuto.search.1"
 # 40 digits: far beyond the 17 of a double, so that the rounding to a double is the same everywhere. No traps: an overflow
 # becomes infinite and is cut to the largest double.
@@ -36,7 +37,7 @@ _LARGEST = Decimal(float_info.max)
 
 def draw_bits(seed: int, trial_number: int, purpose: str, path: Path = ()) -> int:
     """A uniform number in [0, 2**128) that belongs to this key."""
-    key = json.dumps([seed, trial_number, purpose, *path], separators=(",", ":")).encode()
+    key = _KEY.encode([seed, trial_number, purpose, *path]).encode()
     return int.from_bytes(blake2b(key, digest_size=_DRAW_BITS // 8, person=_PERSON).digest(), "big")
 
 

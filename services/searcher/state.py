@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Literal
 
@@ -105,11 +105,16 @@ class Experiment:
         """Between metric and score: the same both ways. Adding zero turns -0.0 into 0.0, so that equal scores print equally."""
         return (score if self.settings.smaller_is_better else -score) + 0.0
 
+    def changed(self, **fields: Any) -> Experiment:
+        """As `dataclasses.replace`, at a fifth of its cost: this is most of what folding an event does."""
+        copy = object.__new__(Experiment)
+        copy.__dict__.update(self.__dict__, **fields)
+        return copy
+
     def with_trial(self, trial: Trial, **changes: Any) -> Experiment:
         """With this trial as it is now, and the counts that follow from its status."""
         before = self.trials.get(trial.number)
-        return replace(
-            self,
+        return self.changed(
             trials=self.trials.set(trial.number, trial),
             active=self.active + trial.active - (before is not None and before.active),
             paused=self.paused + (trial.status == "paused") - (before is not None and before.status == "paused"),
