@@ -32,9 +32,7 @@ def read_lines(path: Path, offset: int, *, final: bool) -> Chunk:
         return Chunk((), offset)
     full = len(data) == READ_BYTES_MAX
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-    if end == 0 and (final or full):
-        end = len(data)
-    elif final and not full:
+    if (final and not full) or (full and end == 0):
         end = len(data)
     lines = data[:end].replace(b"\r", b"\n").split(b"\n")
     texts = tuple(line.decode(errors="replace")[:LINE_CHARACTERS_MAX] for line in lines if line)

@@ -75,14 +75,20 @@ class Spawned:
     """A shell that waits for its go."""
 
     def __init__(self, process: subprocess.Popen[bytes], identity: Identity) -> None:
-        self._process = process
+        assert process.stdin is not None
+        self._stdin = process.stdin
         self.identity = identity
+        # It is waited for by pid, like the processes of an earlier agent; the object must not wait too, or complain.
+        process.returncode = 0
 
     def go(self) -> None:
-        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile: the watcher sees that
-            self._process.stdin.write(b"go\n")
-            self._process.stdin.close()
+            self._stdin.write(b"go\n")
+            self._stdin.close()
+
+    def abandon(self) -> None:
+        """The shell leaves without having run anything."""
+        self._stdin.close()
 
 
 def spawn(command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path) -> Spawned:
@@ -143,7 +149,7 @@ async def wait_gone(identity: Identity) -> None:
     except (AttributeError, OSError):
         descriptor = -1
     if descriptor < 0:
-        while is_alive(identity):
+        while is_alive(identity):  # noqa: ASYNC110 - there is nothing that would set an event
             await asyncio.sleep(POLL_SECONDS)
         return
     loop = asyncio.get_running_loop()
@@ -181,6 +187,11 @@ def kill(identity: Identity) -> None:
             os.killpg(identity.pid, signal.SIGKILL)
 
 
+def kill_process(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
 async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
     """Kill whatever else of this run is left (helpers that outlived the worker hold its GPU). False: something did not die."""
     for _ in range(KILL_ROUNDS_MAX):
@@ -188,8 +199,7 @@ async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
         if not left:
             return True
         for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            kill_process(pid)
         await asyncio.sleep(KILL_ROUND_SECONDS)
     return False
 

@@ -69,8 +69,9 @@ class Runs:
                 self._spool.append_in(starting)
         return Run(assignment.allocation_id, number, "starting", token, assignment)
 
-    def note_process(self, allocation_id: str, pid: int, process_started: int) -> None:
+    def note_process(self, allocation_id: str, pid: int, process_started: int, started: NewReport) -> None:
         with transaction(self._connection):
+            self._spool.append_in(started)
             self._connection.execute(
                 "UPDATE runs SET phase = 'running', pid = ?, process_started = ? WHERE allocation_id = ?",
                 (pid, process_started, allocation_id),

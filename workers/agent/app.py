@@ -1,0 +1,197 @@
+"""The agent, put together: runs, the worker door, the road to the bus, heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import importlib.metadata
+import logging
+import os
+import sqlite3
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
+from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.contexts import Contexts
+from tenuto.workers.agent.database import Disk, open_database
+from tenuto.workers.agent.environment import Node
+from tenuto.workers.agent.manager import Manager
+from tenuto.workers.agent.publishing import LanePublisher
+from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
+from tenuto.workers.agent.runs import Runs
+from tenuto.workers.agent.slots import find_slots
+from tenuto.workers.agent.spool import Spool
+
+logger = logging.getLogger(__name__)
+
+WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
+STOP_GRACE_SECONDS_MAX = 8.0
+"""When the agent is told to stop, its workers get so long to save; those who stop the agent wait a little longer than this."""
+FLUSH_SECONDS_MAX = 2.0
+"""When stopping, for the last reports to be committed. What is not stays in the spool for the next start."""
+
+
+class AgentError(RuntimeError):
+    """The agent cannot run; `str(error)` says why and what to do."""
+
+
+class AgentApp:
+    """`open`, `run` until cancelled, then `stop` (ends the workers) or not (they go on), and `close`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        *,
+        environment: Mapping[str, str] | None = None,
+        command: Sequence[str] = WORKER_COMMAND,
+        slots: tuple[Slot, ...] | None = None,
+    ) -> None:
+        """Raises AgentError where a setting is missing, and NoSlots."""
+        self._directory = Path(_required(settings.data_directory, "TENUTO_DATA_DIRECTORY")).absolute()
+        self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
+        self._settings, self._clock, self._command = settings, clock, command
+        self._node = Node(
+            agent_id=settings.agent_id or os.uname().nodename,
+            directory=self._directory,
+            socket=socket_path(self._directory),
+            slots=find_slots(settings.cpu_slots) if slots is None else slots,
+            base=os.environ if environment is None else environment,
+        )
+        self._version = importlib.metadata.version("tenuto")
+        self._lock: IO[str] | None = None
+        self._disk = Disk()
+        self._connection: sqlite3.Connection | None = None
+        self._server: WorkerServer | None = None
+        self._bus: Client | None = None
+
+    async def open(self) -> None:
+        """Takes the directory, finds earlier workers again, and opens the worker door. Needs no bus. Raises AgentError."""
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            self._lock = (self._directory / "agent.lock").open("a")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AgentError(
+                f"Another agent uses {self._directory}; stop it, or set TENUTO_DATA_DIRECTORY to another directory."
+            ) from None
+        except OSError as error:
+            raise AgentError(f"{self._directory} cannot be used: {error}.") from error
+        self._connection = await self._disk(open_database, self._directory / "agent.sqlite")
+        self._spool = await self._disk(Spool, self._connection, self._new_spool_id())
+        self.manager = Manager(
+            self._node,
+            Runs(self._connection, self._spool),
+            self._spool,
+            self._disk,
+            Contexts(self._shared, self._directory / "contexts"),
+            self._clock,
+            grace_seconds=self._settings.preempt_grace_seconds_max,
+            command=self._command,
+        )
+        await self.manager.open()
+        door = WorkerDoor(self.manager, self._spool, self._disk, self._shared)
+        self._server = WorkerServer(door, self._node.socket)
+        await self._server.start()
+
+    async def run(self) -> None:
+        """Until cancelled. The bus may be away: workers go on, and their reports wait on disk."""
+        self._bus = await bus_module.connect(self._settings, f"agent {self._node.agent_id}")
+        bus = self._bus
+        await bus.subscribe(subjects.assign(self._node.agent_id), cb=self._on_assign)
+        publishers = [
+            LanePublisher(
+                lane, self._node.agent_id, bus, self._spool, self._disk, self.manager.spooled, self.manager.committed,
+                self._new_spool_id,
+            )
+            for lane in subjects.LANES
+        ]  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            for publisher in publishers:
+                group.create_task(publisher.run())
+            group.create_task(self._heartbeats(bus))
+
+    async def stop(self) -> None:
+        """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed.
+        `run` must still be running for that."""
+        await self.manager.stop(STOP_GRACE_SECONDS_MAX)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS_MAX):
+                while self.manager.allocations:
+                    await self.manager.committed.next().wait()
+
+    async def close(self) -> None:
+        """Lets go of everything; workers that still run go on, and the next agent on this directory finds them."""
+        if self._connection is not None:
+            await self.manager.close()
+        if self._server is not None:
+            await self._server.stop()
+        if self._bus is not None:
+            await bus_module.close(self._bus)
+        if self._connection is not None:
+            await self._disk(self._connection.close)
+        self._disk.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _new_spool_id(self) -> str:
+        return str(self._clock.new_id())
+
+    async def _heartbeats(self, bus: Client) -> None:
+        while True:
+            due = self._clock.monotonic() + self._settings.heartbeat_seconds
+            try:
+                reply = await bus.request(
+                    subjects.HEARTBEAT, self._heartbeat().to_json(), timeout=self._settings.heartbeat_seconds
+                )
+                answer = HeartbeatReply.from_json(reply.data)
+            except (NatsError, OSError) as error:
+                logger.debug("no answer to a heartbeat: %s", error or type(error).__name__)
+            except ValidationError as error:
+                logger.error("the launcher's answer cannot be read; is it of another version? %s", error)
+            else:
+                if answer.error:
+                    logger.error("the launcher refuses this agent: %s", answer.error)
+                if answer.assignments is not None:
+                    await self.manager.assign(answer.assignments)
+            await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            agent_id=self._node.agent_id,
+            spool_id=self._spool.id,
+            pool=self._settings.pool,
+            host=os.uname().nodename,
+            version=self._version,
+            slots=self._node.slots,
+            allocations=self.manager.allocations,
+            launcher_sequence=self._spool.last("launcher"),
+        )
+
+    async def _on_assign(self, message: Msg) -> None:
+        try:
+            refusal = await self.manager.assign(Assignments.from_json(message.data))
+        except (ValidationError, sqlite3.Error) as error:
+            logger.error("an assignment could not be taken: %s", error)
+            refusal = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(NatsError, OSError):
+            await message.respond(AssignReply(accepted=not refusal, reason=refusal).to_json())
+
+
+def _required(value: str, variable: str) -> str:
+    if not value:
+        raise AgentError(f"{variable} is not set; give the directory.")
+    return value

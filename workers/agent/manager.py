@@ -1,0 +1,374 @@
+"""Carries each run from its assignment to the record of its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from tenuto.kernel.clock import Clock
+from tenuto.schemas.assignments import Action, Assignment, Assignments
+from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
+from tenuto.workers.agent import processes
+from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
+from tenuto.workers.agent.database import Disk
+from tenuto.workers.agent.environment import Node, worker_environment
+from tenuto.workers.agent.outcome import End, name_end
+from tenuto.workers.agent.output import log_reports, read_lines
+from tenuto.workers.agent.processes import Identity
+from tenuto.workers.agent.reconcile import (
+    Direct,
+    Kill,
+    Refuse,
+    Start,
+    Step,
+    rank_on,
+    reconcile,
+    slots_on,
+)
+from tenuto.workers.agent.runs import Run, Runs
+from tenuto.workers.agent.spool import NewReport, Spool
+
+logger = logging.getLogger(__name__)
+
+OUTPUT_SECONDS = 0.5
+"""How often a run's output is read: soon enough for people who watch, and one disk write for all that was printed."""
+TOKEN_BYTES = 32
+RETRY_SECONDS = 1.0
+"""Before a run is carried on after an unexpected error, such as a full disk."""
+
+
+@dataclass
+class Live:
+    """A run that is not done, in memory."""
+
+    run: Run
+    changed: Changed = field(default_factory=Changed)
+    """Its directive changed, or it ended."""
+    grace: asyncio.TimerHandle | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class Manager:
+    """All runs of one agent. Its methods may be called concurrently."""
+
+    def __init__(
+        self,
+        node: Node,
+        runs: Runs,
+        spool: Spool,
+        disk: Disk,
+        contexts: Contexts,
+        clock: Clock,
+        *,
+        grace_seconds: float,
+        command: Sequence[str],
+    ) -> None:
+        self.node = node
+        self.spooled = Changed()
+        """Reports were added to the spool."""
+        self.committed = Changed()
+        """Reports left the spool."""
+        self._runs, self._spool, self._disk, self._contexts, self._clock = runs, spool, disk, contexts, clock
+        self._grace_seconds, self._command = grace_seconds, tuple(command)
+        self._live: dict[str, Live] = {}
+        self._done: dict[str, Run] = {}
+        self._assigned: tuple[Assignment, ...] | None = None
+        """None until the launcher has said: an agent that was just started again must not kill what it found."""
+        self._position = 0
+        self._reconciling = asyncio.Lock()
+        self._stopping = False
+
+    async def open(self) -> None:
+        """Finds the workers of an earlier agent on this directory, and kills those that nobody can own."""
+        for run in await self._disk(self._runs.all):
+            if run.phase == "done":
+                self._done[run.allocation_id] = run
+            else:
+                self._live[run.allocation_id] = Live(run)
+        for pid, allocation_id in (await asyncio.to_thread(processes.marked, self.node.directory)).items():
+            live = self._live.get(allocation_id)
+            if live is None or not live.run.holds_slots:
+                logger.warning("killing process %d: allocation %s is not this agent's any more", pid, allocation_id)
+                processes.kill_process(pid)
+        for live in self._live.values():
+            if live.run.phase == "running":
+                logger.info("found the workers of allocation %s again", live.run.allocation_id)
+            self._set_grace(live)
+            self._carry(live)
+
+    @property
+    def allocations(self) -> tuple[str, ...]:
+        """For heartbeats: all whose end is not yet in the record."""
+        return tuple(sorted(self._live))
+
+    def live(self, allocation_id: str) -> Live | None:
+        """A run whose processes may speak: starting or running."""
+        live = self._live.get(allocation_id)
+        return live if live is not None and live.run.holds_slots else None
+
+    def context_path(self, assignment: Assignment) -> Path:
+        return self._contexts.path(assignment.context_hash)
+
+    async def assign(self, assignments: Assignments) -> str:
+        """Makes it so. Returns why not, or an empty string: then all is on disk."""
+        if self._stopping:
+            return "the agent is stopping"
+        if assignments.position < self._position:
+            return "an older assignment than the last"
+        self._position = assignments.position
+        self._assigned = assignments.assignments
+        await self._reconcile()
+        return ""
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Asks all workers to save and leave, kills those that do not, and returns when none is left."""
+        self._stopping = True
+        holding = [live for live in self._live.values() if live.run.holds_slots]
+        for live in holding:
+            if live.run.assignment.action == "run":
+                await self._direct(live, live.run.assignment.model_copy(update={"action": "preempt"}))
+        try:
+            async with asyncio.timeout(grace_seconds):
+                await self._wait_ended(holding)
+        except TimeoutError:
+            for live in holding:
+                await self._kill(live, live.run.assignment.action)
+            await self._wait_ended(holding)
+
+    async def close(self) -> None:
+        """Lets go of the runs; their processes go on."""
+        self._stopping = True
+        tasks = [live.task for live in self._live.values() if live.task is not None]
+        for live in self._live.values():
+            if live.grace is not None:
+                live.grace.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _wait_ended(self, lives: Iterable[Live]) -> None:
+        for live in lives:
+            while live.run.holds_slots:
+                await live.changed.next().wait()
+
+    async def _reconcile(self) -> None:
+        async with self._reconciling:
+            if self._assigned is None or self._stopping:
+                return
+            known = [*(live.run for live in self._live.values()), *self._done.values()]
+            for step in reconcile(self.node.agent_id, known, self._assigned):
+                await self._take(step)
+
+    async def _take(self, step: Step) -> None:
+        match step:
+            case Kill(allocation_id, action):
+                await self._kill(self._live[allocation_id], action)
+            case Direct(assignment):
+                await self._direct(self._live[assignment.allocation_id], assignment)
+            case Refuse(assignment, outcome):
+                await self._refuse(assignment, End(outcome, None, "it was told to leave before it started"))
+            case Start(assignment):
+                await self._begin(assignment)
+
+    async def _begin(self, assignment: Assignment) -> None:
+        offered = {slot.slot_id for slot in self.node.slots}
+        missing = [slot_id for slot_id in slots_on(assignment, self.node.agent_id) if slot_id not in offered]
+        if missing:
+            await self._refuse(assignment, End("lost", None, f"agent {self.node.agent_id} has no slot {missing[0]}"))
+            return
+        report = WorkersStartingReport(
+            trial_id=assignment.trial_id, allocation_id=assignment.allocation_id, agent_id=self.node.agent_id
+        )
+        live = await self._add(assignment, _new(report, assignment))
+        self._carry(live)
+
+    async def _refuse(self, assignment: Assignment, end: End) -> None:
+        live = await self._add(assignment, None)
+        await self._note_end(live, end)
+        self._carry(live)
+
+    async def _add(self, assignment: Assignment, starting: NewReport | None) -> Live:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        live = Live(await self._disk(self._runs.add, assignment, token, starting))
+        self._live[assignment.allocation_id] = live
+        self.spooled.notify()
+        return live
+
+    async def _direct(self, live: Live, assignment: Assignment) -> None:
+        await self._disk(self._runs.note_assignment, assignment)
+        live.run = replace(live.run, assignment=assignment)
+        self._set_grace(live)
+        live.changed.notify()
+
+    def _set_grace(self, live: Live) -> None:
+        """A worker that was told to leave gets so long; told to go on after all, it is left alone."""
+        leaving = live.run.assignment.action != "run" and live.run.holds_slots
+        if leaving and live.grace is None:
+            loop = asyncio.get_running_loop()
+            live.grace = loop.call_later(self._grace_seconds, lambda: loop.create_task(self._grace_over(live)))
+        elif not leaving and live.grace is not None:
+            live.grace.cancel()
+            live.grace = None
+
+    async def _grace_over(self, live: Live) -> None:
+        if live.run.holds_slots and live.run.assignment.action != "run":
+            await self._kill(live, live.run.assignment.action)
+
+    async def _kill(self, live: Live, action: Action) -> None:
+        if not live.run.holds_slots:
+            return
+        if live.run.killed_for is None:
+            # On disk first: whoever finds the processes gone must know why.
+            await self._disk(self._runs.note_kill, live.run.allocation_id, action)
+            live.run = replace(live.run, killed_for=action)
+            logger.info("killing the workers of allocation %s (%s)", live.run.allocation_id, action)
+        if (identity := _identity(live.run)) is not None:
+            processes.kill(identity)
+
+    def _carry(self, live: Live) -> None:
+        live.task = asyncio.create_task(self._carry_on(live), name=f"run-{live.run.allocation_id}")
+        live.task.add_done_callback(lambda task: self._carried(live, task))
+
+    def _carried(self, live: Live, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("allocation %s: %s; trying again", live.run.allocation_id, error, exc_info=error)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, lambda: None if self._stopping else self._carry(live))
+
+    async def _carry_on(self, live: Live) -> None:
+        """From whatever phase the run is in. Each phase is on disk before the next begins, so an agent can end anywhere."""
+        if live.run.phase == "starting":
+            await self._start(live)
+        if live.run.phase == "running":
+            await self._watch(live)
+        await self._reconcile()  # its slots may be what another one waits for
+        if live.run.phase == "ended":
+            await self._drain_output(live)
+            await self._wait_committed("tracker", live)  # a report after the exit would be refused
+            await self._report_exit(live)
+        if live.run.phase == "reported":
+            await self._wait_committed("launcher", live)
+            await self._forget(live)
+
+    async def _start(self, live: Live) -> None:
+        run = live.run
+        try:
+            context = await self._contexts.unpack(run.assignment.context_hash)
+        except ContextUnavailable as error:
+            await self._note_end(live, End("lost", None, str(error)))
+            return
+        if live.run.killed_for is not None:
+            await self._note_end(live, name_end(None, live.run.killed_for, self.node.files(run.allocation_id)))
+            return
+        files = self.node.files(run.allocation_id)
+        try:
+            spawned = processes.spawn(self._command, files, worker_environment(self.node, run), context)
+        except OSError as error:
+            await self._note_end(live, End("lost", None, f"the worker process could not be started: {error}"))
+            return
+        identity = spawned.identity
+        report = WorkersStartedReport(
+            trial_id=run.assignment.trial_id, allocation_id=run.allocation_id, agent_id=self.node.agent_id
+        )
+        started = _new(report, run.assignment)
+        try:
+            await self._disk(self._runs.note_process, run.allocation_id, identity.pid, identity.started, started)
+        except BaseException:
+            spawned.abandon()
+            raise
+        live.run = replace(live.run, phase="running", pid=identity.pid, process_started=identity.started)
+        spawned.go()
+        if live.run.killed_for is not None:
+            processes.kill(identity)
+        self.spooled.notify()
+
+    async def _watch(self, live: Live) -> None:
+        identity = _identity(live.run)
+        assert identity is not None
+        gone = asyncio.create_task(processes.wait_gone(identity))
+        try:
+            while not gone.done():
+                await self._read_output(live, final=False)
+                await asyncio.wait({gone}, timeout=OUTPUT_SECONDS)
+        finally:
+            gone.cancel()
+        if not await processes.kill_rest(self.node.directory, live.run.allocation_id):
+            raise RuntimeError("its processes cannot be killed; their slots stay taken")
+        files = self.node.files(live.run.allocation_id)
+        await self._note_end(live, name_end(processes.read_exit_code(files), live.run.killed_for, files))
+
+    async def _note_end(self, live: Live, end: End) -> None:
+        await self._disk(self._runs.note_end, live.run.allocation_id, end.outcome, end.exit_code, end.error)
+        live.run = replace(live.run, phase="ended", outcome=end.outcome, exit_code=end.exit_code, error=end.error)
+        if live.grace is not None:
+            live.grace.cancel()
+        live.changed.notify()
+        logger.info("allocation %s ended: %s (exit code %s)", live.run.allocation_id, end.outcome, end.exit_code)
+
+    async def _drain_output(self, live: Live) -> None:
+        while await self._read_output(live, final=True):
+            pass
+
+    async def _read_output(self, live: Live, *, final: bool) -> bool:
+        """Moves what was printed into the spool; False: there was nothing."""
+        run, files = live.run, self.node.files(live.run.allocation_id)
+        out = read_lines(files.stdout, run.stdout_offset, final=final)
+        err = read_lines(files.stderr, run.stderr_offset, final=final)
+        if (out.offset, err.offset) == (run.stdout_offset, run.stderr_offset):
+            return False
+        texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
+        rank = rank_on(run.assignment, self.node.agent_id)
+        reports = log_reports(run.assignment.trial_id, run.allocation_id, rank, self._clock.now_us(), texts)
+        new = [NewReport("logs", report.kind, run.allocation_id, report.to_json(), run.assignment.trace) for report in reports]
+        await self._disk(self._runs.note_logs, run.allocation_id, new, out.offset, err.offset)
+        live.run = replace(live.run, stdout_offset=out.offset, stderr_offset=err.offset)
+        self.spooled.notify()
+        return True
+
+    async def _wait_committed(self, lane: Literal["tracker", "launcher"], live: Live) -> None:
+        while True:
+            changed = self.committed.next()
+            if await self._disk(self._spool.waiting, lane, live.run.allocation_id) == 0:
+                return
+            await changed.wait()
+
+    async def _report_exit(self, live: Live) -> None:
+        run = live.run
+        assert run.outcome is not None
+        report = WorkersExitedReport(
+            trial_id=run.assignment.trial_id,
+            allocation_id=run.allocation_id,
+            agent_id=self.node.agent_id,
+            outcome=run.outcome,
+            exit_code=run.exit_code,
+            error=run.error,
+        )
+        await self._disk(self._runs.note_reported, run.allocation_id, _new(report, run.assignment))
+        live.run = replace(run, phase="reported")
+        self.spooled.notify()
+
+    async def _forget(self, live: Live) -> None:
+        allocation_id = live.run.allocation_id
+        for forgotten in await self._disk(self._runs.note_done, allocation_id):
+            self._done.pop(forgotten, None)
+        self._done[allocation_id] = replace(live.run, phase="done")
+        del self._live[allocation_id]
+        await asyncio.to_thread(shutil.rmtree, self.node.files(allocation_id).directory, True)
+        in_use = [other.run.assignment.context_hash for other in self._live.values()]
+        await asyncio.to_thread(self._contexts.prune, in_use)
+
+
+def _identity(run: Run) -> Identity | None:
+    if run.pid is None or run.process_started is None:
+        return None
+    return Identity(run.pid, run.process_started)
+
+
+def _new(report: WorkersStartingReport | WorkersStartedReport | WorkersExitedReport, assignment: Assignment) -> NewReport:
+    return NewReport("launcher", report.kind, report.allocation_id, report.to_json(), assignment.trace)

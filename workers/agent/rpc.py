@@ -1,0 +1,159 @@
+"""The agent's side of the conversation with workers: gRPC over a unix socket, a token per allocation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+from pydantic import ValidationError
+
+from tenuto.schemas.assignments import Action, Assignment
+from tenuto.schemas.reports import TRACKER_REPORT, LogsReport, MetricsReport
+from tenuto.schemas.subjects import Lane
+from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
+from tenuto.workers.agent.database import Disk
+from tenuto.workers.agent.manager import Live, Manager
+from tenuto.workers.agent.spool import NewReport, Spool
+
+logger = logging.getLogger(__name__)
+
+SOCKET_PATH_BYTES_MAX = 100
+"""The kernel takes 107; longer data directories get their socket in the temporary directory."""
+REPORTS_PER_CALL_MAX = 1_000
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+"""A checkpoint report lists its files; a thousand reports in one call stay below this."""
+SHUTDOWN_SECONDS = 0.5
+LANES_OF_WORKERS: frozenset[str] = frozenset({"tracker", "metrics", "logs"})
+_ACTIONS: dict[Action, pb.Directive.Action] = {
+    "run": pb.Directive.RUN,
+    "preempt": pb.Directive.PREEMPT,
+    "stop": pb.Directive.STOP,
+    "pause": pb.Directive.PAUSE,
+    "kill": pb.Directive.KILL,
+}
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def socket_path(directory: Path) -> Path:
+    """The same for every agent on this directory, so that workers find the next one where the last one was."""
+    path = directory / "agent.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path
+    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-{name}" / "agent.sock"
+
+
+class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
+    def __init__(self, manager: Manager, spool: Spool, disk: Disk, shared_directory: Path) -> None:
+        self._manager, self._spool, self._disk, self._shared = manager, spool, disk, shared_directory
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:  # noqa: N802
+        live = await self._admit(request.allocation_id, context)
+        last = await self._disk(self._spool.last_of_worker, request.allocation_id, request.rank)
+        assignment = live.run.assignment
+        return pb.HelloReply(
+            assignment=assignment.to_json(),
+            last_sequence=last,
+            context_directory=str(self._manager.context_path(assignment)),
+            checkpoint_directory=str(checkpoint_directory(self._shared, assignment)),
+        )
+
+    async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportReply:  # noqa: N802
+        live = await self._admit(request.allocation_id, context)
+        if len(request.reports) > REPORTS_PER_CALL_MAX:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"at most {REPORTS_PER_CALL_MAX} reports in one call")
+        reports = []
+        for report in request.reports:
+            new = _new_report(request.allocation_id, report.lane, report.body, live.run.assignment.trace)
+            if isinstance(new, str):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, new)
+            else:
+                reports.append((report.sequence, new))
+        # No await between this look and the write's place in the queue: what follows the end of a run on disk comes after.
+        await self._admit(request.allocation_id, context)
+        last = await self._disk(self._spool.append_from_worker, request.allocation_id, request.rank, reports)
+        self._manager.spooled.notify()
+        return pb.ReportReply(last_sequence=last)
+
+    async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:  # noqa: N802
+        live = await self._admit(request.allocation_id, context)
+        sent: pb.Directive | None = None
+        while live.run.holds_slots:
+            changed = live.changed.next()
+            assignment = live.run.assignment
+            directive = pb.Directive(action=_ACTIONS[assignment.action], target_length=assignment.target_length)
+            if directive != sent:
+                yield directive
+                sent = directive
+            await changed.wait()
+
+    async def _admit(self, allocation_id: str, context: Context) -> Live:
+        """Aborts the call unless the worker's token fits an allocation that runs here."""
+        metadata = context.invocation_metadata() or ()
+        given = next((str(value) for key, value in metadata if key == "authorization"), "")
+        live = self._manager.live(allocation_id)
+        if live is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"allocation {allocation_id} does not run here (any more)")
+        assert live is not None
+        if not secrets.compare_digest(given.encode(), f"Bearer {live.run.token}".encode()):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token does not fit the allocation")
+        return live
+
+
+def checkpoint_directory(shared: Path, assignment: Assignment) -> Path:
+    """Where a trial's checkpoints go: the experiment's own storage, else the cluster's."""
+    configured = assignment.config.checkpoint_storage.path
+    root = Path(configured) if configured else shared / "checkpoints"
+    return root / str(assignment.experiment_id) / assignment.trial_id
+
+
+def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewReport | str:
+    """What to spool, or why not. A body that cannot be read goes on: its receiver parks it where people can see it."""
+    if lane not in LANES_OF_WORKERS:
+        return f"workers have no lane {lane!r}"
+    kind, owner = "unreadable", allocation_id
+    try:
+        if lane == "tracker":
+            report = TRACKER_REPORT.validate_json(body)
+            kind, owner = report.kind, report.allocation_id
+        elif lane == "metrics":
+            kind, owner = "metrics", MetricsReport.from_json(body).allocation_id
+        else:
+            kind, owner = "logs", LogsReport.from_json(body).allocation_id
+    except (ValidationError, json.JSONDecodeError):
+        logger.warning("allocation %s sent a report that cannot be read", allocation_id)
+    if owner != allocation_id:
+        return f"a worker of {allocation_id} may not report for {owner}"
+    return NewReport(cast(Lane, lane), kind, allocation_id, body, trace)
+
+
+class WorkerServer:
+    """Listens on the agent's socket. Only the agent's own user can reach it."""
+
+    def __init__(self, door: WorkerDoor, path: Path) -> None:
+        self._door, self._path = door, path
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self) -> None:
+        """Raises OSError or RuntimeError if the socket cannot be made."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path.unlink(missing_ok=True)
+        options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)]
+        self._server = grpc.aio.server(options=options)
+        add_AgentForWorkersServicer_to_server(self._door, self._server)  # type: ignore[no-untyped-call]
+        self._server.add_insecure_port(f"unix:{self._path}")
+        await self._server.start()
+        self._path.chmod(0o600)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(SHUTDOWN_SECONDS)
