@@ -9,9 +9,10 @@ from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.feed import Feed, LogFeed
+from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, ExperimentStarted
 from tenuto.services.searcher.core import SearcherCore
@@ -31,10 +32,10 @@ class Searcher:
 
 
 async def build(
-    settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
 ) -> Searcher:
-    """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
-    return Searcher(ServiceLoop(SearcherCore(), log, feed or LogFeed(log), clock, settings, checks=checks))
+    """For tests: `feed` is where events come from instead of the bus, `checks` asserts the invariants after each commit."""
+    return Searcher(ServiceLoop(SearcherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks))
 
 
 def _tell(state: SearcherState, events: Sequence[Event]) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
+
+from nats.aio.client import Client
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog import Append, EventLog
@@ -28,7 +32,7 @@ SETTINGS = Settings(snapshot_events=10, batch_events_max=7)
 
 @contextlib.asynccontextmanager
 async def running(log: EventLog) -> AsyncIterator[Searcher]:
-    app = await build(SETTINGS, log, None, SystemClock(), feed=LogFeed(log), checks=True)
+    app = await build(SETTINGS, log, Client(), SystemClock(), feed=LogFeed(log), checks=True)
     task = asyncio.create_task(app.run())
     try:
         yield app
@@ -113,3 +117,23 @@ async def restarted_searcher_goes_on(log: EventLog) -> None:
         await app.loop.wait_position(await log.head())
         assert app.loop.core.dump(app.loop.state) == SearcherCore().dump(fold(SearcherCore(), events))
         assert not app.loop.state.experiments
+
+
+async def test_a_killed_process_goes_on(database: Any, nats: Any) -> None:
+    environment = os.environ | {"TENUTO_DATABASE_URL": database.url, "TENUTO_NATS_URL": nats.url}
+    log = await PostgresEventLog.connect(database.url)
+    submission = submitted({"name": "asha", "max_trials": 12, "max_concurrent_trials": 4})
+    await log.append(Append([told(submission, "submitted")]))
+    after = 0
+    for steps in (3, 11, 1000):
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tenuto.services.searcher", env=environment)
+        try:
+            async with asyncio.timeout(60):
+                after = await drive(log, after, steps)
+        finally:
+            process.kill()
+            await process.wait()
+    events = await log.read(0, 1000)
+    assert events[-1].type == "ExperimentCompleted"
+    assert verify_decisions(SearcherCore(), events).ok
+    await log.close()
