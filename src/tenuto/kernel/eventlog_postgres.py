@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -70,28 +70,27 @@ class PostgresEventLog:
     async def connect(cls, url: str) -> PostgresEventLog:
         """Raises LogUnavailable if the server cannot be reached, and LogError with one sentence if it refuses us or has no
         Tenuto schema."""
-        with _translated():
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=CONNECTIONS_MAX,
-                timeout=CONNECT_SECONDS_MAX,
-                command_timeout=COMMAND_SECONDS_MAX,
-                server_settings=_SESSION,
-                reset=_keep_session,
-            )
-            log = cls(pool, url)
-            try:
-                await log.head()
-            except BaseException:
-                await log.close()
-                raise
-            return log
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=0,  # a floor is restored in the background, with a traceback for each try while the server is away
+            max_size=CONNECTIONS_MAX,
+            timeout=CONNECT_SECONDS_MAX,
+            command_timeout=COMMAND_SECONDS_MAX,
+            server_settings=_SESSION,
+            reset=_keep_session,
+        )
+        log = cls(pool, url)
+        try:
+            await log.head()
+        except BaseException:
+            await log.close()
+            raise
+        return log
 
     async def append(self, batch: Append) -> Appended:
         check_append(batch)
         events, known = batch.events, batch.checkpoint
-        with _translated(batch):
+        async with translated(self.pool, batch):
             row = await self.pool.fetchrow(
                 _APPEND,
                 [event.id for event in events],
@@ -147,43 +146,42 @@ class PostgresEventLog:
             also("stream = ?", stream)
             where.append(f"version > coalesce((SELECT version FROM events WHERE position = $1 AND stream = ${len(values)}), 0)")
         query = f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(where)} ORDER BY position LIMIT $2"
-        with _translated():
+        async with translated(self.pool):
             return [_event(row) for row in await self.pool.fetch(query, *values)]
 
     async def find(self, event_id: UUID) -> Event | None:
-        with _translated():
+        async with translated(self.pool):
             row = await self.pool.fetchrow(f"SELECT {_COLUMNS} FROM events WHERE id = $1", event_id)
         return None if row is None else _event(row)
 
     async def head(self) -> int:
-        with _translated():
+        async with translated(self.pool):
             return int(await self.pool.fetchval("SELECT position FROM log_head"))
 
     async def stream_version(self, stream: str) -> int:
-        with _translated():
+        async with translated(self.pool):
             return await self.pool.fetchval("SELECT version FROM streams WHERE stream = $1", stream) or 0
 
     async def checkpoint(self, consumer: str) -> Checkpoint:
-        with _translated():
+        async with translated(self.pool):
             row = await self.pool.fetchrow("SELECT position, commits FROM checkpoints WHERE consumer = $1", consumer)
         return Checkpoint(consumer) if row is None else Checkpoint(consumer, row["position"], row["commits"])
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        with _translated():
-            async with self.pool.acquire() as connection, connection.transaction():
-                await connection.execute(_REPLACE_SNAPSHOT, snapshot.consumer, snapshot.rule_version, snapshot.position)
-                await connection.execute(
-                    _SAVE_SNAPSHOT,
-                    snapshot.consumer,
-                    snapshot.position,
-                    snapshot.own_position,
-                    snapshot.rule_version,
-                    snapshot.state,
-                )
-                await connection.execute(_DROP_SNAPSHOTS, snapshot.consumer, SNAPSHOTS_KEPT)
+        async with translated(self.pool), self.pool.acquire() as connection, connection.transaction():
+            await connection.execute(_REPLACE_SNAPSHOT, snapshot.consumer, snapshot.rule_version, snapshot.position)
+            await connection.execute(
+                _SAVE_SNAPSHOT,
+                snapshot.consumer,
+                snapshot.position,
+                snapshot.own_position,
+                snapshot.rule_version,
+                snapshot.state,
+            )
+            await connection.execute(_DROP_SNAPSHOTS, snapshot.consumer, SNAPSHOTS_KEPT)
 
     async def latest_snapshot(self, consumer: str, rule_version: int, upto: int | None = None) -> Snapshot | None:
-        with _translated():
+        async with translated(self.pool):
             row = await self.pool.fetchrow(_LATEST_SNAPSHOT, consumer, rule_version, upto)
         return None if row is None else Snapshot(**row)
 
@@ -192,16 +190,16 @@ class PostgresEventLog:
 
     async def verify(self) -> Verified:
         """Reads the whole log in pages, in one snapshot of the database, and computes every hash here."""
-        with _translated():
-            async with (
-                self.pool.acquire() as connection,
-                connection.transaction(isolation="repeatable_read", readonly=True),
-            ):
-                head = await connection.fetchrow("SELECT position, hash FROM log_head")
-                position, chain, tampered = 0, GENESIS, None
-                query = f"SELECT {_COLUMNS}, hash FROM events WHERE position > $1 ORDER BY position LIMIT {VERIFY_PAGE_EVENTS}"
-                while tampered is None and (rows := await connection.fetch(query, position)):
-                    position, chain, tampered = _verify_page(rows, position, chain)
+        async with (
+            translated(self.pool),
+            self.pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            head = await connection.fetchrow("SELECT position, hash FROM log_head")
+            position, chain, tampered = 0, GENESIS, None
+            query = f"SELECT {_COLUMNS}, hash FROM events WHERE position > $1 ORDER BY position LIMIT {VERIFY_PAGE_EVENTS}"
+            while tampered is None and (rows := await connection.fetch(query, position)):
+                position, chain, tampered = _verify_page(rows, position, chain)
         if tampered is None and position != head["position"]:
             tampered = Tampered(min(position, head["position"]) + 1, "events at the end of the log are missing or were added")
         elif tampered is None and chain != head["hash"]:
@@ -245,17 +243,25 @@ def _verify_page(rows: Sequence[Any], position: int, chain: bytes) -> tuple[int,
     return position, chain, None
 
 
-@contextlib.contextmanager
-def _translated(batch: Append | None = None) -> Iterator[None]:
-    """asyncpg's errors as those of the protocol."""
+@contextlib.asynccontextmanager
+async def translated(pool: asyncpg.Pool, batch: Append | None = None) -> AsyncIterator[None]:
+    """asyncpg's errors as those of the protocol. Also for those who read views over the log's pool."""
     try:
         yield
     except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError) as error:
         if isinstance(error, ValueError):  # the driver's way to say that a value cannot be sent
             raise LogError(f"PostgreSQL cannot store this: {error}") from error
-        raise LogUnavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}") from error
+        raise _unavailable(error) from error
+    except asyncpg.InternalClientError as error:
+        # A connection that the server is just ending: it has sent its last word, but not yet closed. None is used again.
+        await pool.expire_connections()
+        raise _unavailable(error) from error
     except asyncpg.PostgresError as error:
         raise _protocol_error(error, batch) from error
+
+
+def _unavailable(error: BaseException) -> LogUnavailable:
+    return LogUnavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}")
 
 
 def _protocol_error(error: Any, batch: Append | None) -> LogError:

@@ -17,6 +17,8 @@ RECONNECT_SECONDS = 0.2
 QUERY_SECONDS_MAX = 5.0
 """A connection that does not answer for so long is replaced."""
 
+_LINK_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
 logger = logging.getLogger(__name__)
 
 
@@ -61,7 +63,7 @@ class HeadWatcher:
         while True:
             try:
                 await self._listen()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except _LINK_ERRORS as error:
                 logger.debug("the log's notifications are interrupted: %s", error)
             await asyncio.sleep(RECONNECT_SECONDS)
 

@@ -177,6 +177,7 @@ END
 $$;
 REVOKE ALL ON FUNCTION append_events FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION append_events TO tenuto_service;
+REVOKE CREATE ON SCHEMA public FROM PUBLIC; -- as PostgreSQL 15 and later have it
 GRANT USAGE ON SCHEMA public TO tenuto_service;
 GRANT SELECT ON events, streams, log_head, checkpoints TO tenuto_service;
 GRANT SELECT, INSERT, DELETE ON snapshots TO tenuto_service;

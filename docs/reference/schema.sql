@@ -1,0 +1,521 @@
+-- The schema that all migrations together make. Written by docs/generate_schema.py; do not edit.
+
+CREATE FUNCTION public.append_events(p_ids uuid[], p_streams text[], p_types text[], p_schema_versions integer[], p_times_us bigint[], p_actors text[], p_correlation_ids text[], p_causation_ids uuid[], p_seen_positions bigint[], p_traces text[], p_payloads bytea[], p_guard_streams text[], p_guard_versions bigint[], p_consumer text, p_consumer_position bigint, p_consumer_commits bigint, p_next_position bigint, OUT first_position bigint, OUT versions bigint[]) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    n         integer := cardinality(p_ids);
+    head      bigint;
+    chain     bytea;
+    preimages bytea[];
+    hashes    bytea[] := '{}';
+    conflict  record;
+BEGIN
+    -- The hash covers the bytes of texts as they are sent to this client.
+    IF current_setting('client_encoding') <> 'UTF8' THEN
+        RAISE EXCEPTION 'append_events needs client_encoding UTF8';
+    END IF;
+
+    IF p_consumer IS NOT NULL THEN
+        IF p_consumer_commits = 0 AND p_consumer_position = 0 THEN
+            INSERT INTO checkpoints VALUES (p_consumer, p_next_position, 1) ON CONFLICT DO NOTHING;
+        ELSE
+            UPDATE checkpoints SET position = p_next_position, commits = commits + 1
+            WHERE consumer = p_consumer AND position = p_consumer_position AND commits = p_consumer_commits;
+        END IF;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the checkpoint of % was moved by another instance', p_consumer USING ERRCODE = 'TN001';
+        END IF;
+    END IF;
+    IF n = 0 AND cardinality(p_guard_streams) = 0 THEN
+        RETURN;
+    END IF;
+
+    SELECT h.position, h.hash INTO STRICT head, chain FROM log_head h FOR UPDATE;
+
+    IF cardinality(p_guard_streams) > 0 THEN
+        SELECT g.stream, g.actual INTO conflict
+        FROM (SELECT u.stream, u.expected, u.ord,
+                     coalesce((SELECT s.version FROM streams s WHERE s.stream = u.stream), 0) AS actual
+              FROM unnest(p_guard_streams, p_guard_versions) WITH ORDINALITY AS u (stream, expected, ord)) g
+        WHERE g.actual <> g.expected ORDER BY g.ord LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'a stream is not at the expected version'
+                USING ERRCODE = 'TN002', DETAIL = conflict.actual || ' ' || conflict.stream;
+        END IF;
+    END IF;
+    IF n = 0 THEN
+        RETURN;
+    END IF;
+
+    INSERT INTO streams AS s (stream, version)
+    SELECT u.stream, count(*) FROM unnest(p_streams) AS u (stream) GROUP BY u.stream ORDER BY u.stream
+    ON CONFLICT (stream) DO UPDATE SET version = s.version + excluded.version;
+
+    -- Versions are counted down from the new version of each stream, so one look-up per event is enough.
+    SELECT array_agg(v.version ORDER BY v.ord) INTO versions
+    FROM (SELECT u.ord, (SELECT s.version FROM streams s WHERE s.stream = u.stream)
+                        + 1 - row_number() OVER (PARTITION BY u.stream ORDER BY u.ord DESC) AS version
+          FROM unnest(p_streams) WITH ORDINALITY AS u (stream, ord)) v;
+
+    -- A scan of unnest yields its elements in order; sorting whole rows again would cost as much as the hashing.
+    SELECT array_agg(record_send(ROW(head + u.ord, u.id, u.stream, u.version, u.type, u.schema_version, u.time_us, u.actor,
+                                     u.correlation_id, u.causation_id, u.seen_position, u.trace, u.payload)))
+    INTO preimages
+    FROM unnest(p_ids, p_streams, versions, p_types, p_schema_versions, p_times_us, p_actors, p_correlation_ids,
+                p_causation_ids, p_seen_positions, p_traces, p_payloads) WITH ORDINALITY
+         AS u (id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id, seen_position,
+               trace, payload, ord);
+
+    FOR i IN 1..n LOOP
+        chain := sha256(chain || preimages[i]);
+        hashes[i] := chain;
+    END LOOP;
+
+    INSERT INTO events (position, id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id,
+                        seen_position, trace, payload, hash)
+    SELECT head + u.ord, u.id, u.stream, u.version, u.type, u.schema_version, u.time_us, u.actor, u.correlation_id,
+           u.causation_id, u.seen_position, u.trace, u.payload, u.hash
+    FROM unnest(p_ids, p_streams, versions, p_types, p_schema_versions, p_times_us, p_actors, p_correlation_ids,
+                p_causation_ids, p_seen_positions, p_traces, p_payloads, hashes) WITH ORDINALITY
+         AS u (id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id, seen_position,
+               trace, payload, hash, ord);
+
+    UPDATE log_head SET position = head + n, hash = chain;
+    PERFORM pg_notify('tenuto_log', (head + n)::text);
+    first_position := head + 1;
+END
+$$;
+
+CREATE FUNCTION public.refuse_log_change() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'the event log is append-only: % on % is refused', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
+END
+$$;
+
+CREATE TABLE public.agents (
+    agent_id text NOT NULL,
+    pool text NOT NULL,
+    host text NOT NULL,
+    version text NOT NULL,
+    state text NOT NULL,
+    slots jsonb NOT NULL,
+    disabled_slots integer[] DEFAULT '{}'::integer[] NOT NULL,
+    reason text DEFAULT ''::text NOT NULL,
+    joined_us bigint NOT NULL,
+    lost_us bigint
+);
+
+COMMENT ON COLUMN public.agents.state IS 'joined, draining or lost.';
+
+CREATE TABLE public.allocations (
+    allocation_id text NOT NULL,
+    trial_id text NOT NULL,
+    experiment_id bigint NOT NULL,
+    pool text NOT NULL,
+    state text NOT NULL,
+    slots jsonb NOT NULL,
+    reason text NOT NULL,
+    outcome text,
+    exit_code integer,
+    error text,
+    granted_us bigint NOT NULL,
+    started_us bigint,
+    exited_us bigint,
+    released_us bigint
+);
+
+COMMENT ON COLUMN public.allocations.state IS 'granted, starting, running, preempting, exited or released.';
+
+CREATE TABLE public.checkpoints (
+    consumer text NOT NULL COLLATE pg_catalog."C",
+    "position" bigint NOT NULL,
+    commits bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON COLUMN public.checkpoints.commits IS 'Counts the moves: an instance that holds an old count is fenced.';
+
+CREATE TABLE public.effect_positions (
+    consumer text NOT NULL,
+    "position" bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.effect_positions IS 'Every event up to here is handled. Only used where the bus has lost its own memory of that; behind it at worst.';
+
+CREATE TABLE public.events (
+    "position" bigint NOT NULL,
+    id uuid NOT NULL,
+    stream text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    type text NOT NULL,
+    schema_version integer NOT NULL,
+    time_us bigint NOT NULL,
+    actor text NOT NULL,
+    correlation_id text NOT NULL COLLATE pg_catalog."C",
+    causation_id uuid,
+    seen_position bigint NOT NULL,
+    trace text NOT NULL,
+    payload bytea NOT NULL,
+    hash bytea NOT NULL
+);
+
+COMMENT ON TABLE public.events IS 'The log. Append-only: written by append_events alone.';
+
+COMMENT ON COLUMN public.events.payload IS 'The exact JSON bytes that were hashed.';
+
+COMMENT ON COLUMN public.events.hash IS 'sha256 of the hash before it and of all other columns, in the binary record format (length before each field).';
+
+CREATE TABLE public.experiments (
+    experiment_id bigint NOT NULL,
+    name text NOT NULL,
+    description text NOT NULL,
+    labels text[] NOT NULL,
+    user_name text NOT NULL,
+    state text NOT NULL,
+    method text NOT NULL,
+    metric text NOT NULL,
+    smaller_is_better boolean NOT NULL,
+    pool text NOT NULL,
+    slots_per_trial integer NOT NULL,
+    priority integer NOT NULL,
+    weight double precision NOT NULL,
+    max_slots integer,
+    seed bigint NOT NULL,
+    config text NOT NULL,
+    context_hash text NOT NULL,
+    context_size_bytes bigint NOT NULL,
+    submitted_us bigint NOT NULL,
+    ended_us bigint,
+    error text,
+    best_trial_id text,
+    best_metric double precision
+);
+
+COMMENT ON COLUMN public.experiments.state IS 'active, paused, canceling, completed, failed or canceled.';
+
+COMMENT ON COLUMN public.experiments.config IS 'The configuration as recorded, JSON.';
+
+CREATE TABLE public.ingress_positions (
+    lane text NOT NULL,
+    agent_id text NOT NULL,
+    spool_id text NOT NULL,
+    sequence bigint NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.ingress_positions IS 'The last report of each spool that is committed. Behind the record at worst: a report that comes again changes nothing.';
+
+CREATE TABLE public.log_head (
+    one boolean DEFAULT true NOT NULL,
+    "position" bigint NOT NULL,
+    hash bytea NOT NULL,
+    CONSTRAINT log_head_one_check CHECK (one)
+)
+WITH (fillfactor='10');
+
+CREATE TABLE public.parked (
+    number bigint NOT NULL,
+    consumer text NOT NULL,
+    item_id text NOT NULL,
+    kind text NOT NULL,
+    body bytea NOT NULL,
+    reason text NOT NULL,
+    parked_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+COMMENT ON TABLE public.parked IS 'Events and reports that a view, an effect or a receiver could not handle. What came after them did not wait.';
+
+COMMENT ON COLUMN public.parked.item_id IS 'Of an event its id, of a report lane/agent/spool/sequence: parked once, however often it comes.';
+
+ALTER TABLE public.parked ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.parked_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.projection_cursors (
+    projection text NOT NULL,
+    "position" bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+COMMENT ON TABLE public.projection_cursors IS 'Moves in the transaction that writes the read model.';
+
+CREATE TABLE public.schema_migrations (
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE public.snapshots (
+    number bigint NOT NULL,
+    consumer text NOT NULL COLLATE pg_catalog."C",
+    "position" bigint NOT NULL,
+    own_position bigint NOT NULL,
+    rule_version integer NOT NULL,
+    state bytea NOT NULL
+);
+
+ALTER TABLE public.snapshots ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.snapshots_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.streams (
+    stream text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.trial_checkpoints (
+    checkpoint_id text NOT NULL,
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    trial_id text NOT NULL,
+    allocation_id text NOT NULL,
+    batches bigint NOT NULL,
+    length bigint NOT NULL,
+    size_bytes bigint NOT NULL,
+    files jsonb NOT NULL,
+    location text NOT NULL,
+    metric double precision,
+    saved_us bigint NOT NULL,
+    deleted_us bigint,
+    delete_reason text
+);
+
+COMMENT ON COLUMN public.trial_checkpoints.metric IS 'The searcher''s metric, validated at the same number of batches.';
+
+CREATE TABLE public.trial_logs (
+    line bigint NOT NULL,
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    allocation_id text NOT NULL,
+    agent_id text NOT NULL,
+    rank integer NOT NULL,
+    stream text NOT NULL,
+    time_us bigint NOT NULL,
+    text text NOT NULL,
+    report_id uuid NOT NULL,
+    report_index integer NOT NULL
+);
+
+COMMENT ON COLUMN public.trial_logs.report_id IS 'The report that carried the line: a report that comes twice is stored once.';
+
+ALTER TABLE public.trial_logs ALTER COLUMN line ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.trial_logs_line_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.trial_metrics (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    batches bigint NOT NULL,
+    allocation_id text NOT NULL,
+    time_us bigint NOT NULL,
+    metrics jsonb NOT NULL
+);
+
+COMMENT ON COLUMN public.trial_metrics.metrics IS 'Averages since the point before, by name. NaN and infinities are strings.';
+
+CREATE TABLE public.trial_validations (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    batches bigint NOT NULL,
+    length bigint NOT NULL,
+    allocation_id text NOT NULL,
+    time_us bigint NOT NULL,
+    metrics jsonb NOT NULL,
+    metric double precision
+);
+
+COMMENT ON COLUMN public.trial_validations.metric IS 'The searcher''s metric; null where it was not reported.';
+
+CREATE TABLE public.trials (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    trial_id text NOT NULL,
+    state text NOT NULL,
+    hyperparameters text NOT NULL,
+    seed bigint NOT NULL,
+    target_length bigint NOT NULL,
+    batches bigint DEFAULT 0 NOT NULL,
+    length bigint DEFAULT 0 NOT NULL,
+    latest_metric double precision,
+    best_metric double precision,
+    best_batches bigint,
+    allocation_id text,
+    allocations integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    error text,
+    outcome text,
+    reason text NOT NULL,
+    requested_us bigint NOT NULL,
+    ended_us bigint
+);
+
+COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, stopping; then its outcome: completed, early_stopped, failed or canceled.';
+
+COMMENT ON COLUMN public.trials.allocations IS 'How many it was granted.';
+
+COMMENT ON COLUMN public.trials.reason IS 'Why the search last decided about it, in words.';
+
+INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
+
+SELECT pg_catalog.setval('public.parked_number_seq', 1, false);
+
+SELECT pg_catalog.setval('public.snapshots_number_seq', 1, false);
+
+SELECT pg_catalog.setval('public.trial_logs_line_seq', 1, false);
+
+ALTER TABLE ONLY public.agents
+    ADD CONSTRAINT agents_pkey PRIMARY KEY (agent_id);
+
+ALTER TABLE ONLY public.allocations
+    ADD CONSTRAINT allocations_pkey PRIMARY KEY (allocation_id);
+
+ALTER TABLE ONLY public.checkpoints
+    ADD CONSTRAINT checkpoints_pkey PRIMARY KEY (consumer);
+
+ALTER TABLE ONLY public.effect_positions
+    ADD CONSTRAINT effect_positions_pkey PRIMARY KEY (consumer);
+
+ALTER TABLE ONLY public.events
+    ADD CONSTRAINT events_id_unique UNIQUE (id);
+
+ALTER TABLE ONLY public.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY ("position");
+
+ALTER TABLE ONLY public.events
+    ADD CONSTRAINT events_stream_version_unique UNIQUE (stream, version);
+
+ALTER TABLE ONLY public.experiments
+    ADD CONSTRAINT experiments_pkey PRIMARY KEY (experiment_id);
+
+ALTER TABLE ONLY public.ingress_positions
+    ADD CONSTRAINT ingress_positions_pkey PRIMARY KEY (lane, agent_id, spool_id);
+
+ALTER TABLE ONLY public.log_head
+    ADD CONSTRAINT log_head_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY public.parked
+    ADD CONSTRAINT parked_item_unique UNIQUE (consumer, item_id);
+
+ALTER TABLE ONLY public.parked
+    ADD CONSTRAINT parked_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY public.projection_cursors
+    ADD CONSTRAINT projection_cursors_pkey PRIMARY KEY (projection);
+
+ALTER TABLE ONLY public.schema_migrations
+    ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY public.snapshots
+    ADD CONSTRAINT snapshots_consumer_unique UNIQUE (consumer, rule_version, "position");
+
+ALTER TABLE ONLY public.snapshots
+    ADD CONSTRAINT snapshots_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY public.streams
+    ADD CONSTRAINT streams_pkey PRIMARY KEY (stream);
+
+ALTER TABLE ONLY public.trial_checkpoints
+    ADD CONSTRAINT trial_checkpoints_pkey PRIMARY KEY (checkpoint_id, trial_id);
+
+ALTER TABLE ONLY public.trial_logs
+    ADD CONSTRAINT trial_logs_pkey PRIMARY KEY (line);
+
+ALTER TABLE ONLY public.trial_logs
+    ADD CONSTRAINT trial_logs_report_unique UNIQUE (report_id, report_index);
+
+ALTER TABLE ONLY public.trial_metrics
+    ADD CONSTRAINT trial_metrics_pkey PRIMARY KEY (experiment_id, trial_number, batches);
+
+ALTER TABLE ONLY public.trial_validations
+    ADD CONSTRAINT trial_validations_pkey PRIMARY KEY (experiment_id, trial_number, batches);
+
+ALTER TABLE ONLY public.trials
+    ADD CONSTRAINT trials_id_unique UNIQUE (trial_id);
+
+ALTER TABLE ONLY public.trials
+    ADD CONSTRAINT trials_pkey PRIMARY KEY (experiment_id, trial_number);
+
+CREATE INDEX allocations_experiment ON public.allocations USING btree (experiment_id, allocation_id);
+
+CREATE INDEX allocations_live ON public.allocations USING btree (allocation_id) WHERE (released_us IS NULL);
+
+CREATE INDEX events_correlation ON public.events USING btree (correlation_id, "position");
+
+CREATE INDEX trial_checkpoints_trial ON public.trial_checkpoints USING btree (experiment_id, trial_number, batches);
+
+CREATE INDEX trial_logs_experiment ON public.trial_logs USING btree (experiment_id, line);
+
+CREATE INDEX trial_logs_trial ON public.trial_logs USING btree (experiment_id, trial_number, line);
+
+CREATE TRIGGER events_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.events FOR EACH STATEMENT EXECUTE FUNCTION public.refuse_log_change();
+
+ALTER TABLE public.events ENABLE ALWAYS TRIGGER events_immutable;
+
+GRANT USAGE ON SCHEMA public TO tenuto_service;
+
+REVOKE ALL ON FUNCTION public.append_events(p_ids uuid[], p_streams text[], p_types text[], p_schema_versions integer[], p_times_us bigint[], p_actors text[], p_correlation_ids text[], p_causation_ids uuid[], p_seen_positions bigint[], p_traces text[], p_payloads bytea[], p_guard_streams text[], p_guard_versions bigint[], p_consumer text, p_consumer_position bigint, p_consumer_commits bigint, p_next_position bigint, OUT first_position bigint, OUT versions bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.append_events(p_ids uuid[], p_streams text[], p_types text[], p_schema_versions integer[], p_times_us bigint[], p_actors text[], p_correlation_ids text[], p_causation_ids uuid[], p_seen_positions bigint[], p_traces text[], p_payloads bytea[], p_guard_streams text[], p_guard_versions bigint[], p_consumer text, p_consumer_position bigint, p_consumer_commits bigint, p_next_position bigint, OUT first_position bigint, OUT versions bigint[]) TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.agents TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.allocations TO tenuto_service;
+
+GRANT SELECT ON TABLE public.checkpoints TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.effect_positions TO tenuto_service;
+
+GRANT SELECT ON TABLE public.events TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.experiments TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.ingress_positions TO tenuto_service;
+
+GRANT SELECT ON TABLE public.log_head TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.parked TO tenuto_service;
+
+GRANT USAGE ON SEQUENCE public.parked_number_seq TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.projection_cursors TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE ON TABLE public.snapshots TO tenuto_service;
+
+GRANT SELECT ON TABLE public.streams TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_checkpoints TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_logs TO tenuto_service;
+
+GRANT USAGE ON SEQUENCE public.trial_logs_line_seq TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_metrics TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_validations TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trials TO tenuto_service;
+
+ALTER DEFAULT PRIVILEGES FOR ROLE tenuto_owner IN SCHEMA public GRANT USAGE ON SEQUENCES TO tenuto_service;
+
+ALTER DEFAULT PRIVILEGES FOR ROLE tenuto_owner IN SCHEMA public GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLES TO tenuto_service;
