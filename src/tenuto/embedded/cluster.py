@@ -41,12 +41,8 @@ def rest_port(layout: Layout, wanted: int | None) -> int:
 @dataclass(frozen=True)
 class ProcessSpec:
     name: str
-    module: str
+    command: tuple[str, ...]
     environment: dict[str, str]
-
-    @property
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", self.module]
 
 
 def process_specs(
@@ -72,10 +68,14 @@ def process_specs(
     if cpu_slots is not None:
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
     return [
-        ProcessSpec("relay", "tenuto.kernel.relay", service),
-        *(ProcessSpec(name, f"tenuto.services.{name}", service) for name in SERVICES),
-        ProcessSpec("agent", "tenuto.workers.agent", agent),
+        ProcessSpec("relay", _python("tenuto.kernel.relay"), service),
+        *(ProcessSpec(name, _python(f"tenuto.services.{name}"), service) for name in SERVICES),
+        ProcessSpec("agent", _python("tenuto.workers.agent"), agent),
     ]
+
+
+def _python(module: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", module)
 
 
 _PER_PROCESS = frozenset(

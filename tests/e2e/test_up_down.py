@@ -1,0 +1,179 @@
+"""`tenuto up`, `status`, `down` as a user runs them, with every process of the cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tenuto.embedded.cluster import marked_processes
+from tenuto.embedded.files import Layout
+
+COMMAND = Path(sys.executable).with_name("tenuto")
+PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
+pytestmark = pytest.mark.slow
+
+
+class User:
+    """Runs commands against one data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
+        self.environment["TENUTO_DATA_DIRECTORY"] = str(directory)
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [COMMAND, *arguments], capture_output=True, text=True, env=self.environment | environment, timeout=150, check=False
+        )
+
+    def ok(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        return json.loads(self.run("status", "--json").stdout)
+
+    def nothing_runs(self) -> bool:
+        return not list(marked_processes(Layout(self.directory.resolve())))
+
+
+@pytest.fixture
+def user() -> Iterator[User]:
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-e2e-"))
+    directory.chmod(0o711)
+    made = User(directory)
+    yield made
+    made.run("down")
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_up_status_down_and_up_again(user: User) -> None:
+    said = user.ok("up", "--detach", "--cpu-slots", "2")
+    before = user.status()
+    url = before["url"]
+    assert f"Tenuto is up at {url}" in said
+    assert set(before["processes"]) == PROCESSES
+    assert (user.directory / "rest.token").stat().st_mode & 0o777 == 0o600
+
+    again = user.run("up", "-d")
+    assert again.returncode == 1
+    assert again.stderr == f"Error: The cluster in {user.directory.resolve()} is already up at {url}.\n"
+
+    wrong = user.run("exp", "ls", TENUTO_TOKEN="wrong")
+    assert wrong.returncode == 1
+    assert "refused the token from TENUTO_TOKEN" in wrong.stderr
+
+    assert json.loads(user.ok("log", "verify", "--json"))["tampered"] is None
+    pids = [process["pid"] for process in before["processes"].values()]
+    user.ok("down")
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert user.nothing_runs()
+    assert user.status()["up"] is False
+    assert user.run("exp", "ls").returncode == 1
+
+    user.ok("up", "-d")
+    after = user.status()
+    assert after["url"] == url
+    assert after["head"] >= before["head"]
+
+
+def test_everything_that_is_killed_comes_back(user: User) -> None:
+    user.ok("up", "-d")
+    for name, process in user.status()["processes"].items():
+        os.kill(process["pid"], signal.SIGKILL)
+        while (now := user.status())["processes"][name]["pid"] in (None, process["pid"]) or "error" in now:
+            time.sleep(0.1)
+    assert json.loads(user.ok("log", "verify", "--json"))["tampered"] is None
+
+
+def test_down_after_the_supervisor_was_killed(user: User) -> None:
+    user.ok("up", "-d")
+    state = json.loads((user.directory / "cluster.json").read_text())
+    os.kill(state["supervisor_pid"], signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(state["supervisor_pid"])] if psutil.pid_exists(state["supervisor_pid"]) else [], timeout=10)
+    assert user.run("agent", "ls").returncode == 0  # the services go on without it
+    user.ok("down")
+    assert not any(psutil.pid_exists(process["pid"]) for process in state["processes"].values())
+
+
+def test_ctrl_c_stops_a_cluster_in_the_foreground(user: User) -> None:
+    up = subprocess.Popen([COMMAND, "up"], stdout=subprocess.PIPE, text=True, env=user.environment)
+    assert up.stdout is not None
+    assert "Tenuto is up at" in up.stdout.readline()
+    up.send_signal(signal.SIGINT)
+    assert up.wait(timeout=120) == 0
+    up.stdout.close()
+    assert user.nothing_runs()
+
+
+def test_a_taken_port(user: User) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = user.run("up", "-d", "--port", str(port))
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"Error: Port {port} of 127.0.0.1 is taken by another program: choose another with --port.\n",
+    )
+    assert user.nothing_runs()
+
+
+def test_a_file_in_the_way(user: User) -> None:
+    (user.directory / "file").write_text("")
+    done = user.run("up", "-d", "--data-dir", str(user.directory / "file" / "data"))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: Cannot use {user.directory.resolve()}/file/data: a part of this path is a file.")
+
+
+@pytest.fixture
+def mounted(user: User) -> Iterator[Path]:
+    place = user.directory / "disk"
+    place.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=300m", "none", place], capture_output=True).returncode
+    ):
+        pytest.skip("mounting needs root")
+    yield place
+    user.run("down", "--data-dir", str(place))
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_no_space_left(user: User, mounted: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=20m", mounted], check=True)
+    done = user.run("up", "-d", "--data-dir", str(mounted))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: No space left on the disk that holds {mounted.resolve()}: free some")
+
+
+def test_a_disk_that_cannot_be_written(user: User, mounted: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", mounted], check=True)
+    done = user.run("up", "-d", "--data-dir", str(mounted))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"Error: Cannot write to {mounted.resolve()}: Read-only file system. Choose a directory")
+
+
+def test_the_disk_fills_while_the_cluster_runs(user: User, mounted: Path) -> None:
+    user.ok("up", "-d", "--data-dir", str(mounted))
+    free = shutil.disk_usage(mounted).free
+    filler = mounted / "filler"
+    subprocess.run(["fallocate", "-l", str(free), filler], check=False)
+    state = json.loads((mounted / "cluster.json").read_text())
+    assert psutil.pid_exists(state["supervisor_pid"])
+    filler.unlink()
+    while "error" in json.loads(user.run("status", "--json", "--data-dir", str(mounted)).stdout):
+        time.sleep(0.2)
+    user.ok("down", "--data-dir", str(mounted))

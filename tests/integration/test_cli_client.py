@@ -1,0 +1,146 @@
+"""The command line's client against a real HTTP server: errors in words, exact bytes, streams that go on."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+from typer.testing import CliRunner
+
+from tenuto.cli import client as client_module
+from tenuto.cli.client import Client, Target, split_array
+from tenuto.cli.errors import CliError
+from tenuto.cli.main import app
+
+
+class Handler(BaseHTTPRequestHandler):
+    seen: ClassVar[list[tuple[str, str, bytes, str]]] = []
+    streams: ClassVar[list[bytes]] = []
+
+    def do_GET(self) -> None:
+        self._seen(b"")
+        if "/events/stream" in self.path:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(self.streams.pop(0))
+        elif self.path.startswith("/api/v1/events"):
+            self._answer(
+                200, b'[ {"position":1,"data":{"x":1.0}} ,{"position":2,"data":{"x":"]"}}]' if "after=0" in self.path else b"[]"
+            )
+        elif self.path == "/api/v1/experiments/1":
+            self._answer(401, b"{}")
+        elif self.path == "/api/v1/experiments/2":
+            self._answer(404, b'{"error":{"code":"not_found","message":"There is no experiment 2."}}')
+        elif self.path == "/api/v1/experiments/3":
+            self._answer(502, b"<html>")
+        else:
+            self._answer(200, b"[]")
+
+    def do_POST(self) -> None:
+        self._seen(self.rfile.read(int(self.headers["Content-Length"])))
+        if "bad" in self.path:
+            self._answer(422, b'{"error":{"code":"invalid","message":"must be one","path":"searcher.name"}}')
+        else:
+            self._answer(201, b'{"id":1}')
+
+    def _seen(self, body: bytes) -> None:
+        self.seen.append((self.path, self.headers.get("Authorization", ""), body, self.headers.get("Last-Event-ID", "")))
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Handler.seen.clear()
+    Handler.streams.clear()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def rest(url: str) -> Client:
+    return Client(Target(url, "secret", "token-file"))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "message"),
+    [
+        (1, "refused the token from token-file: give the one that its first start wrote"),
+        (2, "^There is no experiment 2.$"),
+        (3, "answered 502"),
+    ],
+)
+def test_refusals_in_words(rest: Client, experiment: int, message: str) -> None:
+    with pytest.raises(CliError, match=message):
+        rest.get(f"/experiments/{experiment}")
+
+
+def test_a_path_is_told(rest: Client) -> None:
+    with pytest.raises(CliError, match=r"^searcher.name: must be one$"):
+        rest.post("/bad")
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(CliError, match=r"^The cluster at http://127.0.0.1:1 cannot be reached: it does not answer"):
+        Client(Target("http://127.0.0.1:1", "", "")).get("/status")
+
+
+def test_not_a_url() -> None:
+    with pytest.raises(CliError, match="is not the URL of a cluster"):
+        Client(Target("localhost", "", ""))
+
+
+def test_events_keep_their_bytes(rest: Client) -> None:
+    assert list(rest.events()) == [b'{"position":1,"data":{"x":1.0}}', b'{"position":2,"data":{"x":"]"}}']
+
+
+def test_split_array() -> None:
+    assert split_array(b"[]") == []
+    assert split_array(' [{"a": "é, ]"},\n{"b":[1, 2]}] '.encode()) == ['{"a": "é, ]"}'.encode(), b'{"b":[1, 2]}']
+
+
+def test_a_stream_goes_on_where_it_broke(rest: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.0)
+    Handler.streams += [
+        b': hello\n\nid: 4\ndata: {"position":4,"data":{}}\n\nid: 5\ndata: {"posi',
+        b'id: 5\ndata: {"position":5,"data":{}}\n\n',
+    ]
+    events = rest.follow(3, experiment=7)
+    assert [next(events)["position"], next(events)["position"]] == [4, 5]
+    assert [(path, last) for path, _, _, last in Handler.seen] == [
+        ("/api/v1/events/stream?after=3&experiment=7", "3"),
+        ("/api/v1/events/stream?after=4&experiment=7", "4"),
+    ]
+
+
+def test_submission_is_a_form(rest: Client) -> None:
+    assert rest.submit(b"name: x", io.BytesIO(b"\x1f\x8barchive"), 9) == {"id": 1}
+    path, authorization, body, _ = Handler.seen[0]
+    assert (path, authorization) == ("/api/v1/experiments", "Bearer secret")
+    parts = body.split(b"\r\n--")
+    assert parts[0].endswith(b'name="config"\r\n\r\nname: x')
+    assert parts[1].endswith(b"\r\n\r\n\x1f\x8barchive")
+
+
+def test_commands_with_json_print_json(url: str) -> None:
+    environment = {"TENUTO_URL": url, "TENUTO_TOKEN": "secret"}
+    for command in (["exp", "ls"], ["ckpt", "ls"], ["agent", "ls"], ["exp", "metrics", "9"]):
+        result = CliRunner().invoke(app, [*command, "--json"], env=environment)
+        assert (result.exit_code, json.loads(result.output)) == (0, []), command

@@ -1,0 +1,132 @@
+"""The supervisor with real servers and stand-in processes: what dies comes back, what it started it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tenuto.embedded import cluster, supervisor
+from tenuto.embedded.cluster import MARK, ProcessSpec, marked_processes, stop_everything
+from tenuto.embedded.files import Layout, Lock, is_up, read_state
+from tenuto.embedded.process import ServerError, port_is_free
+from tenuto.embedded.supervisor import Options, Supervisor
+from tenuto.kernel.clock import SystemClock
+
+SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)", "-m", "tenuto.services.sleeper")
+WORKER = (sys.executable, "-c", "import time; time.sleep(600)")
+
+
+@pytest.fixture
+def layout() -> Iterator[Layout]:
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-up-"))
+    directory.chmod(0o711)
+    made = Layout(directory)
+    made.create()
+    yield made
+    asyncio.run(stop_everything(made))
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+async def up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Supervisor]:
+    environment = {**os.environ, MARK: str(layout.root)}
+    monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("sleeper", SLEEPER, environment)])
+    monkeypatch.setattr(supervisor, "_answers", lambda *_: True)
+    made = Supervisor(Options(layout), SystemClock(), lambda _: None)
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def changed(layout: Layout, name: str, old_pid: int | None) -> int:
+    """The pid of the process once it runs under another one."""
+    while True:
+        state = read_state(layout)
+        if state is not None and (found := state.processes.get(name)) and found.pid not in (None, old_pid):
+            assert found.pid is not None
+            return found.pid
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("name", ["sleeper", "postgres", "nats"])
+async def test_what_is_killed_comes_back(up: Supervisor, layout: Layout, name: str) -> None:
+    pid = await changed(layout, name, None)
+    os.kill(pid, signal.SIGKILL)
+    again = await changed(layout, name, pid)
+    assert psutil.pid_exists(again)
+    state = read_state(layout)
+    assert state is not None
+    assert state.processes[name].restarts >= 1
+
+
+async def test_stop_leaves_nothing_running(up: Supervisor, layout: Layout) -> None:
+    worker = subprocess.Popen(WORKER, env={**os.environ, MARK: str(layout.root)})
+    servers = [await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")]
+    await up.stop()
+    worker.wait(timeout=10)
+    assert not list(marked_processes(layout))
+    assert not [pid for pid in servers if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+
+
+async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
+    up: Supervisor, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = {name: await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")}
+    for task in up._tasks:  # as if it was killed: it acts no more
+        task.cancel()
+    worker = subprocess.Popen(WORKER, env={**os.environ, MARK: str(layout.root)})
+    second = Supervisor(Options(layout), SystemClock(), lambda _: None)
+    await second.start()
+    try:
+        state = read_state(layout)
+        assert state is not None
+        assert (state.processes["postgres"].pid, state.processes["nats"].pid) == (pids["postgres"], pids["nats"])
+        assert state.processes["sleeper"].pid != pids["sleeper"]
+        assert worker.poll() is None  # the agent finds its workers again
+    finally:
+        await second.stop()
+        worker.wait(timeout=10)
+
+
+async def test_a_process_that_never_starts_is_named(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = (sys.executable, "-c", "import sys; sys.exit('its setting is wrong')")
+    monkeypatch.setattr(supervisor, "process_specs", lambda *_, **__: [ProcessSpec("broken", broken, dict(os.environ))])
+    made = Supervisor(Options(layout), SystemClock(), lambda _: None)
+    with pytest.raises(ServerError, match="broken does not start: exit code 1: its setting is wrong"):
+        await made.start()
+    await made.stop()
+
+
+def test_the_lock_says_who_holds_it(layout: Layout) -> None:
+    assert not is_up(layout)
+    lock = Lock(layout)
+    assert lock.acquire()
+    assert is_up(layout)
+    assert not Lock(layout).acquire()
+    assert lock.holder() == os.getpid()
+    lock.release()
+    assert not is_up(layout)
+
+
+def test_the_rest_port_stays_and_a_taken_one_is_named(layout: Layout) -> None:
+    port = cluster.rest_port(layout, None)
+    assert cluster.rest_port(layout, None) == port
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        assert not port_is_free(number)
+        with pytest.raises(
+            ServerError, match=rf"^Port {number} of 127.0.0.1 is taken by another program: choose another with --port.$"
+        ):
+            cluster.rest_port(layout, number)

@@ -1,0 +1,80 @@
+"""The story of an experiment, folded from its events."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from tenuto.cli.follow import view
+from tenuto.cli.story import Story
+
+REASON = {"rule": "r", "text": "because", "numbers": {}}
+
+
+def told(*facts: tuple[str, dict[str, Any]]) -> Story:
+    story = Story(1)
+    config = {
+        "name": "digits",
+        "searcher": {"name": "asha", "metric": "loss", "smaller_is_better": True, "max_length": {"batches": 100, "epochs": None}},
+    }
+    for position, (kind, data) in enumerate([("ExperimentSubmitted", {"config": config}), *facts], 1):
+        story.fold({"type": kind, "position": position, "time_us": position * 1_000_000, "data": data})
+    return story
+
+
+def requested(number: int) -> tuple[str, dict[str, Any]]:
+    data = {
+        "trial_id": f"1-{number}",
+        "trial_number": number,
+        "hyperparameters": {"lr": 0.1},
+        "target_length": 25,
+        "reason": REASON,
+    }
+    return "TrialRequested", data
+
+
+def validated(trial: str, value: float | str, length: int = 25) -> tuple[str, dict[str, Any]]:
+    return "ValidationReported", {"trial_id": trial, "length": length, "batches": length, "metrics": {"loss": value}}
+
+
+def test_states_of_a_trial() -> None:
+    def state(*facts: tuple[str, dict[str, Any]]) -> str:
+        return told(requested(1), *facts).trials["1-1"].state
+
+    trial = {"trial_id": "1-1"}
+    granted, started, released = ("AllocationGranted", trial), ("WorkersStarted", trial), ("AllocationReleased", trial)
+    paused = ("TrialPaused", trial | {"reason": REASON})
+    extended = ("TrialExtended", trial | {"reason": REASON, "target_length": 100})
+    stopped = ("TrialStopped", trial | {"reason": REASON, "outcome": "early_stopped"})
+    assert state() == "queued"
+    assert state(granted) == "starting"
+    assert state(granted, started) == "running"
+    assert state(granted, started, ("AllocationPreempted", trial)) == "preempting"
+    assert state(granted, started, released) == "queued"
+    assert state(granted, started, paused, released) == "paused"
+    assert state(granted, started, paused, released, extended) == "queued"
+    assert state(granted, started, stopped, released) == "early_stopped"
+
+
+def test_best_ignores_what_is_not_a_number() -> None:
+    story = told(requested(1), requested(2), validated("1-1", "NaN"), validated("1-2", 0.5), validated("1-2", 0.7, 50))
+    assert story.best is not None
+    assert (story.best.id, story.best.best, story.best.latest) == ("1-2", 0.5, 0.7)
+    assert story.trials["1-1"].best is None
+
+
+def test_the_end() -> None:
+    story = told(requested(1), ("ExperimentFailed", {"error": "all trials failed", "trials": 1}))
+    assert story.ended
+    assert (story.state, story.error) == ("failed", "all trials failed")
+
+
+def test_the_table_shows_it() -> None:
+    from rich.console import Console
+
+    screen = Console(width=160, record=True, file=io.StringIO())
+    screen.print(view(told(requested(1), validated("1-1", 0.25))))
+    text = screen.export_text()
+    assert "digits (experiment 1, asha): active" in text
+    assert "25/25" in text
+    assert "best: trial 1-1 with loss 0.25" in text
