@@ -37,6 +37,10 @@ def layout() -> Iterator[Layout]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def worker_of(layout: Layout) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(WORKER, env={**os.environ, MARK: str(layout.root)})
+
+
 @pytest.fixture
 async def up(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Supervisor]:
     environment = {**os.environ, MARK: str(layout.root)}
@@ -70,7 +74,7 @@ async def test_what_is_killed_comes_back(up: Supervisor, layout: Layout, name: s
 
 
 async def test_stop_leaves_nothing_running(up: Supervisor, layout: Layout) -> None:
-    worker = subprocess.Popen(WORKER, env={**os.environ, MARK: str(layout.root)})
+    worker = worker_of(layout)
     servers = [await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")]
     await up.stop()
     worker.wait(timeout=10)
@@ -84,7 +88,7 @@ async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
     pids = {name: await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")}
     for task in up._tasks:  # as if it was killed: it acts no more
         task.cancel()
-    worker = subprocess.Popen(WORKER, env={**os.environ, MARK: str(layout.root)})
+    worker = worker_of(layout)
     second = Supervisor(Options(layout), SystemClock(), lambda _: None)
     await second.start()
     try:
