@@ -235,6 +235,16 @@ def test_a_finalist_that_fails_is_replaced() -> None:
     assert search.finish(1, 2, 3) == "ExperimentCompleted"
 
 
+@pytest.mark.parametrize("how", ["fails", "reports no number"])
+def test_a_finalist_that_is_lost_at_the_full_length_is_replaced(how: str) -> None:
+    search = asha(trials=2, concurrent=2, max_length={"epochs": 4})
+    search.validate(1, 1, 0.3)
+    assert search.validate(2, 1, 0.2) == "2>4"
+    words = search.fail(2) if how == "fails" else search.validate(2, 4, NAN)
+    assert words.endswith(" 1>4"), "the next best is trained to the full length instead"
+    assert search.validate(1, 4, 0.1) == "1xcompleted"
+
+
 def test_who_can_never_be_promoted_is_stopped() -> None:
     trials = 8
     search = asha(trials=trials, concurrent=1, max_length={"epochs": 4})
