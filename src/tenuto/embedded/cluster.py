@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
 MARK = "TENUTO_CLUSTER_DIRECTORY"
 """In the environment of each of our processes, and inherited by workers: finds them when nobody else knows them any more."""
-TERMINATE_SECONDS_MAX = 10.0
+TERMINATE_SECONDS_MAX = 15.0
+"""An agent gives its workers eight seconds to save, and its last reports two more."""
+AGENT_MODULE = "tenuto.workers.agent"
 
 
 def rest_port(layout: Layout, wanted: int | None) -> int:
@@ -70,7 +73,7 @@ def process_specs(
     return [
         ProcessSpec("relay", _python("tenuto.kernel.relay"), service),
         *(ProcessSpec(name, _python(f"tenuto.services.{name}"), service) for name in SERVICES),
-        ProcessSpec("agent", _python("tenuto.workers.agent"), agent),
+        ProcessSpec("agent", _python(AGENT_MODULE), agent),
     ]
 
 
@@ -98,20 +101,26 @@ def marked_processes(layout: Layout) -> Iterator[psutil.Process]:
 
 def is_part(process: psutil.Process) -> bool:
     """One of the processes that the supervisor starts, not a worker."""
+    return _runs(process, ("tenuto.services.", "tenuto.kernel.", AGENT_MODULE))
+
+
+def is_agent(process: psutil.Process) -> bool:
+    return _runs(process, (AGENT_MODULE,))
+
+
+def _runs(process: psutil.Process, modules: tuple[str, ...]) -> bool:
     try:
         command = process.cmdline()
     except psutil.Error:
         return False
-    return "-m" in command and any(
-        word.startswith(("tenuto.services.", "tenuto.kernel.", "tenuto.workers.agent")) for word in command
-    )
+    return "-m" in command and any(word.startswith(modules) for word in command)
 
 
-def terminate(processes: list[psutil.Process]) -> None:
-    """SIGTERM, then SIGKILL for those that are still there."""
+def terminate(processes: list[psutil.Process], how: signal.Signals = signal.SIGTERM) -> None:
+    """The signal, then SIGKILL for those that are still there."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
+            process.send_signal(how)
     _, alive = psutil.wait_procs(processes, timeout=TERMINATE_SECONDS_MAX)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -119,10 +128,20 @@ def terminate(processes: list[psutil.Process]) -> None:
     psutil.wait_procs(alive, timeout=TERMINATE_SECONDS_MAX)
 
 
+def replace_leftovers(layout: Layout) -> None:
+    """End what an earlier supervisor left behind, except the servers and the workers. An agent that gets SIGHUP leaves its
+    workers running; the next agent finds them."""
+    left = [process for process in marked_processes(layout) if is_part(process)]
+    terminate([process for process in left if is_agent(process)], signal.SIGHUP)
+    terminate([process for process in left if not is_agent(process)])
+
+
 async def stop_everything(layout: Layout) -> int:
     """Stop what a killed supervisor left behind; returns how many processes that were. The caller holds the lock."""
     left = list(marked_processes(layout))
-    terminate(left)
+    # The agent first, while the services can still take its workers' last reports.
+    terminate([process for process in left if is_agent(process)])
+    terminate([process for process in left if not is_agent(process)])
     stopped = len(left)
     for server in (NatsServer(layout.nats), PostgresServer(layout.postgres)):
         if server.data_dir.exists() and server.adopt():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.cluster import ProcessSpec, is_part, marked_processes, process_specs, rest_port, terminate
+from tenuto.embedded.cluster import ProcessSpec, is_part, marked_processes, process_specs, replace_leftovers, rest_port, terminate
 from tenuto.embedded.files import ClusterState, Layout, Lock, ProcessState, read_state
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
@@ -37,6 +37,7 @@ ENDS_BEFORE_READY_MAX = 5
 READY_SECONDS_MAX = 90.0
 """First start on a slow machine: imports of seven Python processes on one core."""
 STOP_SECONDS_MAX = 15.0
+"""An agent gives its workers eight seconds to save, and its last reports two more."""
 SERVER_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
 LOG_CHECK_SECONDS = 30.0
@@ -72,7 +73,7 @@ class Supervisor:
     async def start(self) -> str:
         """Returns the URL when the REST door answers. Raises ServerError; then `stop` must follow."""
         layout = self._layout
-        await asyncio.to_thread(self._terminate_marked, is_part)
+        await asyncio.to_thread(replace_leftovers, layout)
         port = rest_port(layout, self._options.port)
         self._state.url = f"http://{LOOPBACK}:{port}"
         self._write()
