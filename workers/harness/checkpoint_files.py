@@ -7,12 +7,33 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
+from tenuto.schemas.base import Model
+from tenuto.schemas.config import Unit
 from tenuto.schemas.events.trial import CheckpointFile
 from tenuto.workers.harness.errors import UserError
 
 READ_BYTES = 1 << 20
+RECORD_FILE = "tenuto.json"
+"""In each checkpoint: a CheckpointRecord."""
+
+
+class CheckpointRecord(Model):
+    """Whose checkpoint it is, its position, and the validation that was made there."""
+
+    format: Literal[1] = 1
+    experiment_id: int
+    trial_id: str
+    batches: int
+    length: int
+    unit: Unit
+    hyperparameters: dict[str, Any]
+    trial_seed: int
+    context_hash: str
+    validation: dict[str, float] | None
+    """None: the position was not validated before it was saved."""
 
 
 class CheckpointDamaged(UserError):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from tenuto.kernel.clock import Clock
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.reports import CheckpointReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
-from tenuto.workers.harness.checkpoint_files import CheckpointDamaged, directory_of, location_of, write_checkpoint
+from tenuto.workers.harness.checkpoint_files import (
+    RECORD_FILE,
+    CheckpointDamaged,
+    CheckpointRecord,
+    directory_of,
+    location_of,
+    write_checkpoint,
+)
 from tenuto.workers.harness.directives import DirectiveBox
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.reporter import Reporter
@@ -28,8 +36,6 @@ SAVE_TRIES_MAX = 3
 LEAVING_SAVE_TRIES_MAX = 60
 """When leaving: what is not saved now is trained again. The agent's grace period usually ends it first."""
 SAVE_PAUSE_SECONDS_MAX = 10.0
-RECORD_FILE = "tenuto.json"
-"""In each checkpoint: whose it is, its position, and the validation that was made there."""
 
 
 def say(text: str) -> None:
@@ -83,21 +89,20 @@ class TrainingLoop:
             return
         directory = directory_of(source.location)
         try:
-            record = json.loads((directory / RECORD_FILE).read_bytes())
+            record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
             self._trainer.load(directory)
-        except OSError as error:
-            raise CheckpointDamaged(f"Checkpoint {source.checkpoint_id} cannot be read: {error}.") from error
+        except (OSError, ValidationError) as error:
+            raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
         if self._trainer.batches != source.batches:
             raise CheckpointDamaged(
-                f"Checkpoint {source.checkpoint_id} was recorded at batch {source.batches}, "
+                f"checkpoint {source.checkpoint_id} was recorded at batch {source.batches}, "
                 f"but holds batch {self._trainer.batches}."
             )
         self._saved_at = source.batches
         say(f"resumed from checkpoint {source.checkpoint_id} at batch {source.batches}")
-        if record["validation"] is not None:
+        if record.validation is not None:
             # The worker before may have died between the two reports of that position; a repeated one changes nothing.
-            self._validation = {name: float(value) for name, value in record["validation"].items()}
-            self._validated_at = source.batches
+            self._validation, self._validated_at = record.validation, source.batches
             self._report_validation()
 
     def _after_training(self, target_batches: int) -> None:
@@ -177,19 +182,18 @@ class TrainingLoop:
 
     def _fill(self, directory: Path) -> None:
         batches = self._trainer.batches
-        record = {
-            "format": 1,
-            "experiment_id": self._assignment.experiment_id,
-            "trial_id": self._assignment.trial_id,
-            "batches": batches,
-            "length": self._schedule.length(batches),
-            "unit": self._assignment.config.searcher.max_length.unit,
-            "hyperparameters": self._assignment.hyperparameters,
-            "trial_seed": self._assignment.trial_seed,
-            "context_hash": self._assignment.context_hash,
-            "validation": self._validation if self._validated_at == batches else None,
-        }
-        (directory / RECORD_FILE).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
+        record = CheckpointRecord(
+            experiment_id=self._assignment.experiment_id,
+            trial_id=self._assignment.trial_id,
+            batches=batches,
+            length=self._schedule.length(batches),
+            unit=self._assignment.config.searcher.max_length.unit,
+            hyperparameters=self._assignment.hyperparameters,
+            trial_seed=self._assignment.trial_seed,
+            context_hash=self._assignment.context_hash,
+            validation=self._validation if self._validated_at == batches else None,
+        )
+        (directory / RECORD_FILE).write_bytes(record.to_json() + b"\n")
         self._trainer.save(directory)
 
     def _report_validation(self) -> None:

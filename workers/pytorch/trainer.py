@@ -173,5 +173,6 @@ def prepare_torch(local_slots: int, deterministic: bool) -> torch.device:
         torch.backends.cudnn.benchmark = False
     if torch.cuda.is_available():
         return torch.device("cuda", 0)
-    torch.set_num_threads(local_slots)
+    if "OMP_NUM_THREADS" not in os.environ:  # which torch obeys, and which a user may set
+        torch.set_num_threads(local_slots)
     return torch.device("cpu")
