@@ -31,22 +31,31 @@ def decide(state: State, cause: Event | Command, policy: Policy = priority.plan)
     data = cause.data
     if isinstance(data, AgentData):
         # An agent may have changed its pool. Such events are rare, so all pools are planned.
-        return [draft for name in sorted(state.pools) for draft in policy(state, state.pools[name])]
-    drafts: list[EventData] = []
+        return _planned(state, sorted(state.pools), policy)
     experiment_id = _experiment_of(data)
     experiment = state.experiments.get(experiment_id)
     if experiment is None:
-        # It ended and is forgotten, with its waiting trials; others of its pool had their turn when its slots came free.
-        # Its leaving the queue can still let others of its pool run, so the pools are planned; ends are rare.
-        return [draft for name in sorted(state.pools) for draft in policy(state, state.pools[name])]
-    drafts.extend(_released(state, data))
+        # It ended and is forgotten. What it held back may go on now, in whichever pool that was; ends are rare.
+        return _planned(state, sorted(state.pools), policy)
+    pools = {experiment.pool, *_pools_of_slots(state, data)}
+    drafts = _released(state, data)
     for draft in drafts:
         state = apply(state, draft)
     corrections = _corrections(state, state.experiments.get(experiment_id))
     for draft in corrections:
         state = apply(state, draft)
-    pool = state.pools.get(experiment.pool)
-    return [*drafts, *corrections, *(policy(state, pool) if pool else ())]
+    return [*drafts, *corrections, *_planned(state, sorted(pools), policy)]
+
+
+def _planned(state: State, pools: list[str], policy: Policy) -> list[EventData]:
+    """Pools share no slots and no experiments, so each is planned by itself."""
+    return [draft for name in pools if name in state.pools for draft in policy(state, state.pools[name])]
+
+
+def _pools_of_slots(state: State, data: EventData) -> list[str]:
+    """Where the slots of an allocation that ends will be free: its agents may have moved to another pool meanwhile."""
+    allocation = state.allocations.get(data.allocation_id) if isinstance(data, WorkersExited) else None
+    return [state.agents[agent_id].pool for agent_id, _ in allocation.slots] if allocation else []
 
 
 def _experiment_of(data: EventData) -> int:

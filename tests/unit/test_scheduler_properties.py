@@ -1,0 +1,184 @@
+"""Properties of the scheduler under arbitrary histories, judged by a second model that shares no code with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.schemas.envelope import encode_event
+from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentPauseRequested,
+    ExperimentPriorityChanged,
+    ExperimentResumeRequested,
+    ExperimentSlotLimitChanged,
+)
+from tests.support.record import broken_rules
+from tests.support.scheduler_driver import Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
+from tests.support.scheduler_model import judge
+
+AGENTS = ("a", "b", "c")
+POOLS = ("default", "other")
+PRIORITIES = (10, 42, 42, 60)
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Any order of facts, whether it makes sense or not, as long as each fact is about something that exists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = Driver()
+        self.experiments: list[int] = []
+        self.trials: list[str] = []
+        self.stopped: set[str] = set()
+        self.awaiting: list[str] = []
+
+    @initialize(slots=st.integers(1, 4))
+    def start(self, slots: int) -> None:
+        self.driver.feed(joined("a", slots))
+
+    @rule(
+        size=st.integers(1, 3),
+        priority=st.sampled_from(PRIORITIES),
+        limit=st.sampled_from([None, None, 2, 4]),
+        pool=st.sampled_from(POOLS + POOLS[:1] * 3),
+    )
+    def submit(self, size: int, priority: int, limit: int | None, pool: str) -> None:
+        if len(self.experiments) < 6:
+            self.experiments.append(len(self.experiments) + 1)
+            self.driver.feed(submitted(self.experiments[-1], slots=size, priority=priority, max_slots=limit, pool=pool))
+
+    @precondition(lambda self: self.experiments)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def request(self, data: st.DataObject, count: int) -> None:
+        experiment = data.draw(st.sampled_from(self.experiments))
+        first = sum(trial.startswith(f"{experiment}-") for trial in self.trials) + 1
+        numbers = list(range(first, first + count))
+        self.trials += [f"{experiment}-{number}" for number in numbers]
+        self.driver.feed(*requested(experiment, *numbers))
+
+    @precondition(lambda self: len(self.stopped) < len(self.trials))
+    @rule(data=st.data(), what=st.sampled_from(["pause", "extend", "stop"]))
+    def search(self, data: st.DataObject, what: str) -> None:
+        trial = data.draw(st.sampled_from([trial for trial in self.trials if trial not in self.stopped]))
+        if what == "stop":
+            self.stopped.add(trial)
+        self.driver.feed({"pause": paused, "extend": extended, "stop": stopped}[what](trial))
+
+    @precondition(lambda self: self.driver.state.allocations)
+    @rule(data=st.data(), outcome=st.sampled_from(["finished", "preempted", "paused", "failed", "lost"]))
+    def exit(self, data: st.DataObject, outcome: str) -> None:
+        allocation = data.draw(st.sampled_from(sorted(self.driver.state.allocations)))
+        if outcome == "failed":
+            self.awaiting.append(allocation)
+        self.driver.feed(exited(allocation, outcome))  # type: ignore[arg-type]
+
+    @precondition(lambda self: self.awaiting)
+    @rule(final=st.sampled_from([False, False, True]))
+    def verdict(self, final: bool) -> None:
+        self.driver.feed(failed(self.awaiting.pop(0), final=final))
+
+    @rule(
+        agent=st.sampled_from(AGENTS),
+        slots=st.integers(1, 4),
+        pool=st.sampled_from(POOLS),
+        kind=st.sampled_from(["cpu", "cpu", "cuda"]),
+    )
+    def join(self, agent: str, slots: int, pool: str, kind: str) -> None:
+        self.driver.feed(joined(agent, slots, pool=pool, kind=kind))
+
+    @rule(agent=st.sampled_from(AGENTS), slot=st.integers(0, 3), what=st.sampled_from(["lose", "drain", "disable", "enable"]))
+    def trouble(self, agent: str, slot: int, what: str) -> None:
+        if agent in self.driver.state.agents:
+            self.driver.feed(
+                {
+                    "lose": AgentLost(agent_id=agent, reason="lease"),
+                    "drain": AgentDrained(agent_id=agent),
+                    "disable": SlotDisabled(agent_id=agent, slot_id=slot, reason="ecc"),
+                    "enable": SlotEnabled(agent_id=agent, slot_id=slot),
+                }[what]
+            )
+
+    @precondition(lambda self: self.experiments)
+    @rule(data=st.data(), what=st.sampled_from(["pause", "resume", "resume", "priority", "limit", "cancel"]))
+    def ask(self, data: st.DataObject, what: str) -> None:
+        experiment = data.draw(st.sampled_from(self.experiments))
+        self.driver.feed(
+            {
+                "pause": ExperimentPauseRequested(experiment_id=experiment),
+                "resume": ExperimentResumeRequested(experiment_id=experiment),
+                "priority": ExperimentPriorityChanged(experiment_id=experiment, priority=data.draw(st.sampled_from(PRIORITIES))),
+                "limit": ExperimentSlotLimitChanged(experiment_id=experiment, max_slots=data.draw(st.sampled_from([None, 1, 3]))),
+                "cancel": ExperimentCancelRequested(experiment_id=experiment),
+            }[what]
+        )
+
+    @invariant()
+    def nothing_is_left_undone(self) -> None:
+        """What was decided is complete: deciding on the last input again yields nothing more."""
+        log = self.driver.log
+        inputs = [event for event in log if event.type not in self.driver.core.emits]
+        if inputs and inputs[-1].type != "WorkersExited":
+            assert list(self.driver.core.decide(self.driver.state, inputs[-1])) == []
+
+    def teardown(self) -> None:
+        log = self.driver.log
+        wrong = judge(log)
+        assert not wrong, wrong[:5]
+        assert [text for text in broken_rules(log) if not text.startswith(("trial", "WorkersExited"))] == []
+        state = fold(self.driver.core, log)
+        assert self.driver.core.dump(state) == self.driver.core.dump(self.driver.state)
+        assert state == self.driver.state
+        verdict = verify_decisions(self.driver.core, log)
+        assert verdict.divergences == []
+
+
+TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # `explain` traces every line: minutes here
+)
+
+REFOLD = """
+import sys
+from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.schemas.envelope import decode_event
+from tenuto.services.scheduler.core import SchedulerCore
+events = [decode_event(line.rstrip(b"\\n")) for line in sys.stdin.buffer]
+core = SchedulerCore()
+assert verify_decisions(core, events).ok
+sys.stdout.buffer.write(core.dump(fold(core, events)))
+"""
+
+
+def test_another_process_replays_the_log_to_the_same_bytes() -> None:
+    """With another hash seed, so that an iteration in hash order would show."""
+    driver = Driver()
+    for number in range(1, 8):
+        driver.feed(submitted(number, slots=1 + number % 3, priority=(10, 42, 60)[number % 3]), *requested(number, *range(1, 6)))
+    for name in ("north", "south", "east", "west", "up", "down"):
+        driver.feed(joined(name, 3))
+    for allocation in sorted(driver.state.allocations)[::2]:
+        driver.feed(exited(allocation, "lost"))
+    driver.feed(AgentLost(agent_id="south", reason="lease"), ExperimentPauseRequested(experiment_id=3))
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", REFOLD],
+            input=b"\n".join(encode_event(event) for event in driver.log) + b"\n",
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        )
+        assert done.stdout == driver.core.dump(driver.state)
+    assert json.loads(driver.core.dump(driver.state))["grants"] > 10
