@@ -17,7 +17,7 @@ def agents() -> None:
 @app.command("ls")
 def list_agents(context: typer.Context, json: Json = False) -> None:
     """List the agents with their slots and what runs on them."""
-    from tenuto.cli.output import console, print_json, table, when
+    from tenuto.cli.output import print_json, show_rows, when
 
     rows = items(client(context).get("/agents"))
     if json:
@@ -38,4 +38,4 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
                 when(agent["joined_us"]),
             )
         )
-    console().print(table("", ("agent", "state", "pool", "slots", "allocations", "since"), cells))
+    show_rows(("agent", "state", "pool", "slots", "allocations", "since"), cells, "No agents have joined.")

@@ -25,7 +25,7 @@ def list_checkpoints(
     json: Json = False,
 ) -> None:
     """List checkpoints."""
-    from tenuto.cli.output import console, print_json, size, table, when
+    from tenuto.cli.output import print_json, show_rows, size, when
 
     query = {"experiment": experiment, "deleted": "true" if everything else None}
     rows = items(client(context).get("/checkpoints", **query))
@@ -44,7 +44,7 @@ def list_checkpoints(
         )
         for item in rows
     ]
-    console().print(table("", ("checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"), cells))
+    show_rows(("checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"), cells, "No checkpoints.")
 
 
 @app.command()

@@ -63,7 +63,7 @@ def create(
 @app.command("ls")
 def list_experiments(context: typer.Context, json: Json = False) -> None:
     """List all experiments."""
-    from tenuto.cli.output import console, print_json, table, when
+    from tenuto.cli.output import print_json, show_rows, when
 
     rows = items(client(context).get("/experiments"))
     if json:
@@ -82,7 +82,11 @@ def list_experiments(context: typer.Context, json: Json = False) -> None:
         )
         for row in rows
     ]
-    console().print(table("", (">id", "name", "state", "search", ">trials", "metric", ">best", "submitted"), cells))
+    show_rows(
+        (">id", "name", "state", "search", ">trials", "metric", ">best", "submitted"),
+        cells,
+        "No experiments yet: `tenuto exp create` submits one.",
+    )
 
 
 @app.command()
@@ -147,7 +151,7 @@ def metrics(
     json: Json = False,
 ) -> None:
     """Show training metrics."""
-    from tenuto.cli.output import console, print_json, table
+    from tenuto.cli.output import print_json, show_rows
 
     path = f"/trials/{trial}/metrics" if trial else f"/experiments/{experiment}/metrics"
     points = items(client(context).get(path))
@@ -156,7 +160,7 @@ def metrics(
         return
     names = sorted({name for point in points for name in point["metrics"]})
     cells = [(point["trial_id"], point["batches"], *(point["metrics"].get(name) for name in names)) for point in points]
-    console().print(table("", ("trial", ">batches", *(f">{name}" for name in names)), cells))
+    show_rows(("trial", ">batches", *(f">{name}" for name in names)), cells, "No training metrics were reported yet.")
 
 
 def _change(context: typer.Context, experiment: int, verb: str, done: str) -> None:

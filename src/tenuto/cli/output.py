@@ -51,6 +51,14 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> 
     return made
 
 
+def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
+    """A table, or one sentence where there is nothing."""
+    if rows:
+        console().print(table("", columns, rows))
+    else:
+        print(empty)
+
+
 def plain(value: Any) -> str:
     if value is None:
         return "-"
