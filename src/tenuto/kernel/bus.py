@@ -37,36 +37,37 @@ async def connect(settings: Settings, name: str = "tenuto") -> Client:
     Waits for the first connection as long as it takes.
     """
     client = Client()
+    options = connect_options(settings, name)
+    if settings.nats_user:
+        options |= {"user": settings.nats_user, "password": settings.nats_password}
+    await client.connect(settings.nats_url, **options)
+    return client
+
+
+def connect_options(settings: Settings, name: str) -> dict[str, Any]:
+    """How all our clients behave, but for the server's address and the credentials."""
     away = False
 
     async def on_error(error: Exception) -> None:
         nonlocal away
         if isinstance(error, nats.errors.SlowConsumerError):
-            # The feed sees the gap and reads it from the log.
-            logger.debug("%s: messages dropped on %s", name, error.subject)
-        elif not away and not client.is_connected:
-            away = True
-            reason = str(error) or type(error).__name__
-            logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, settings.nats_url, reason)
-        elif client.is_connected:
+            logger.debug("%s: messages dropped on %s", name, error.subject)  # the feed sees the gap and reads it from the log
+        elif isinstance(error, OSError | nats.errors.UnexpectedEOF | nats.errors.StaleConnectionError):
+            if not away:
+                away = True
+                reason = str(error) or type(error).__name__
+                logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, settings.nats_url, reason)
+        elif not away:
             logger.warning("%s: the bus reports: %s", name, str(error) or type(error).__name__)
-
-    async def on_disconnected() -> None:
-        nonlocal away
-        if not away and not client.is_closed:
-            away = True
-            logger.warning("%s lost its link to NATS at %s. It goes on trying.", name, settings.nats_url)
 
     async def on_reconnected() -> None:
         nonlocal away
         away = False
         logger.info("%s has its link to NATS again", name)
 
-    options: dict[str, Any] = {
-        "servers": [settings.nats_url],
+    return {
         "name": name,
         "error_cb": on_error,
-        "disconnected_cb": on_disconnected,
         "reconnected_cb": on_reconnected,
         "allow_reconnect": True,
         "max_reconnect_attempts": -1,
@@ -76,10 +77,6 @@ async def connect(settings: Settings, name: str = "tenuto") -> Client:
         "max_outstanding_pings": PINGS_OUTSTANDING_MAX,
         "pending_size": PENDING_BYTES_MAX,
     }
-    if settings.nats_user:
-        options |= {"user": settings.nats_user, "password": settings.nats_password}
-    await client.connect(**options)
-    return client
 
 
 async def close(client: Client) -> None:

@@ -63,6 +63,8 @@ class StreamFeed:
                     patience = behind_since + (STREAM_GRACE_SECONDS if stream.live else 0.0) - loop.time()
                     if patience <= 0:
                         batch, patience = await read_patiently(self._log, after, batch_max), None
+                else:
+                    behind_since = None
                 if batch:
                     after = batch[-1].position
                     yield batch

@@ -1,0 +1,121 @@
+"""A durable consumer through FastStream, as ingress and effects use it.
+
+What FastStream does by itself is kept out of the way of our promises: nothing is acknowledged by it (its default terminates a
+message whose handler raised, which loses it), no stream is declared, and the body is not decoded. Messages are fetched one by
+one, because a larger pull request waits for its batch to fill; who wants batches collects what has arrived.
+
+A watch makes the consumer again where the bus has lost its store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import nats.errors
+from faststream import AckPolicy
+from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
+from faststream.security import SASLPlaintext
+from nats.aio.msg import Msg
+from nats.js.api import ConsumerConfig
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from tenuto.kernel.bus import connect_options
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+
+logger = logging.getLogger(__name__)
+
+FETCH_SECONDS = 1.0
+"""Of one pull request. After a server was killed, the request that it forgot delays the next message by at most this."""
+WATCH_SECONDS = 1.0
+"""Between looks at the consumer: how long a wiped store stays unnoticed."""
+
+Handle = Callable[[Msg], Awaitable[None]]
+"""Takes over the message, and with it the duty to acknowledge it. Must not raise, and should return at once."""
+Establish = Callable[[Any], Awaitable[ConsumerConfig]]
+"""Given the JetStream context, makes sure that the stream is there and says what the consumer must be like."""
+
+
+class DurableConsumer:
+    def __init__(
+        self, settings: Settings, name: str, stream: str, subject: str, establish: Establish, handle: Handle, description: str
+    ) -> None:
+        """`subject` is the filter; empty where the consumer's configuration has several (`filter_subjects`)."""
+        self._name, self._stream, self._establish, self._handle = name, stream, establish, handle
+        self.broker = NatsBroker(
+            settings.nats_url,
+            **connect_options(settings, name),
+            security=SASLPlaintext(settings.nats_user, settings.nats_password) if settings.nats_user else None,
+            apply_types=False,
+            logger=None,
+        )
+        self._subscriber = self.broker.subscriber(
+            subject or f"{stream}.{name}",
+            stream=JStream(stream, declare=False),
+            durable=name,
+            pull_sub=PullSub(batch_size=1, timeout=FETCH_SECONDS),
+            ack_policy=AckPolicy.MANUAL,
+            decoder=_undecoded,
+            no_reply=True,
+            description=description,
+        )
+        self._subscriber(self._receive)
+
+    async def _receive(self, message: NatsMessage) -> None:
+        await self._handle(message.raw_message)
+
+    async def run(self) -> None:
+        """Until cancelled; through any loss of the bus."""
+        await self.broker.connect()
+        watch: asyncio.Task[None] | None = None
+        try:
+            while not await self._ensure():  # noqa: ASYNC110 - polls the server
+                await asyncio.sleep(WATCH_SECONDS)
+            watch = asyncio.create_task(self._watch(), name=f"{self._name}-watch")
+            while True:
+                try:
+                    await self.broker.start()
+                    break
+                except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+                    logger.warning("%s cannot subscribe, trying again: %s", self._name, error or type(error).__name__)
+                    await asyncio.sleep(WATCH_SECONDS)
+            await watch
+        finally:
+            await stop_task(watch)
+            await _stop_broker(self.broker)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            await self._ensure()
+
+    async def _ensure(self) -> bool:
+        js = self.broker.config.connection_state.stream
+        try:
+            try:
+                await js.consumer_info(self._stream, self._name)
+            except NotFoundError:
+                config = await self._establish(js)
+                await js.add_consumer(self._stream, config)
+                logger.info("made the consumer %s", self._name)
+        except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+            logger.debug("%s cannot look after its consumer: %s", self._name, error or type(error).__name__)
+            return False
+        return True
+
+
+async def _undecoded(message: NatsMessage) -> NatsMessage:
+    return message
+
+
+async def _stop_broker(broker: NatsBroker) -> None:
+    """Its own stop drains the connection, which waits for a server that may be away."""
+    connection = broker._connection
+    if connection is not None and connection.is_connected:
+        await broker.stop()
+    elif connection is not None:
+        await connection.close()

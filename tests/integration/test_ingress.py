@@ -1,0 +1,304 @@
+"""Reports from agents to a receiver, on real NATS and PostgreSQL: once, in order, whatever the bus does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import asyncpg
+import pytest
+from nats.js.errors import Error as JetStreamError
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel.eventlog import Fenced, LogUnavailable
+from tenuto.kernel.ingress import Ingress, Poison, Report
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
+from tenuto.schemas.ids import name_id
+from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, HEADER_TRACE, Committed
+from tests.conftest import Database
+
+AGENT, SPOOL = "node.1", "spool-a"
+
+
+class Receiver:
+    """Keeps what was received; `faults` are raised in turn before that."""
+
+    def __init__(self, *faults: Exception | None) -> None:
+        self.reports: list[Report] = []
+        self.faults = list(faults)
+        self.poison: set[bytes] = set()
+        self.defects: set[bytes] = set()
+        self._moved = asyncio.Event()
+
+    async def __call__(self, reports: Sequence[Report]) -> None:
+        fault = self.faults.pop(0) if self.faults else None
+        if fault is not None:
+            raise fault
+        for report in reports:
+            if report.body in self.poison:
+                raise Poison(report, "it smells")
+            if report.body in self.defects:
+                raise ZeroDivisionError("a defect")
+        self.reports.extend(reports)
+        self._moved.set()
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.bodies) < count:
+                self._moved.clear()
+                await self._moved.wait()
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """Without repetitions: a receiver recognises a repeated report by its id."""
+        return list({report.id: report.body for report in self.reports}.values())
+
+
+class Setup:
+    def __init__(self, settings: Settings, client: bus_module.Client, pool: asyncpg.Pool) -> None:
+        self.settings, self.client, self.pool = settings, client, pool
+        self.told: asyncio.Queue[Committed] = asyncio.Queue()
+
+    @contextlib.asynccontextmanager
+    async def receiving(self, receiver: Receiver) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(Ingress("tracker", self.settings, self.client, self.pool, receiver).run())
+        try:
+            yield task
+        finally:
+            await stop_task(task)
+
+    async def send(self, *sequences: int, spool: str = SPOOL, agent: str = AGENT, **headers: str) -> None:
+        js = self.client.jetstream()
+        for sequence in sequences:
+            all_headers = {
+                HEADER_AGENT: agent,
+                HEADER_SPOOL: spool,
+                HEADER_SEQUENCE: str(sequence),
+                HEADER_KIND: "test",
+                **headers,
+            }
+            await js.publish(subjects.ingress("tracker", agent), b"%d" % sequence, headers=all_headers)
+
+    async def told_of(self, sequence: int) -> Committed:
+        async with asyncio.timeout(60):
+            while True:
+                committed = await self.told.get()
+                if committed.sequence >= sequence:
+                    return committed
+
+    async def told_to_resend(self) -> Committed:
+        async with asyncio.timeout(60):
+            while not (committed := await self.told.get()).resend:
+                pass
+            return committed
+
+    async def position(self, body: bytes = SPOOL.encode(), agent: str = AGENT) -> Committed:
+        reply = await self.client.request(subjects.position("tracker", agent), body, timeout=5)
+        return Committed.from_json(reply.data)
+
+    async def parked(self) -> list[Any]:
+        return await self.pool.fetch("SELECT * FROM parked ORDER BY number")
+
+
+@pytest.fixture
+async def setup(nats: NatsServer, database: Database) -> AsyncIterator[Setup]:
+    settings = Settings(nats_url=nats.url)
+    client = await bus_module.connect(settings, "test")
+    pool = await asyncpg.create_pool(database.url, min_size=1, max_size=3)
+    setup = Setup(settings, client, pool)
+
+    async def hear(message: Any) -> None:
+        setup.told.put_nowait(Committed.from_json(message.data))
+
+    await bus_module.ensure_streams(client.jetstream(), settings)
+    await client.subscribe(subjects.committed("tracker", AGENT), cb=hear)
+    yield setup
+    await bus_module.close(client)
+    await pool.close()
+
+
+def numbers(*values: int) -> list[bytes]:
+    return [b"%d" % value for value in values]
+
+
+async def test_reports_arrive_in_order_with_their_identity(setup: Setup) -> None:
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+        await setup.send(*range(1, 51), **{HEADER_TRACE: trace})
+        assert (await setup.told_of(50)).spool_id == SPOOL
+    assert receiver.bodies == numbers(*range(1, 51))
+    first = receiver.reports[0]
+    assert first == Report("tracker", AGENT, SPOOL, 1, "test", b"1", trace)
+    assert first.id == name_id(SPOOL, "tracker", "1")
+    info = await setup.client.jetstream().stream_info(subjects.INGRESS_STREAM)
+    assert info.state.messages == 0
+
+
+async def test_repeated_reports_are_dropped_also_after_a_restart(setup: Setup) -> None:
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        await setup.send(1, 2, 2, 1, 3)
+        await setup.told_of(3)
+    async with setup.receiving(receiver):
+        await setup.send(1, 2, 3, 4)
+        await setup.told_of(4)
+    assert [report.body for report in receiver.reports] == numbers(1, 2, 3, 4)
+
+
+async def test_a_gap_is_not_received_and_asks_for_a_resend(setup: Setup) -> None:
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        await setup.send(1, 2, 4, 5)
+        assert await setup.told_to_resend() == Committed(spool_id=SPOOL, sequence=2, resend=True)
+        await setup.send(3, 4, 5)
+        await setup.told_of(5)
+    assert receiver.bodies == numbers(1, 2, 3, 4, 5)
+
+
+async def test_spools_and_agents_are_counted_apart(setup: Setup) -> None:
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        await setup.send(1, 2)
+        await setup.send(1, spool="spool-b")
+        await setup.send(1, agent="other", spool="spool-c")
+        await receiver.until(4)
+        await setup.told_of(2)
+    assert [(report.spool_id, report.sequence) for report in receiver.reports] == [
+        (SPOOL, 1),
+        (SPOOL, 2),
+        ("spool-b", 1),
+        ("spool-c", 1),
+    ]
+
+
+async def test_an_agent_can_ask_what_is_committed(setup: Setup) -> None:
+    async with setup.receiving(Receiver()):
+        await setup.send(1, 2, 3)
+        await setup.told_of(3)
+        assert await setup.position() == Committed(spool_id=SPOOL, sequence=3)
+        assert await setup.position(b"") == Committed(spool_id=SPOOL, sequence=3)
+        assert await setup.position(b"unknown") == Committed(spool_id="unknown", sequence=0)
+        assert await setup.position(b"", agent="nobody") == Committed(spool_id="", sequence=0)
+
+
+async def test_poison_is_parked_and_nothing_waits_behind_it(setup: Setup) -> None:
+    receiver = Receiver()
+    receiver.poison = {b"2"}
+    async with setup.receiving(receiver):
+        await setup.send(1, 2, 3)
+        assert await setup.told_of(3) == Committed(spool_id=SPOOL, sequence=3)
+    assert receiver.bodies == numbers(1, 3)
+    [row] = await setup.parked()
+    assert (row["consumer"], row["item_id"], row["body"]) == ("ingress-tracker", f"tracker/{AGENT}/{SPOOL}/2", b"2")
+    assert row["reason"] == "it smells"
+
+
+async def test_a_report_that_breaks_the_receiver_is_parked_alone(setup: Setup) -> None:
+    receiver = Receiver()
+    receiver.defects = {b"3"}
+    await setup.send(*range(1, 7))
+    async with setup.receiving(receiver):
+        await setup.told_of(6)
+    assert receiver.bodies == numbers(1, 2, 4, 5, 6)
+    [row] = await setup.parked()
+    assert "ZeroDivisionError" in row["reason"]
+
+
+async def test_a_report_without_readable_headers_is_parked(setup: Setup) -> None:
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        await setup.client.jetstream().publish(subjects.ingress("tracker", AGENT), b"?", headers={HEADER_AGENT: AGENT})
+        await setup.send(1)
+        await setup.told_of(1)
+    [row] = await setup.parked()
+    assert (row["kind"], row["body"]) == ("unreadable", b"?")
+
+
+async def test_while_the_log_is_away_reports_wait(setup: Setup) -> None:
+    receiver = Receiver(LogUnavailable("away"), OSError("away"))
+    async with setup.receiving(receiver):
+        await setup.send(1, 2)
+        await setup.told_of(2)
+    assert receiver.bodies == numbers(1, 2)
+
+
+async def test_a_fenced_receiver_ends_the_ingress(setup: Setup) -> None:
+    async with setup.receiving(Receiver(Fenced("another one"))) as task:
+        await setup.send(1)
+        with pytest.raises(Fenced):
+            await task
+
+
+async def test_a_receiver_killed_before_its_position_is_stored_gets_the_same_ids_again(setup: Setup) -> None:
+    """Received, then killed: the report is delivered again, and its id tells the core that it is the same."""
+    entered = asyncio.Event()
+
+    class Dying(Receiver):
+        async def __call__(self, reports: Sequence[Report]) -> None:
+            await super().__call__(reports)
+            entered.set()
+            await asyncio.Event().wait()
+
+    dying, receiver = Dying(), Receiver()
+    async with setup.receiving(dying):
+        await setup.send(1)
+        await entered.wait()
+    async with setup.receiving(receiver):
+        await setup.send(1, 2)  # the agent, not told, sends again
+        await setup.told_of(2)
+    assert receiver.reports[0].id == dying.reports[0].id
+    assert receiver.bodies == numbers(1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_the_bus_is_killed_and_wiped_and_every_report_arrives_once_in_order(
+    setup: Setup, nats: NatsServer, seed: int
+) -> None:
+    """An agent that follows the rules: it sends on until it is told that its reports are committed."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    total = 400
+    committed = 0
+    receiver = Receiver()
+
+    async def agent() -> None:
+        nonlocal committed
+        sent = 0
+        while committed < total:
+            with contextlib.suppress(asyncio.QueueEmpty):
+                while True:
+                    news = setup.told.get_nowait()
+                    committed = max(committed, news.sequence)
+                    sent = committed if news.resend else max(sent, committed)
+            try:
+                if sent < total and sent - committed < 50:
+                    await setup.send(sent + 1)
+                    sent += 1
+                else:
+                    async with asyncio.timeout(0.5):
+                        setup.told.put_nowait(await setup.told.get())
+            except (JetStreamError, TimeoutError, OSError):
+                with contextlib.suppress(Exception):
+                    committed = max(committed, (await setup.position()).sequence)
+                    sent = committed
+
+    async with setup.receiving(receiver):
+        sending = asyncio.create_task(agent())
+        for _ in range(4):
+            await asyncio.sleep(chance.random() * 0.5)
+            await nats.kill()
+            if chance.random() < 0.5:
+                await nats.wipe()
+            await nats.start()
+        async with asyncio.timeout(90):
+            await sending
+    assert receiver.bodies == numbers(*range(1, total + 1))
+    assert [report.sequence for report in receiver.reports] == list(range(1, total + 1))
