@@ -1,8 +1,9 @@
-"""Stopping background tasks for certain."""
+"""Running background tasks together, and stopping them for certain."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 CANCEL_SECONDS_BETWEEN = 1.0
@@ -17,3 +18,18 @@ async def stop_task(task: asyncio.Task[Any] | None, *, seconds_between: float = 
         await asyncio.wait({task}, timeout=seconds_between)
     if task is not None and not task.cancelled():
         task.exception()  # seen: whoever stops a task no longer cares
+
+
+async def run_together(**work: Coroutine[Any, Any, None]) -> None:
+    """Runs a service's parts, by name, until one of them ends or this is cancelled; then stops the others.
+
+    Raises the error that ended it, itself and not in a group: the process's frame tells Fenced from Poisoned by it.
+    """
+    tasks = [asyncio.create_task(part, name=name) for name, part in work.items()]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            await stop_task(task)
