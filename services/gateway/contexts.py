@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+_INCOMING = ".incoming-"
 NAMES_MAX = 100_000
 """Files in one model directory."""
 EXPANSION_MAX = 50
@@ -69,7 +70,7 @@ class Incoming:
         try:
             if self._file is None:
                 self._directory.mkdir(parents=True, exist_ok=True)
-                self._file = tempfile.NamedTemporaryFile(dir=self._directory, prefix=".incoming-", delete=False)  # noqa: SIM115
+                self._file = tempfile.NamedTemporaryFile(dir=self._directory, prefix=_INCOMING, delete=False)  # noqa: SIM115
             self._file.write(data)
         except OSError as error:
             raise _refused(error) from error
@@ -102,6 +103,12 @@ class Incoming:
         except OSError as error:
             raise _refused(error) from error
         return StoredContext(self._hash.hexdigest(), self.size_bytes, names)
+
+
+def clean(directory: Path) -> None:
+    """Removes what a killed gateway left half received. Call at start, before anything comes in."""
+    for path in directory.glob(f"{_INCOMING}*"):
+        path.unlink(missing_ok=True)
 
 
 def _refused(error: OSError) -> ContextRefused:

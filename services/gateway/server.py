@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -41,7 +41,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-class Server(uvicorn.Server):
+class _Server(uvicorn.Server):
     """Signals belong to the service's frame, not to uvicorn."""
 
     @contextlib.contextmanager
@@ -49,8 +49,9 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: FastAPI) -> Server:
-    return Server(
+async def serve(app: FastAPI, listener: socket.socket, before_stop: Callable[[], None]) -> None:
+    """Until cancelled; then calls `before_stop`, lets open answers end, and returns by CancelledError."""
+    server = _Server(
         uvicorn.Config(
             app,
             log_config=None,
@@ -60,10 +61,11 @@ def make_server(app: FastAPI) -> Server:
             timeout_graceful_shutdown=STOP_SECONDS_MAX,
         )
     )
-
-
-async def stop(server: Server, serving: asyncio.Task[None]) -> None:
-    """Lets open answers end, then returns."""
-    server.should_exit = True
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="rest")
+    try:
+        await asyncio.shield(serving)
+    finally:
+        before_stop()
+        server.should_exit = True
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving

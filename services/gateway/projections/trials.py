@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import search, trial
 from tenuto.services.gateway.projections.common import Connection, Handler, numbers, to_json
@@ -79,7 +81,7 @@ _EXPERIMENT_BEST = """
 
 async def _validated(db: Connection, event: Event, data: trial.ValidationReported) -> None:
     experiment_id, number = numbers(data.trial_id)
-    metrics = to_json(data.model_dump(mode="json")["metrics"])
+    metrics = to_json(json.loads(event.payload)["metrics"])  # as recorded: NaN is a string
     row = await db.fetchrow(
         _ADD_VALIDATION, experiment_id, number, data.batches, data.length, data.allocation_id, event.time_us, metrics
     )

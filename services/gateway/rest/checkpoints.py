@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from tenuto.services.gateway.downloads import check_files, directory_of, tar_size_bytes, tar_stream
-from tenuto.services.gateway.queries import PAGE_MAX
+from tenuto.services.gateway.queries import POINTS_MAX
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.views import CheckpointDetail, CheckpointView
@@ -21,8 +21,8 @@ router = APIRouter(tags=["checkpoints"])
 async def list_checkpoints(
     door: Door,
     experiment: int | None = None,
-    deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = False,
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+    deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = True,
+    limit: Annotated[int, Query(ge=1, le=POINTS_MAX)] = POINTS_MAX,
 ) -> Response:
     return answer(await door.views.checkpoints(experiment, deleted, limit))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -40,6 +40,8 @@ class Gateway:
     token: str
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by submissions with an idempotency key: the second one must find the first one recorded."""
 
     @property
     def contexts(self) -> Path:

@@ -70,7 +70,7 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _config(_: Request, error: Exception) -> Response:
     assert isinstance(error, ConfigError)
     problems = [ProblemView(path=item.path, message=item.message, value=item.value) for item in error.problems]
-    return error_response("invalid", f"The configuration is refused.\n{error}", error.problems[0].path, problems)
+    return error_response("invalid", str(error), error.problems[0].path, problems)
 
 
 async def _request(_: Request, error: Exception) -> Response:
@@ -80,7 +80,7 @@ async def _request(_: Request, error: Exception) -> Response:
         where = ".".join(str(part) for part in item["loc"] if part not in ("query", "path", "body"))
         problems.append(ProblemView(path=where, message=item["msg"], value=str(item.get("input", ""))[:80]))
     first = problems[0]
-    return error_response("invalid", f"The request is refused: {first.path}: {first.message}.", first.path, problems)
+    return error_response("invalid", f"{first.path}: {first.message} (found {first.value}).", first.path, problems)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -79,7 +80,8 @@ async def submit(
             context_size_bytes=context.size_bytes,
             trace=trace,
         )
-        [event] = await door.carry_out(command)
+        async with door.one_at_a_time if idempotency_key else contextlib.nullcontext():
+            [event] = await door.carry_out(command)
     assert isinstance(event.data, ExperimentSubmitted)
     return answer(Submitted(id=event.data.experiment_id, position=event.position), 201)
 
@@ -132,7 +134,7 @@ async def logs(door: Door, experiment_id: ExperimentId, after: int = 0, limit: P
 
 
 @router.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
-async def checkpoints(door: Door, experiment_id: ExperimentId, deleted: bool = False, limit: Limit = PAGE_MAX) -> Response:
+async def checkpoints(door: Door, experiment_id: ExperimentId, deleted: bool = True, limit: Points = POINTS_MAX) -> Response:
     return await _of(door, experiment_id, await door.views.checkpoints(experiment_id, deleted, limit))
 
 

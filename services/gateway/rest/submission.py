@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.util
 from dataclasses import dataclass
 
@@ -9,9 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem, parse_config
-from tenuto.services.gateway.contexts import Incoming, StoredContext
+from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
 from tenuto.services.gateway.rest.context import Gateway
+
+DRAIN_BYTES_MAX = 1 << 30
+DRAIN_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,25 @@ class Submission:
 
 async def receive(request: Request, gateway: Gateway) -> Submission:
     """Raises MultipartError, ConfigError and ContextRefused. What was refused leaves nothing on the shared directory."""
+    try:
+        return await _receive(request, gateway)
+    except (MultipartError, ConfigError, ContextRefused):
+        await _drain(request)
+        raise
+
+
+async def _drain(request: Request) -> None:
+    """Takes the rest of the body, within bounds: a client that is still sending would see a broken connection, not the answer."""
+    taken_bytes = 0
+    with contextlib.suppress(ClientDisconnect, RuntimeError, TimeoutError):
+        async with asyncio.timeout(DRAIN_SECONDS_MAX):
+            async for chunk in request.stream():
+                taken_bytes += len(chunk)
+                if taken_bytes > DRAIN_BYTES_MAX:
+                    return
+
+
+async def _receive(request: Request, gateway: Gateway) -> Submission:
     text: bytearray | None = None
     with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))

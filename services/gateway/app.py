@@ -1,0 +1,113 @@
+"""The gateway's composition root: the deciding loop, the projection of the views, live updates, and the REST door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncpg
+from nats.aio.client import Client
+
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.feed import Feed
+from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.service import EXIT_SETTINGS
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.stream_feed import StreamFeed
+from tenuto.kernel.tasks import run_together
+from tenuto.services.gateway import projections
+from tenuto.services.gateway import token as tokens
+from tenuto.services.gateway.contexts import clean
+from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.follow import Follower
+from tenuto.services.gateway.queries import Views
+from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.door import make_door
+from tenuto.services.gateway.server import PortTaken, bind, serve
+from tenuto.services.gateway.tail import Tail
+
+logger = logging.getLogger(__name__)
+
+POOL_CONNECTIONS_MAX = 6
+"""To the views: one for the projection, the others for requests."""
+QUERY_SECONDS_MAX = 20.0
+"""A page takes milliseconds; a query that takes so long would only pile up."""
+CONNECT_SECONDS_MAX = 5.0
+
+
+class GatewayService:
+    def __init__(self, gateway: Gateway, follower: Follower, pool: asyncpg.Pool) -> None:
+        self.gateway, self.port = gateway, 0
+        self._follower, self._pool = follower, pool
+        self._started = asyncio.Event()
+
+    async def started(self) -> None:
+        """Returns when requests can be sent to `port`."""
+        await self._started.wait()
+
+    async def run(self) -> None:
+        """Until cancelled. Ends the process with a clear sentence when the port is taken: starting again would not help."""
+        settings, tail = self.gateway.settings, self.gateway.tail
+        try:
+            listener = bind(settings.rest_host, settings.rest_port)
+        except PortTaken as error:
+            logger.critical("%s", error)
+            sys.exit(EXIT_SETTINGS)
+        try:
+            self.port = listener.getsockname()[1]
+            logger.info("REST at http://%s:%d/api/v1", settings.rest_host, self.port)
+            self._started.set()
+            async with tail:
+                await run_together(
+                    loop=self.gateway.loop.run(),
+                    views=self._follower.run(),
+                    rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
+                )
+        finally:
+            listener.close()
+            self._pool.terminate()
+
+
+async def build(
+    settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Callable[[], Feed] | None = None
+) -> GatewayService:
+    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus.
+
+    Ends the process with a clear sentence when the token file cannot be used.
+    """
+    if feed is None:
+        assert bus is not None
+        feed = _over(log, bus)
+    try:
+        token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
+    except tokens.TokenError as error:
+        logger.critical("%s", error)
+        sys.exit(EXIT_SETTINGS)
+    pool = await asyncpg.create_pool(
+        settings.database_url,
+        min_size=1,
+        max_size=POOL_CONNECTIONS_MAX,
+        command_timeout=QUERY_SECONDS_MAX,
+        timeout=CONNECT_SECONDS_MAX,
+    )
+    follower = Follower(projections.NAME, projections.apply, pool, feed())
+    gateway = Gateway(
+        settings=settings,
+        clock=clock,
+        log=log,
+        loop=ServiceLoop(GatewayCore(), log, feed(), clock, settings),
+        views=Views(pool),
+        tail=Tail(log),
+        token=token,
+        views_reached=follower.wait_position,
+    )
+    clean(gateway.contexts)
+    return GatewayService(gateway, follower, pool)
+
+
+def _over(log: EventLog, bus: Client) -> Callable[[], Feed]:
+    return lambda: StreamFeed(log, bus)

@@ -1,0 +1,60 @@
+"""The tracker's composition root: the deciding loop, the lanes of reports, and the deletion of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import asyncpg
+from nats.aio.client import Client
+
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.feed import Feed
+from tenuto.kernel.ingress import Ingress
+from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.stream_feed import StreamFeed
+from tenuto.kernel.tasks import run_together
+from tenuto.schemas.subjects import Lane
+from tenuto.services.tracker.core import TrackerCore
+from tenuto.services.tracker.handlers import Receiver
+from tenuto.services.tracker.state import State
+
+POOL_CONNECTIONS_MAX = 4
+"""One for each lane, and one for what is left."""
+QUERY_SECONDS_MAX = 30.0
+CONNECT_SECONDS_MAX = 5.0
+
+
+class Tracker:
+    def __init__(self, loop: ServiceLoop[State], lanes: Mapping[Lane, Ingress], pool: asyncpg.Pool) -> None:
+        self.loop = loop
+        self._lanes, self._pool = lanes, pool
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            await run_together(loop=self.loop.run(), **{name: lane.run() for name, lane in self._lanes.items()})
+        finally:
+            self._pool.terminate()
+
+
+async def build(
+    settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
+) -> Tracker:
+    """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
+    pool = await asyncpg.create_pool(
+        settings.database_url,
+        min_size=1,
+        max_size=POOL_CONNECTIONS_MAX,
+        command_timeout=QUERY_SECONDS_MAX,
+        timeout=CONNECT_SECONDS_MAX,
+    )
+    loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
+    receiver = Receiver(loop, log, pool, clock)
+    lanes: dict[Lane, Ingress] = {
+        "tracker": Ingress("tracker", settings, bus, pool, receiver.record),
+        "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
+        "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
+    }
+    return Tracker(loop, lanes, pool)

@@ -1,0 +1,123 @@
+"""Receives what agents report: what decides becomes events, bulk data goes into tables. Each returns when the batch is committed.
+
+A report that cannot be read is raised as Poison: the ingress parks it and gives the others again, which changes nothing for
+those that were already recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import asyncpg
+from pydantic import ValidationError
+
+from tenuto.kernel import telemetry
+from tenuto.kernel.clock import Clock
+from tenuto.kernel.core import Refused
+from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.ingress import Poison, Report
+from tenuto.kernel.loop import ServiceLoop
+from tenuto.schemas.base import Model
+from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.reports import TRACKER_REPORT, LogsReport, MetricsReport, TrackerReport
+from tenuto.services.tracker.commands import RecordReport
+from tenuto.services.tracker.projections import Logs, write_logs, write_metrics
+from tenuto.services.tracker.state import State
+
+logger = logging.getLogger(__name__)
+
+_TRIAL_ID = re.compile(r"[1-9][0-9]{0,17}-[1-9][0-9]{0,8}")
+_ALLOCATION_ID = re.compile(r"[1-9][0-9]{0,17}-[1-9][0-9]{0,8}-[1-9][0-9]{0,8}")
+BATCHES_MAX = 2**62
+"""What the tables can hold."""
+
+M = TypeVar("M", bound=Model)
+
+
+class Receiver:
+    def __init__(self, loop: ServiceLoop[State], log: EventLog, pool: asyncpg.Pool, clock: Clock) -> None:
+        self._loop, self._log, self._pool, self._clock = loop, log, pool, clock
+
+    async def record(self, reports: Sequence[Report]) -> None:
+        """Lane `tracker`."""
+        commands = [
+            RecordReport(report.id, self._clock.now_us(), _checked(report, _tracker_report(report)), report.trace)
+            for report in reports
+        ]
+        await self._catch_up(commands)
+        with telemetry.span("tracker record", links=[report.trace for report in reports if report.trace]):
+            answers = await self._loop.submit_many(commands)
+        for report, answer in zip(reports, answers, strict=True):
+            if isinstance(answer, Refused):  # a defect of ours: what is merely not current is recorded as ReportRefused
+                raise Poison(report, str(answer))
+
+    async def _catch_up(self, commands: Sequence[RecordReport]) -> None:
+        """A worker may report before this service has read of its allocation. Where a report's allocation is not known as the
+        current one, the log is first read to its present end: what the report relies on was recorded before it was sent."""
+        await self._loop.wait_ready()
+        state = self._loop.state
+        for command in commands:
+            report = command.report
+            trial = state.trial(experiment_of(report.trial_id), report.trial_id)
+            if trial is None or trial.allocation_id != report.allocation_id:
+                await self._loop.wait_position(await self._log.head())
+                return
+
+    async def store_metrics(self, reports: Sequence[Report]) -> None:
+        """Lane `metrics`."""
+        parsed = {report.id: _parsed(report, MetricsReport) for report in reports}
+
+        async def write(some: Sequence[Report]) -> None:
+            await write_metrics(self._pool, [parsed[report.id] for report in some])
+
+        await _write(reports, write)
+
+    async def store_logs(self, reports: Sequence[Report]) -> None:
+        """Lane `logs`."""
+        parsed = {report.id: Logs(report.id, report.agent_id, _parsed(report, LogsReport)) for report in reports}
+
+        async def write(some: Sequence[Report]) -> None:
+            await write_logs(self._pool, [parsed[report.id] for report in some])
+
+        await _write(reports, write)
+
+
+async def _write(reports: Sequence[Report], write: Callable[[Sequence[Report]], Awaitable[None]]) -> None:
+    """All at once; where a value cannot be stored, one after the other, to name the report that has it."""
+    try:
+        await write(reports)
+    except asyncpg.DataError as error:
+        if len(reports) == 1:
+            raise Poison(reports[0], f"it cannot be stored: {error}") from error
+        for report in reports:
+            await _write([report], write)
+
+
+def _tracker_report(report: Report) -> TrackerReport:
+    try:
+        return TRACKER_REPORT.validate_json(report.body)
+    except ValidationError as error:
+        raise Poison(report, f"it cannot be read: {error}") from error
+
+
+def _parsed(report: Report, model: type[M]) -> M:
+    try:
+        return _checked(report, model.from_json(report.body))
+    except ValidationError as error:
+        raise Poison(report, f"it cannot be read: {error}") from error
+
+
+def _checked(report: Report, body: M) -> M:
+    """Ids are read as numbers further on, and counts stored in 64 bits."""
+    trial_id, allocation_id = getattr(body, "trial_id", ""), getattr(body, "allocation_id", "")
+    if not _TRIAL_ID.fullmatch(trial_id) or not _ALLOCATION_ID.fullmatch(allocation_id):
+        raise Poison(report, f"trial {trial_id!r} or allocation {allocation_id!r} is not an id")
+    points = getattr(body, "points", (body,))
+    if any(getattr(point, "batches", 0) > BATCHES_MAX or getattr(point, "length", 0) > BATCHES_MAX for point in points):
+        raise Poison(report, "it counts more batches than can be stored")
+    if any("\0" in name for name in getattr(body, "metrics", ())):
+        raise Poison(report, "a metric's name has a zero character")
+    return body

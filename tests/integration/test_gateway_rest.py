@@ -1,0 +1,449 @@
+"""The REST door over a real socket, on a real database: submissions, views, errors, live updates."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import math
+import tarfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.settings import Settings
+from tenuto.schemas.envelope import Event, decode_event, encode_event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot, SlotDisabled
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.run import WorkersExited, WorkersStarted
+from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import (
+    CheckpointDeleted,
+    CheckpointFile,
+    CheckpointSaved,
+    TrialFinished,
+    TrialProgressed,
+    ValidationReported,
+)
+from tenuto.schemas.ids import experiment_of
+from tenuto.services.gateway.app import GatewayService, build
+
+CONFIG = """
+name: digits
+entrypoint: model_def:Trial
+searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {batches: 100}}
+"""
+WHY = Reason(rule="test", text="because")
+SLOTS = (AgentSlots(agent_id="node", slot_ids=(0,)),)
+
+
+def context(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in (files or {"model_def.py": b"class Trial: ..."}).items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+CONTEXT = context()
+
+
+@dataclass
+class World:
+    service: GatewayService
+    log: PostgresEventLog
+    http: httpx.AsyncClient
+    shared: Path
+
+    async def submit(self, config: str = CONFIG, archive: bytes | None = None, **headers: str) -> httpx.Response:
+        files: Any = {"config": (None, config), "context": ("context.tar.gz", CONTEXT if archive is None else archive)}
+        return await self.http.post("/api/v1/experiments", files=files, headers=headers)
+
+    async def record(self, *payloads: EventData) -> None:
+        """Append events as other services do, and wait until they can be seen."""
+        clock = SystemClock()
+        events = []
+        for data in payloads:
+            key = getattr(data, "experiment_id", None) or (experiment_of(data.trial_id) if hasattr(data, "trial_id") else "")
+            events.append(
+                Event(
+                    id=clock.new_id(),
+                    stream=data.stream(),
+                    type=data.TYPE,
+                    schema_version=1,
+                    time_us=clock.now_us(),
+                    payload=data.to_json(),
+                    actor="test/1",
+                    correlation_id=str(key),
+                )
+            )
+        appended = await self.log.append(Append(events=events))
+        await self.service.gateway.views_reached(appended.events[-1].position)
+
+    async def get(self, path: str) -> Any:
+        response = await self.http.get(f"/api/v1{path}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def error(self, method: str, path: str, **arguments: Any) -> tuple[int, str, str]:
+        response = await self.http.request(method, f"/api/v1{path}", **arguments)
+        error = response.json()["error"]
+        return response.status_code, error["code"], error["message"]
+
+
+@pytest.fixture
+async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
+    settings = Settings(
+        database_url=database.url,
+        shared_directory=str(tmp_path / "shared"),
+        rest_port=0,
+        rest_token_file=str(tmp_path / "token"),
+        context_bytes_max=50_000,
+    )
+    log = await PostgresEventLog.connect(database.url)
+    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))
+    running = asyncio.create_task(service.run())
+    await service.started()
+    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
+        yield World(service, log, http, tmp_path / "shared")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await log.close()
+
+
+async def test_a_submission_is_recorded_stored_and_seen_at_once(world: World) -> None:
+    response = await world.submit()
+    assert response.status_code == 201, response.text
+    assert response.json()["id"] == 1
+    seen = await world.get("/experiments/1")
+    assert (seen["name"], seen["state"], seen["user"], seen["method"], seen["trials"]) == (
+        "digits",
+        "active",
+        "admin",
+        "single",
+        {},
+    )
+    assert seen["config"]["entrypoint"] == "model_def:Trial"
+    assert seen["context_hash"] == hashlib.sha256(CONTEXT).hexdigest()
+    assert (world.shared / "contexts" / f"{seen['context_hash']}.tar.gz").read_bytes() == CONTEXT
+    [event] = await world.log.read(0)
+    assert (event.type, event.correlation_id, event.actor) == ("ExperimentSubmitted", "1", "user:admin")
+    assert (await world.submit()).json()["id"] == 2
+    assert [item["id"] for item in await world.get("/experiments")] == [2, 1]
+    assert [item["id"] for item in await world.get("/experiments?before=2&limit=1")] == [1]
+
+
+async def test_an_idempotency_key_makes_one_experiment(world: World) -> None:
+    headers = {"Idempotency-Key": "once"}
+    responses = await asyncio.gather(*(world.submit(**headers) for _ in range(4)))
+    assert [(item.status_code, item.json()["id"]) for item in responses] == [(201, 1)] * 4
+    assert (await world.submit()).json()["id"] == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "archive", "status", "code", "says"),
+    [
+        (CONFIG.replace("100", "0"), None, 400, "invalid", "searcher.max_length.batches"),
+        (CONFIG + "typo: 1\n", None, 400, "invalid", "typo"),
+        (CONFIG + "x: [", None, 400, "invalid", "YAML"),
+        (CONFIG, b"nothing", 400, "invalid", "tar.gz"),
+        (CONFIG, b"\0" * 60_000, 413, "too_large", "50000 bytes"),
+        (CONFIG, context(**{"other.py": b""}), 400, "invalid", "model_def"),
+    ],
+)
+async def test_a_bad_submission_says_what_is_wrong_and_leaves_nothing(
+    world: World, config: str, archive: bytes | None, status: int, code: str, says: str
+) -> None:
+    response = await world.submit(config, archive)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (status, code)
+    assert says in error["message"]
+    assert await world.log.head() == 0
+    left = list((world.shared / "contexts").glob("*")) if (world.shared / "contexts").exists() else []
+    assert not any(path.name.startswith(".") for path in left)
+
+
+async def test_a_token_is_needed_everywhere_but_for_health(world: World) -> None:
+    for headers in ({"Authorization": ""}, {"Authorization": "Bearer wrong"}):
+        status, code, message = await world.error("GET", "/experiments", headers=headers)
+        assert (status, code) == (401, "unauthorized")
+        assert "token" in message
+    assert (await world.http.get("/healthz", headers={"Authorization": ""})).status_code == 200
+    document = await world.http.get("/api/v1/openapi.json", headers={"Authorization": ""})
+    assert document.json()["openapi"].startswith("3.")
+
+
+async def test_requests_change_an_experiment_and_refusals_say_why(world: World) -> None:
+    await world.submit()
+    for verb, state in (("pause", "paused"), ("resume", "active")):
+        assert (await world.http.post(f"/api/v1/experiments/1/{verb}")).json() == {"id": 1, "changed": True}
+        assert (await world.get("/experiments/1"))["state"] == state
+        assert (await world.http.post(f"/api/v1/experiments/1/{verb}")).json() == {"id": 1, "changed": False}
+    changed = await world.http.patch("/api/v1/experiments/1", json={"priority": 3, "weight": 2.5, "max_slots": 4})
+    assert changed.json() == {"id": 1, "changed": True}
+    await world.http.patch("/api/v1/experiments/1", json={"max_slots": None})
+    seen = await world.get("/experiments/1")
+    assert (seen["priority"], seen["weight"], seen["max_slots"]) == (3, 2.5, None)
+    assert await world.error("PATCH", "/experiments/1", json={"priority": 0}) == (
+        400,
+        "invalid",
+        "priority: Input should be greater than or equal to 1 (found 0).",
+    )
+    assert (await world.error("PATCH", "/experiments/1", json={"speed": 1}))[:2] == (400, "invalid")
+    assert (await world.http.post("/api/v1/experiments/1/cancel")).json()["changed"]
+    assert (await world.get("/experiments/1"))["state"] == "canceling"
+    assert (await world.error("POST", "/experiments/1/pause"))[:2] == (409, "conflict")
+    assert (await world.http.post("/api/v1/experiments/1/kill")).json()["changed"]
+    assert (await world.error("POST", "/experiments/7/pause"))[:2] == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/experiments/9",
+        "/experiments/9/trials",
+        "/experiments/9/logs",
+        "/trials/9-1",
+        "/trials/9-1/metrics",
+        "/checkpoints/x",
+        "/no",
+    ],
+)
+async def test_what_is_not_there_is_404(world: World, path: str) -> None:
+    assert (await world.error("GET", path))[:2] == (404, "not_found")
+
+
+def requested(number: int) -> TrialRequested:
+    return TrialRequested(
+        experiment_id=1,
+        trial_id=f"1-{number}",
+        trial_number=number,
+        hyperparameters={"lr": 0.1},
+        seed=2**62,
+        target_length=10,
+        reason=WHY,
+    )
+
+
+def granted(allocation: str) -> AllocationGranted:
+    return AllocationGranted(
+        pool="default", allocation_id=allocation, trial_id=allocation[:3], experiment_id=1, slots=SLOTS, reason=WHY
+    )
+
+
+def released(allocation: str) -> AllocationReleased:
+    return AllocationReleased(pool="default", allocation_id=allocation, trial_id=allocation[:3], experiment_id=1, reason=WHY)
+
+
+def validated(batches: int, **metrics: float) -> ValidationReported:
+    return ValidationReported(trial_id="1-1", allocation_id="1-1-1", batches=batches, length=batches, metrics=metrics)
+
+
+def saved(batches: int, directory: Path | None = None, data: bytes = b"") -> CheckpointSaved:
+    file = CheckpointFile(path="model", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return CheckpointSaved(
+        trial_id="1-1",
+        allocation_id="1-1-1",
+        checkpoint_id=f"1-1-1-{batches}",
+        batches=batches,
+        length=batches,
+        files=(file,),
+        size_bytes=len(data),
+        location=directory.as_uri() if directory else "file:///gone",
+    )
+
+
+async def state(world: World) -> str:
+    return str((await world.get("/trials/1-1"))["state"])
+
+
+async def test_a_trial_is_seen_through_its_life(world: World) -> None:
+    await world.submit()
+    await world.record(requested(1), requested(2))
+    assert await state(world) == "queued"
+    joined = AgentJoined(
+        agent_id="node",
+        pool="default",
+        host="h",
+        version="1",
+        slots=(Slot(slot_id=0, kind="cpu", device="cpu"), Slot(slot_id=1, kind="cpu", device="cpu")),
+    )
+    await world.record(joined, SlotDisabled(agent_id="node", slot_id=1, reason="r"), granted("1-1-1"))
+    assert await state(world) == "starting"
+    [agent] = await world.get("/agents")
+    assert [(slot["enabled"], slot["allocation_id"]) for slot in agent["slots"]] == [(True, "1-1-1"), (False, None)]
+    status = await world.get("/status")
+    assert (status["agents"], status["slots"], status["slots_used"], status["parked"]) == (1, 1, 1, 0)
+    await world.record(WorkersStarted(allocation_id="1-1-1", trial_id="1-1", agent_ids=("node",)))
+    assert await state(world) == "running"
+    await world.record(
+        TrialProgressed(trial_id="1-1", allocation_id="1-1-1", batches=3, length=3),
+        saved(5),
+        validated(5, accuracy=0.5, loss=math.inf),
+        validated(7, accuracy=math.nan),
+        validated(8, loss=1.0),
+        validated(9, accuracy=0.75),
+        saved(9),
+        validated(9, accuracy=0.1),  # never happens; a view must not be moved by it
+        validated(10, accuracy=0.625),
+        CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="policy"),
+    )
+    trial = await world.get("/trials/1-1")
+    assert (trial["batches"], trial["best_metric"], trial["best_batches"], trial["latest_metric"]) == (10, 0.75, 9, 0.625)
+    assert trial["seed"] == 2**62
+    validations = await world.get("/trials/1-1/validations")
+    assert [(item["batches"], item["metric"]) for item in validations] == [
+        (5, 0.5),
+        (7, "NaN"),
+        (8, None),
+        (9, 0.75),
+        (10, 0.625),
+    ]
+    assert validations[0]["metrics"] == {"accuracy": 0.5, "loss": "Infinity"}
+    assert await world.get("/experiments/1/validations") == validations
+    experiment = await world.get("/experiments/1")
+    assert (experiment["best_trial_id"], experiment["best_metric"]) == ("1-1", 0.75)
+    assert experiment["best_checkpoint_id"] == "1-1-1-9"
+    assert experiment["trials"] == {"queued": 1, "running": 1}
+    kept = [item["id"] for item in await world.get("/experiments/1/checkpoints?deleted=false")]
+    assert kept == ["1-1-1-9"]
+    await world.record(TrialPaused(experiment_id=1, trial_id="1-1", reason=WHY))
+    preempted = AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, reason=WHY)
+    await world.record(preempted, WorkersExited(allocation_id="1-1-1", trial_id="1-1", outcome="paused", exit_code=81))
+    assert await state(world) == "paused"
+    assert (await world.get("/allocations"))[0]["state"] == "exited"
+    await world.record(released("1-1-1"))
+    assert await world.get("/allocations") == []
+    await world.record(TrialExtended(experiment_id=1, trial_id="1-1", target_length=20, reason=WHY))
+    assert await state(world) == "queued"
+    await world.record(granted("1-1-2"), WorkersStarted(allocation_id="1-1-2", trial_id="1-1", agent_ids=("node",)))
+    await world.record(WorkersExited(allocation_id="1-1-2", trial_id="1-1", outcome="lost", exit_code=None), released("1-1-2"))
+    assert await state(world) == "queued"
+    await world.record(TrialStopped(experiment_id=1, trial_id="1-1", outcome="completed", reason=WHY))
+    assert await state(world) == "stopping"
+    await world.record(
+        TrialFinished(trial_id="1-1", batches=10, length=10, checkpoint_id=None),
+        ExperimentCompleted(experiment_id=1, best_trial_id="1-1", best_metric=0.75, trials=2, reason=WHY),
+        AgentLost(agent_id="node", reason="silent"),
+    )
+    trial = await world.get("/trials/1-1")
+    assert (trial["state"], trial["allocations"]) == ("completed", 2)
+    assert trial["ended_us"] >= trial["requested_us"]
+    assert (await world.get("/experiments/1"))["state"] == "completed"
+    assert (await world.get("/agents"))[0]["state"] == "lost"
+    assert (await world.error("POST", "/experiments/1/cancel"))[:2] == (409, "conflict")
+
+
+async def test_a_checkpoint_is_downloaded_as_it_was_saved(world: World, tmp_path: Path) -> None:
+    await world.submit()
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
+    (directory / "model").write_bytes(b"weights")
+    await world.record(requested(1), saved(5, directory, b"weights"), saved(6))
+    response = await world.http.get("/api/v1/checkpoints/1-1-1-5/download")
+    with tarfile.open(fileobj=io.BytesIO(response.content)) as tar:
+        member = tar.extractfile("model")
+        assert member is not None
+        assert member.read() == b"weights"
+    assert (await world.get("/checkpoints/1-1-1-5"))["files"][0]["path"] == "model"
+    (directory / "model").write_bytes(b"weighty")
+    with pytest.raises(httpx.RemoteProtocolError):
+        await world.http.get("/api/v1/checkpoints/1-1-1-5/download")
+    assert (await world.error("GET", "/checkpoints/1-1-1-6/download"))[:2] == (410, "gone")
+    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="policy"))
+    assert "deleted: policy" in (await world.error("GET", "/checkpoints/1-1-1-5/download"))[2]
+
+
+async def test_events_come_with_their_exact_payloads(world: World) -> None:
+    for _ in range(3):
+        await world.submit()
+    await world.record(requested(1))
+    recorded = await world.log.read(0)
+    page = await world.http.get("/api/v1/events")
+    assert page.content == b"[" + b",".join(encode_event(event) for event in recorded) + b"]"
+    assert [item["position"] for item in await world.get("/events?after=1&limit=2")] == [2, 3]
+    assert [item["position"] for item in await world.get("/events?experiment=1&upto=4")] == [1, 4]
+    assert await world.get("/events?after=4") == []
+    verified = (await world.http.post("/api/v1/log/verify")).json()
+    assert (verified["ok"], verified["events"], verified["head"], verified["tampered"]) == (True, 4, 4, None)
+
+
+async def listen(world: World, count: int, path: str, **headers: str) -> list[tuple[int, Event]]:
+    """The first messages of a stream, with their ids."""
+    found: list[tuple[int, Event]] = []
+    async with world.http.stream("GET", f"/api/v1/events/stream{path}", headers=headers) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        position = 0
+        async for line in response.aiter_lines():
+            if line.startswith("id: "):
+                position = int(line[4:])
+            elif line.startswith("data: "):
+                found.append((position, decode_event(line[6:].encode())))
+                if len(found) == count:
+                    break
+    return found
+
+
+async def test_live_updates_go_on_from_any_position_without_gap_or_repetition(world: World) -> None:
+    await world.submit()
+    total = 1_300  # more than two pages
+    writer = asyncio.create_task(write_progress(world, total - 2))
+    whole = await listen(world, total, "")
+    await writer
+    recorded = await world.log.read(0, 5_000)
+    assert [position for position, _ in whole] == [event.position for event in recorded]
+    assert [event for _, event in whole] == recorded
+    for cut in (0, 1, 499, 500, 501, total - 1):
+        assert await listen(world, total - cut, "?after=7", **{"Last-Event-ID": str(cut)}) == whole[cut:]
+    assert await listen(world, 5, f"?after={total - 5}") == whole[-5:]
+
+
+async def write_progress(world: World, count: int) -> None:
+    await world.record(requested(1))
+    for start in range(0, count, 50):
+        await world.record(
+            *(
+                TrialProgressed(trial_id="1-1", allocation_id="1-1-1", batches=number, length=number)
+                for number in range(start, min(start + 50, count))
+            )
+        )
+
+
+async def test_live_updates_of_one_experiment_leave_the_others_out(world: World) -> None:
+    await world.submit()
+    listener = asyncio.create_task(listen(world, 2, "?experiment=2"))
+    await world.submit()
+    await world.record(requested(1))
+    await world.http.post("/api/v1/experiments/2/pause")
+    assert [(position, event.type) for position, event in await listener] == [
+        (2, "ExperimentSubmitted"),
+        (4, "ExperimentPauseRequested"),
+    ]
+
+
+async def test_a_wrong_last_event_id_is_refused(world: World) -> None:
+    assert (await world.error("GET", "/events/stream", headers={"Last-Event-ID": "x"}))[:2] == (400, "invalid")
+
+
+async def test_streams_end_when_the_service_stops(world: World) -> None:
+    await world.submit()
+    async with world.http.stream("GET", "/api/v1/events/stream") as response:
+        lines = response.aiter_lines()
+        assert json.loads((await anext(line async for line in lines if line.startswith("data: ")))[6:])["position"] == 1
+        world.service.gateway.tail.close()
+        assert [line async for line in lines if line.startswith("data: ")] == []
