@@ -69,7 +69,10 @@ def save_state(state: dict[str, Any], path: Path) -> None:
     with path.open("wb") as file:
         try:
             torch.save(state, file)
-        except RuntimeError as error:  # torch's way to say that the disk is full
+        except RuntimeError as error:  # torch says something about positions; the disk's own word is behind it
+            cause = error.__context__
+            if isinstance(cause, OSError):
+                raise OSError(cause.errno, cause.strerror, str(path)) from error
             raise OSError(errno.EIO, str(error), str(path)) from error
         except (AttributeError, TypeError) as error:
             raise UserError(f"the trial's state cannot be saved: {error}; keep only picklable values in state_dict.") from error

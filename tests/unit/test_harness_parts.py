@@ -1,0 +1,155 @@
+"""The harness's pure parts: where training pauses, what users read, how checkpoints reach the disk, who has the last word."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.workers.harness.checkpoint_files import directory_of, location_of, write_checkpoint
+from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
+from tenuto.workers.harness.errors import ERROR_CHARACTERS_MAX, UserError, describe
+from tenuto.workers.harness.schedule import Schedule
+
+periods = st.none() | st.integers(1, 50)
+
+
+@given(st.integers(1, 50), periods, periods, st.integers(1, 500), st.integers(0, 499))
+def test_no_boundary_is_passed_over(
+    log: int, checkpoint: int | None, validation: int | None, target: int, interrupted_at: int
+) -> None:
+    """Walking by `next_stop`, also after a resume anywhere, meets every multiple of every period up to the target."""
+    schedule = Schedule(1, log, checkpoint, validation)
+    position = min(interrupted_at, target - 1)
+    due = {
+        multiple
+        for period in (log, checkpoint, validation)
+        if period is not None
+        for multiple in range(period, target + 1, period)
+        if multiple > position
+    } | {target}
+    met = set()
+    while position < target:
+        stop = schedule.next_stop(position, target)
+        assert position < stop <= target
+        position = stop
+        met.add(position)
+    assert met == due
+
+
+def test_lengths_in_epochs_and_periods_in_batches() -> None:
+    config = ExperimentConfig.model_validate(
+        {
+            "name": "x",
+            "entrypoint": "m:T",
+            "searcher": {"name": "single", "metric": "m", "max_length": {"epochs": 3}},
+            "min_checkpoint_period": {"batches": 7},
+            "min_validation_period": {"epochs": 2},
+        }
+    )
+    schedule = Schedule.of(config, epoch_batches=12)
+    assert schedule == Schedule(unit_batches=12, log_batches=10, checkpoint_batches=7, validation_batches=24)
+    assert schedule.target_batches(3) == 36
+    assert [schedule.length(batches) for batches in (0, 11, 12, 35, 36)] == [0, 0, 1, 2, 3]
+
+
+def test_a_checkpoint_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    def fill(directory: Path) -> None:
+        (directory / "inner").mkdir()
+        (directory / "inner" / "b").write_bytes(b"bb")
+        (directory / "a").write_bytes(b"a")
+
+    directory, files = write_checkpoint(tmp_path / "trial", "1-1-1-10", fill)
+    assert [(file.path, file.size_bytes, file.sha256) for file in files] == [
+        ("a", 1, hashlib.sha256(b"a").hexdigest()),
+        ("inner/b", 2, hashlib.sha256(b"bb").hexdigest()),
+    ]
+    assert directory_of(location_of(directory)) == directory
+
+    def break_off(partial: Path) -> None:
+        (partial / "a").write_bytes(b"half")
+        raise OSError("no space left")
+
+    for checkpoint_id in ("1-1-1-10", "1-1-1-20"):
+        with pytest.raises(OSError, match="no space left"):
+            write_checkpoint(tmp_path / "trial", checkpoint_id, break_off)
+    assert [path.name for path in (tmp_path / "trial").iterdir()] == ["1-1-1-10"]
+    assert (directory / "a").read_bytes() == b"a"
+
+
+def test_a_directory_left_by_an_unreported_save_is_replaced(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        directory, _ = write_checkpoint(tmp_path, "c", lambda path, text=text: (path / "a").write_text(text))  # type: ignore[misc]
+    assert (directory / "a").read_text() == "new"
+
+
+def test_a_location_with_spaces_and_one_elsewhere(tmp_path: Path) -> None:
+    assert directory_of(location_of(tmp_path / "a b%20c")) == tmp_path / "a b%20c"
+    with pytest.raises(UserError, match="s3://bucket/x"):
+        directory_of("s3://bucket/x")
+
+
+def test_a_wish_to_leave_from_inside_outlasts_the_agents_run() -> None:
+    box = DirectiveBox(Directive("run", 4))
+    seen = box.current
+    box.put(Directive("run", 4))
+    assert not box.differs(seen)
+    box.leave("preempt")
+    box.put(Directive("run", 8))
+    assert box.current.action == "preempt"
+    box.put(Directive("stop", 8))
+    assert box.current.action == "stop", "what also leaves, but ends the trial, is obeyed"
+
+
+def test_waiting_ends_with_a_change_or_without_an_agent() -> None:
+    box = DirectiveBox(Directive("run", 4))
+    seen = box.current
+    thread = threading.Thread(target=box.put, args=(Directive("run", 8),))
+    thread.start()
+    assert box.wait_change(seen) == Directive("run", 8)
+    thread.join()
+    box.agent_gone("silent")
+    with pytest.raises(AgentGone, match="silent"):
+        box.wait_change(Directive("run", 8))
+
+
+def raised_in(path: Path, source: str) -> BaseException:
+    path.write_text(source)
+    try:
+        exec(compile(source, str(path), "exec"), {"UserError": UserError})
+    except BaseException as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_an_error_is_told_from_the_users_side(tmp_path: Path) -> None:
+    error = raised_in(tmp_path / "model.py", "import json\n\ndef f():\n    json.loads('{')\n\nf()\n")
+    text = describe(error, tmp_path)
+    assert text.splitlines()[0].startswith("model.py:4: JSONDecodeError: Expecting property name")
+    assert "test_harness_parts" not in text, "frames before the user's explain nothing"
+    assert "json" in text.splitlines()[-1].lower()
+
+
+def test_what_the_platform_says_carries_the_users_line_but_no_traceback(tmp_path: Path) -> None:
+    error = raised_in(tmp_path / "model.py", "\nraise UserError('there is no hyperparameter')\n")
+    assert describe(error, tmp_path) == "model.py:2: there is no hyperparameter"
+
+
+def test_an_error_of_a_loader_worker_is_found_in_its_text(tmp_path: Path) -> None:
+    text = (
+        "Caught ValueError in DataLoader worker process 1.\nOriginal Traceback (most recent call last):\n"
+        '  File "/x/torch/utils/data/worker.py", line 349, in _worker_loop\n'
+        f'  File "{tmp_path}/data.py", line 12, in __getitem__\n'
+        "ValueError: bad image\n"
+    )
+    assert describe(ValueError(text), tmp_path).splitlines()[0] == "data.py:12: ValueError: bad image"
+
+
+def test_a_huge_message_is_cut(tmp_path: Path) -> None:
+    for error in (ValueError("x" * 50_000), UserError("y" * 50_000), RuntimeError("\n".join("z" * 100 for _ in range(1000)))):
+        assert len(describe(error, tmp_path)) <= ERROR_CHARACTERS_MAX
