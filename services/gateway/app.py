@@ -15,6 +15,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.projection import Projector
 from tenuto.kernel.service import EXIT_SETTINGS
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
@@ -23,7 +24,6 @@ from tenuto.services.gateway import projections
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.contexts import clean
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.follow import Follower
 from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
@@ -40,9 +40,9 @@ CONNECT_SECONDS_MAX = 5.0
 
 
 class GatewayService:
-    def __init__(self, gateway: Gateway, follower: Follower, pool: asyncpg.Pool) -> None:
+    def __init__(self, gateway: Gateway, projector: Projector, pool: asyncpg.Pool) -> None:
         self.gateway, self.port = gateway, 0
-        self._follower, self._pool = follower, pool
+        self._projector, self._pool = projector, pool
         self._started = asyncio.Event()
 
     async def started(self) -> None:
@@ -64,7 +64,7 @@ class GatewayService:
             async with tail:
                 await run_together(
                     loop=self.gateway.loop.run(),
-                    views=self._follower.run(),
+                    views=self._projector.run(),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
         finally:
@@ -94,7 +94,7 @@ async def build(
         command_timeout=QUERY_SECONDS_MAX,
         timeout=CONNECT_SECONDS_MAX,
     )
-    follower = Follower(projections.NAME, projections.apply, pool, feed())
+    projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.HANDLERS)
     gateway = Gateway(
         settings=settings,
         clock=clock,
@@ -103,10 +103,10 @@ async def build(
         views=Views(pool),
         tail=Tail(log),
         token=token,
-        views_reached=follower.wait_position,
+        views_reached=projector.wait_position,
     )
     clean(gateway.contexts)
-    return GatewayService(gateway, follower, pool)
+    return GatewayService(gateway, projector, pool)
 
 
 def _over(log: EventLog, bus: Client) -> Callable[[], Feed]:

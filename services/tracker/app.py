@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import asyncpg
 from nats.aio.client import Client
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
@@ -15,8 +17,10 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
+from tenuto.schemas.events.trial import CheckpointDeleted
 from tenuto.schemas.subjects import Lane
 from tenuto.services.tracker.core import TrackerCore
+from tenuto.services.tracker.effects import delete_checkpoint
 from tenuto.services.tracker.handlers import Receiver
 from tenuto.services.tracker.state import State
 
@@ -27,14 +31,16 @@ CONNECT_SECONDS_MAX = 5.0
 
 
 class Tracker:
-    def __init__(self, loop: ServiceLoop[State], lanes: Mapping[Lane, Ingress], pool: asyncpg.Pool) -> None:
+    def __init__(self, loop: ServiceLoop[State], lanes: Mapping[Lane, Ingress], effects: Effects, pool: asyncpg.Pool) -> None:
         self.loop = loop
-        self._lanes, self._pool = lanes, pool
+        self._lanes, self._effects, self._pool = lanes, effects, pool
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
-            await run_together(loop=self.loop.run(), **{name: lane.run() for name, lane in self._lanes.items()})
+            await run_together(
+                loop=self.loop.run(), effects=self._effects.run(), **{name: lane.run() for name, lane in self._lanes.items()}
+            )
         finally:
             self._pool.terminate()
 
@@ -57,4 +63,5 @@ async def build(
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }
-    return Tracker(loop, lanes, pool)
+    effects = Effects("tracker", {CheckpointDeleted.TYPE: partial(delete_checkpoint, log)}, settings, log, pool)
+    return Tracker(loop, lanes, effects, pool)
