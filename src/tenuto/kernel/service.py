@@ -102,6 +102,9 @@ async def _serve(name: str, settings: Settings, build: Build) -> int:
     except (Poisoned, FeedBroken) as error:
         logger.critical("%s halts: %s", name, error)
         return EXIT_HALTED
+    except SettingsError as error:
+        logger.critical("%s cannot start: %s", name, error)
+        return EXIT_SETTINGS
     return 0
 
 
