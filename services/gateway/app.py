@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.projection import Projector
-from tenuto.kernel.service import EXIT_SETTINGS
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
@@ -27,7 +25,7 @@ from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
-from tenuto.services.gateway.server import PortTaken, bind, serve
+from tenuto.services.gateway.server import bind, serve
 from tenuto.services.gateway.tail import Tail
 
 logger = logging.getLogger(__name__)
@@ -50,13 +48,9 @@ class GatewayService:
         await self._started.wait()
 
     async def run(self) -> None:
-        """Until cancelled. Ends the process with a clear sentence when the port is taken: starting again would not help."""
+        """Until cancelled. Raises PortTaken."""
         settings, tail = self.gateway.settings, self.gateway.tail
-        try:
-            listener = bind(settings.rest_host, settings.rest_port)
-        except PortTaken as error:
-            logger.critical("%s", error)
-            sys.exit(EXIT_SETTINGS)
+        listener = bind(settings.rest_host, settings.rest_port)
         try:
             self.port = listener.getsockname()[1]
             logger.info("REST at http://%s:%d/api/v1", settings.rest_host, self.port)
@@ -75,18 +69,11 @@ class GatewayService:
 async def build(
     settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Callable[[], Feed] | None = None
 ) -> GatewayService:
-    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus.
-
-    Ends the process with a clear sentence when the token file cannot be used.
-    """
+    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. Raises TokenError."""
     if feed is None:
         assert bus is not None
         feed = _over(log, bus)
-    try:
-        token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
-    except tokens.TokenError as error:
-        logger.critical("%s", error)
-        sys.exit(EXIT_SETTINGS)
+    token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
     pool = await asyncpg.create_pool(
         settings.database_url,
         min_size=1,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from fastapi import FastAPI
 
+from tenuto.kernel.settings import SettingsError
+
 STOP_SECONDS_MAX = 3
 """Time for open answers to end when the service stops; live streams are told to end before."""
 KEEPALIVE_SECONDS = 75
@@ -18,7 +20,7 @@ KEEPALIVE_SECONDS = 75
 BACKLOG = 512
 
 
-class PortTaken(Exception):
+class PortTaken(SettingsError):
     """`str(error)` is one sentence for the operator: what, why, what to do."""
 
 

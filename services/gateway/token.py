@@ -9,11 +9,13 @@ import secrets
 import stat
 from pathlib import Path
 
+from tenuto.kernel.settings import SettingsError
+
 TOKEN_BYTES = 32
 """256 bits: nobody guesses it."""
 
 
-class TokenError(Exception):
+class TokenError(SettingsError):
     """`str(error)` is one sentence for the operator: what, why, what to do."""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
@@ -20,7 +21,9 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.projection import Projector
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event, decode_event, encode_event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot, SlotDisabled
@@ -38,6 +41,7 @@ from tenuto.schemas.events.trial import (
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.gateway.app import GatewayService, build
+from tenuto.services.gateway.projections import TABLES, apply
 
 CONFIG = """
 name: digits
@@ -347,6 +351,26 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
     assert (await world.get("/experiments/1"))["state"] == "completed"
     assert (await world.get("/agents"))[0]["state"] == "lost"
     assert (await world.error("POST", "/experiments/1/cancel"))[:2] == (409, "conflict")
+
+
+async def tables(world: World) -> dict[str, list[Any]]:
+    return {name: await world.log.pool.fetch(f"SELECT t::text FROM {name} t ORDER BY 1") for name in TABLES}
+
+
+async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None:
+    await world.submit()
+    await world.record(requested(1), granted("1-1-1"), saved(1), validated(1, accuracy=0.5), saved(2), validated(2, loss=1.0))
+    await world.http.post("/api/v1/experiments/1/pause")
+    before = await tables(world)
+    pool = await asyncpg.create_pool(world.service.gateway.settings.database_url, min_size=1, max_size=2)
+    other = Projector("views-again", apply, pool, LogFeed(world.log))
+    await other.reset(TABLES)
+    assert not any((await tables(world)).values())
+    rebuilding = asyncio.create_task(other.run())
+    await other.wait_position(await world.log.head())
+    await stop_task(rebuilding)
+    await pool.close()
+    assert await tables(world) == before
 
 
 async def test_a_checkpoint_is_downloaded_as_it_was_saved(world: World, tmp_path: Path) -> None:

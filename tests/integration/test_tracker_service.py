@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,8 +18,10 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.relay import Relay
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
@@ -290,17 +293,35 @@ async def test_a_value_that_cannot_be_stored_parks_its_report_alone(world: World
     assert await world.pool.fetchval("SELECT count(*) FROM parked") == 1
 
 
-async def test_a_saved_checkpoint_is_in_the_record_before_its_validation(world: World) -> None:
+async def test_checkpoints_that_the_policy_drops_are_deleted_from_disk(world: World, tmp_path: Path) -> None:
+    relay = asyncio.create_task(Relay(world.log, world.bus, world.settings).run())
     await world.record(SUBMITTED, REQUESTED, granted(1))
-    saved = CheckpointReport(
+    for batches in (1, 2, 3):
+        directory = tmp_path / "1" / "1-1" / f"c{batches}"
+        directory.mkdir(parents=True)
+        (directory / "model").write_bytes(b"x")
+        saved = checkpoint(f"c{batches}", batches, directory.as_uri())
+        await world.send("tracker", saved, validation(batches, loss=1.0 / batches))
+    assert (await world.decided()).count("CheckpointDeleted") == 2
+    while sorted(path.name for path in (tmp_path / "1" / "1-1").iterdir()) != ["c3"]:  # noqa: ASYNC110  nothing here can tell us
+        await asyncio.sleep(0.05)
+    await stop_task(relay)
+
+
+def checkpoint(name: str, batches: int, location: str) -> CheckpointReport:
+    return CheckpointReport(
         trial_id="1-1",
         allocation_id="1-1-1",
-        checkpoint_id="c1",
-        batches=1,
-        length=1,
+        checkpoint_id=name,
+        batches=batches,
+        length=batches,
         files=(),
         size_bytes=0,
-        location="file:///x/1/1-1/c1",
+        location=location,
     )
-    await world.send("tracker", saved, validation(1))
+
+
+async def test_a_saved_checkpoint_is_in_the_record_before_its_validation(world: World) -> None:
+    await world.record(SUBMITTED, REQUESTED, granted(1))
+    await world.send("tracker", checkpoint("c1", 1, "file:///x/1/1-1/c1"), validation(1))
     assert await world.decided() == ["CheckpointSaved", "ValidationReported"]
