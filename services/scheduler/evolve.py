@@ -137,24 +137,6 @@ def _experiment_ended(
 # Agents
 
 
-def _put_joined(state: State, agent: Agent) -> State:
-    """Put the agent in, with its new offer, and recount the pools concerned."""
-    old = state.agents.get(agent.agent_id)
-    state = indexes.put_agent(state, agent)
-    if old and old.pool != agent.pool:
-        state = _recount(state, old.pool, without=agent.agent_id)
-    return _recount(state, agent.pool, joined=agent.agent_id)
-
-
-def _recount(state: State, pool: str, *, joined: str = "", without: str = "") -> State:
-    members = state.pools[pool].agents if pool in state.pools else ()
-    if joined:
-        members = indexes.with_item(members, joined)
-    if without:
-        members = indexes.without_item(members, without)
-    return indexes.reindex_pool(state, pool, members)
-
-
 def _agent_joined(state: State, data: agents.AgentJoined) -> State:
     """An agent that was not lost and comes with other slots stays drained; one that comes back starts anew."""
     old = state.agents.get(data.agent_id)
@@ -169,7 +151,7 @@ def _agent_joined(state: State, data: agents.AgentJoined) -> State:
         drained=known.drained if known else False,
         used=old.used if old else (),
     )
-    return _put_joined(state, joined)
+    return indexes.put_agent(state, joined)
 
 
 def _agent_lost(state: State, data: agents.AgentLost) -> State:
@@ -177,7 +159,6 @@ def _agent_lost(state: State, data: agents.AgentLost) -> State:
     if agent is None or agent.lost:
         return state
     state = indexes.put_agent(state, replace(agent, lost=True))
-    state = _recount(state, agent.pool, without=agent.agent_id)
     for allocation_id in sorted({allocation_id for _, allocation_id in agent.used}):
         state = _leave(state, allocation_id, "agent_lost")
     return state
@@ -185,21 +166,21 @@ def _agent_lost(state: State, data: agents.AgentLost) -> State:
 
 def _agent_drained(state: State, data: agents.AgentDrained) -> State:
     agent = state.agents.get(data.agent_id)
-    return _put_joined(state, replace(agent, drained=True)) if agent and not agent.lost else state
+    return indexes.put_agent(state, replace(agent, drained=True)) if agent and not agent.lost else state
 
 
 def _slot_enabled(state: State, data: agents.SlotEnabled) -> State:
     agent = state.agents.get(data.agent_id)
     if agent is None or agent.lost:
         return state
-    return _put_joined(state, replace(agent, disabled=indexes.without_item(agent.disabled, data.slot_id)))
+    return indexes.put_agent(state, replace(agent, disabled=indexes.without_item(agent.disabled, data.slot_id)))
 
 
 def _slot_disabled(state: State, data: agents.SlotDisabled) -> State:
     agent = state.agents.get(data.agent_id)
     if agent is None or agent.lost:
         return state
-    return _put_joined(state, replace(agent, disabled=indexes.with_item(agent.disabled, data.slot_id)))
+    return indexes.put_agent(state, replace(agent, disabled=indexes.with_item(agent.disabled, data.slot_id)))
 
 
 # Workers

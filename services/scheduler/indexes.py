@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +18,7 @@ from tenuto.services.scheduler.state import (
     State,
     Trial,
     free_slots,
+    slots_coming_back,
     usable_slots,
 )
 
@@ -26,6 +28,7 @@ class Sortable(Protocol):
 
 
 Item = TypeVar("Item", bound=Sortable)
+Use = tuple[int, str]
 
 
 def with_item(items: tuple[Item, ...], item: Item) -> tuple[Item, ...]:
@@ -47,44 +50,36 @@ def _has(items: tuple[Item, ...], item: Item, wanted: bool) -> tuple[Item, ...]:
     return with_item(items, item) if wanted else without_item(items, item)
 
 
-def _change_pool(state: State, name: str, **changes: Any) -> State:
-    old = state.pools.get(name)
-    pool = replace(old or Pool(name), **changes)
-    if pool == old:
-        return state
-    if pool.empty:
-        return replace(state, pools=state.pools.delete(name)) if old else state
-    return replace(state, pools=state.pools.set(name, pool))
+def _pool(state: State, name: str) -> Pool:
+    return state.pools.get(name) or Pool(name)
+
+
+def _put_pool(state: State, pool: Pool) -> State:
+    if not pool.empty:
+        return replace(state, pools=state.pools.set(pool.name, pool))
+    return replace(state, pools=state.pools.delete(pool.name)) if pool.name in state.pools else state
+
+
+# Experiments and trials
 
 
 def put_experiment(state: State, experiment: Experiment) -> State:
+    """One that ended and has no live allocation is forgotten."""
     old = state.experiments.get(experiment.experiment_id)
+    pool = _pool(state, experiment.pool)
+    if old and old.queued:
+        pool = replace(pool, queue=without_item(pool.queue, (old.priority, old.experiment_id)))
+    if experiment.queued:
+        pool = replace(pool, queue=with_item(pool.queue, (experiment.priority, experiment.experiment_id)))
+    if old and old.priority != experiment.priority:
+        running = [state.allocations[item] for item in experiment.allocations if not state.allocations[item].leaving]
+        for allocation in running:
+            victims = without_item(pool.victims, _victim(old, allocation))
+            pool = replace(pool, victims=with_item(victims, _victim(experiment, allocation)))
+    state = _put_pool(state, pool)
     if experiment.ended and not experiment.allocations:
-        return drop_experiment(state, experiment)
-    state = replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
-    pool = state.pools.get(experiment.pool) or Pool(experiment.pool)
-    queue = pool.queue
-    if old and old.queued and (not experiment.queued or old.priority != experiment.priority):
-        queue = without_item(queue, (old.priority, old.experiment_id))
-    queue = _has(queue, (experiment.priority, experiment.experiment_id), experiment.queued)
-    running = _has(pool.running, experiment.experiment_id, bool(experiment.allocations))
-    if queue == pool.queue and running == pool.running:
-        return state
-    return _change_pool(state, experiment.pool, queue=queue, running=running)
-
-
-def drop_experiment(state: State, experiment: Experiment) -> State:
-    old = state.experiments.get(experiment.experiment_id)
-    if old is None:
-        return state
-    pool = state.pools.get(old.pool) or Pool(old.pool)
-    state = _change_pool(
-        state,
-        old.pool,
-        queue=without_item(pool.queue, (old.priority, old.experiment_id)),
-        running=without_item(pool.running, old.experiment_id),
-    )
-    return replace(state, experiments=state.experiments.delete(old.experiment_id))
+        return replace(state, experiments=state.experiments.delete(experiment.experiment_id)) if old else state
+    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
 
 def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
@@ -96,43 +91,104 @@ def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
     return put_experiment(state, replace(experiment, trials=trials, waiting=_has(experiment.waiting, trial.number, trial.waits)))
 
 
+# Agents
+
+
 def put_agent(state: State, agent: Agent) -> State:
-    """Change the use of an agent's slots. What it offers has not changed, else use `reindex_pool` too."""
+    """Change what an agent offers, or which pool it is in. Costs the size of the pool only when its first GPU comes or its last
+    one goes. A lost agent without live allocations is forgotten."""
+    old = state.agents.get(agent.agent_id)
+    was_member, is_member = old is not None and not old.lost, not agent.lost
+    concerned = sorted({member.pool for member in (old, agent) if member is not None})
+    kinds = {name: _pool(state, name).kind for name in concerned}
+    if old and was_member:
+        pool = _offer(_pool(state, old.pool), old, -1)
+        gpu_agents = pool.gpu_agents - (old.kind == "cuda")
+        state = _put_pool(state, replace(pool, agents=without_item(pool.agents, old.agent_id), gpu_agents=gpu_agents))
+    pool = _pool(state, agent.pool)
+    if is_member:
+        gpu_agents = pool.gpu_agents + (agent.kind == "cuda")
+        pool = replace(pool, agents=with_item(pool.agents, agent.agent_id), gpu_agents=gpu_agents)
+    agent = replace(agent, free=free_slots(pool, agent))
+    state = _set_agent(_put_pool(state, _offer(pool, agent, 1)), agent)
+    for name in concerned:
+        if _pool(state, name).kind != kinds[name]:
+            state = recount_pool(state, name, _pool(state, name).agents)
+        state = _recount_coming(state, name)
+    return state
+
+
+def _offer(pool: Pool, agent: Agent, sign: int) -> Pool:
+    """Count the agent's slots in (1) or out (-1)."""
+    change = with_item if sign > 0 else without_item
+    return replace(
+        pool,
+        capacity=pool.capacity + sign * len(usable_slots(pool, agent)),
+        free=pool.free + sign * len(agent.free),
+        idle=change(pool.idle, (len(agent.free), agent.agent_id)) if agent.free else pool.idle,
+    )
+
+
+def _set_agent(state: State, agent: Agent) -> State:
     if agent.lost and not agent.used:
         return replace(state, agents=state.agents.delete(agent.agent_id)) if agent.agent_id in state.agents else state
-    state = replace(state, agents=state.agents.set(agent.agent_id, agent))
-    pool = state.pools.get(agent.pool)
-    if pool is None:
-        return state
-    idle = _has(pool.idle, agent.agent_id, bool(free_slots(pool, agent)))
-    return state if idle == pool.idle else _change_pool(state, agent.pool, idle=idle)
+    return replace(state, agents=state.agents.set(agent.agent_id, agent))
 
 
-def reindex_pool(state: State, name: str, agents: tuple[str, ...]) -> State:
-    """Recount what the pool offers, after an agent joined, left or changed. `agents` are the joined ones, sorted."""
-    members = [state.agents[agent_id] for agent_id in agents]
-    kind = "cuda" if any(agent.kind == "cuda" for agent in members) else "cpu"
-    view = Pool(name, kind=kind)
-    return _change_pool(
-        state,
-        name,
-        kind=kind,
-        agents=agents,
-        capacity=sum(len(usable_slots(view, agent)) for agent in members),
-        idle=tuple(agent.agent_id for agent in members if free_slots(view, agent)),
+def recount_pool(state: State, name: str, members: tuple[str, ...]) -> State:
+    """Count all that the pool's agents offer anew. `members` are the joined ones, sorted."""
+    agents = [state.agents[agent_id] for agent_id in members]
+    gpu_agents = sum(agent.kind == "cuda" for agent in agents)
+    pool = replace(_pool(state, name), agents=members, gpu_agents=gpu_agents, capacity=0, free=0, idle=())
+    changed = [replace(agent, free=free_slots(pool, agent)) for agent in agents]
+    pool = replace(
+        pool,
+        capacity=sum(len(usable_slots(pool, agent)) for agent in changed),
+        free=sum(len(agent.free) for agent in changed),
+        idle=tuple(sorted((len(agent.free), agent.agent_id) for agent in changed if agent.free)),
     )
+    for agent in changed:
+        state = _set_agent(state, agent)
+    return _put_pool(state, pool)
+
+
+def _recount_coming(state: State, name: str) -> State:
+    pool = _pool(state, name)
+    coming = sum(slots_coming_back(state, pool, state.allocations[item]) for item in pool.leaving)
+    return state if coming == pool.coming else _put_pool(state, replace(pool, coming=coming))
+
+
+def _use(state: State, allocation: Allocation, change: Callable[[tuple[Use, ...], Use], tuple[Use, ...]]) -> State:
+    """Take the allocation's slots from their agents, or give them back."""
+    for agent_id, slot_ids in allocation.slots:
+        old = state.agents[agent_id]
+        used = old.used
+        for slot in slot_ids:
+            used = change(used, (slot, allocation.allocation_id))
+        pool = _pool(state, old.pool)
+        agent = replace(old, used=used)
+        agent = replace(agent, free=free_slots(pool, agent))
+        idle = without_item(pool.idle, (len(old.free), agent_id)) if old.free else pool.idle
+        idle = with_item(idle, (len(agent.free), agent_id)) if agent.free else idle
+        pool = replace(pool, idle=idle, free=pool.free - len(old.free) + len(agent.free))
+        state = _set_agent(_put_pool(state, pool), agent)
+    return state
+
+
+# Allocations
+
+
+def _victim(experiment: Experiment, allocation: Allocation) -> tuple[int, int, int, str]:
+    return (-experiment.priority, allocation.size, -allocation.grant, allocation.allocation_id)
 
 
 def add_allocation(state: State, allocation: Allocation) -> State:
     """Give the trial its slots."""
     state = replace(state, allocations=state.allocations.set(allocation.allocation_id, allocation), grants=allocation.grant)
-    for agent_id, slot_ids in allocation.slots:
-        agent = state.agents[agent_id]
-        used = agent.used
-        for slot in slot_ids:
-            used = with_item(used, (slot, allocation.allocation_id))
-        state = put_agent(state, replace(agent, used=used))
+    state = _use(state, allocation, with_item)
     experiment = state.experiments[allocation.experiment_id]
+    pool = _pool(state, allocation.pool)
+    state = _put_pool(state, replace(pool, victims=with_item(pool.victims, _victim(experiment, allocation))))
     experiment = replace(
         experiment,
         allocations=with_item(experiment.allocations, allocation.allocation_id),
@@ -144,14 +200,12 @@ def add_allocation(state: State, allocation: Allocation) -> State:
 
 def remove_allocation(state: State, allocation: Allocation) -> State:
     """Give the slots back to their agents."""
-    state = mark_leaving(state, allocation, "")
+    state = mark_leaving(state, allocation, "exited")
+    pool = _pool(state, allocation.pool)
+    coming = pool.coming - slots_coming_back(state, pool, allocation)
+    state = _put_pool(state, replace(pool, leaving=without_item(pool.leaving, allocation.allocation_id), coming=coming))
     state = replace(state, allocations=state.allocations.delete(allocation.allocation_id))
-    for agent_id, slot_ids in allocation.slots:
-        agent = state.agents[agent_id]
-        used = agent.used
-        for slot in slot_ids:
-            used = without_item(used, (slot, allocation.allocation_id))
-        state = put_agent(state, replace(agent, used=used))
+    state = _use(state, allocation, without_item)
     experiment = state.experiments[allocation.experiment_id]
     experiment = replace(
         experiment,
@@ -165,8 +219,16 @@ def remove_allocation(state: State, allocation: Allocation) -> State:
 def mark_leaving(state: State, allocation: Allocation, leaving: Leaving, outcome: str = "") -> State:
     changed = replace(allocation, leaving=leaving, outcome=outcome or allocation.outcome)
     state = replace(state, allocations=state.allocations.set(allocation.allocation_id, changed))
-    pool = state.pools.get(allocation.pool) or Pool(allocation.pool)
-    return _change_pool(state, allocation.pool, leaving=_has(pool.leaving, allocation.allocation_id, bool(leaving)))
+    if bool(allocation.leaving) == bool(leaving):
+        return state
+    pool = _pool(state, allocation.pool)
+    victim = _victim(state.experiments[allocation.experiment_id], allocation)
+    slots = slots_coming_back(state, pool, allocation)
+    if leaving:
+        victims, marked = without_item(pool.victims, victim), with_item(pool.leaving, allocation.allocation_id)
+        return _put_pool(state, replace(pool, victims=victims, leaving=marked, coming=pool.coming + slots))
+    victims, marked = with_item(pool.victims, victim), without_item(pool.leaving, allocation.allocation_id)
+    return _put_pool(state, replace(pool, victims=victims, leaving=marked, coming=pool.coming - slots))
 
 
 def rebuild(experiments: list[Experiment], agents: list[Agent], allocations: list[Allocation], grants: int) -> State:
@@ -187,7 +249,7 @@ def rebuild(experiments: list[Experiment], agents: list[Agent], allocations: lis
         if not agent.lost:
             joined.setdefault(agent.pool, []).append(agent.agent_id)
     for name in sorted(joined):
-        state = reindex_pool(state, name, tuple(sorted(joined[name])))
+        state = recount_pool(state, name, tuple(sorted(joined[name])))
     for experiment in experiments:
         own = live[experiment.experiment_id]
         holder = {allocation.trial_number: allocation.allocation_id for allocation in own}
@@ -205,7 +267,10 @@ def rebuild(experiments: list[Experiment], agents: list[Agent], allocations: lis
                 slots_used=sum(allocation.size for allocation in own),
             ),
         )
-    for allocation in allocations:
-        if allocation.leaving:
-            state = mark_leaving(state, allocation, allocation.leaving)
+    for name in sorted({allocation.pool for allocation in allocations}):
+        inside = [allocation for allocation in allocations if allocation.pool == name]
+        victims = [_victim(state.experiments[item.experiment_id], item) for item in inside if not item.leaving]
+        leaving = tuple(sorted(item.allocation_id for item in inside if item.leaving))
+        state = _put_pool(state, replace(_pool(state, name), victims=tuple(sorted(victims)), leaving=leaving))
+        state = _recount_coming(state, name)
     return state

@@ -73,6 +73,8 @@ class Agent:
     """Gone, and kept only until the allocations on it are released."""
     used: tuple[tuple[int, str], ...] = ()
     """(slot, allocation) of live allocations, sorted."""
+    free: tuple[int, ...] = ()
+    """Slots that its pool may grant now, sorted."""
 
 
 @dataclass(frozen=True)
@@ -99,24 +101,33 @@ class Pool:
     """Indexes of one pool, all derived from the rest of the state (`indexes.rebuild`)."""
 
     name: str
-    kind: str = "cpu"
-    """cuda if any joined agent has GPUs: CPU slots are slots only in a pool without GPUs, so no gang mixes them."""
+    gpu_agents: int = 0
+    """Joined agents with GPUs."""
     capacity: int = 0
     """Slots that can be used, whether busy or free."""
+    free: int = 0
+    """Of these, the free ones."""
+    coming: int = 0
+    """Slots that can be used again once the leaving allocations are released."""
     agents: tuple[str, ...] = ()
     """Joined agents, sorted."""
-    idle: tuple[str, ...] = ()
-    """Agents with a free slot, sorted."""
+    idle: tuple[tuple[int, str], ...] = ()
+    """(number of free slots, agent), where there are any, sorted."""
     leaving: tuple[str, ...] = ()
     """Live allocations whose slots are being freed, sorted."""
-    running: tuple[int, ...] = ()
-    """Experiments with a live allocation, sorted."""
+    victims: tuple[tuple[int, int, int, str], ...] = ()
+    """(-priority, size, -grant, allocation) of the other live allocations, sorted: those that are cheapest to preempt first."""
     queue: tuple[tuple[int, int], ...] = ()
     """(priority, experiment) of the experiments with waiting trials that may be granted, sorted."""
 
     @property
+    def kind(self) -> str:
+        """CPU slots are slots only in a pool without GPUs, so that no gang mixes them."""
+        return "cuda" if self.gpu_agents else "cpu"
+
+    @property
     def empty(self) -> bool:
-        return not (self.agents or self.leaving or self.running or self.queue)
+        return not (self.agents or self.leaving or self.victims or self.queue)
 
 
 @dataclass(frozen=True)

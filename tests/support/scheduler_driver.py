@@ -55,6 +55,10 @@ class Driver:
         return self.log[-1]
 
     @property
+    def read_position(self) -> int:
+        return self._read
+
+    @property
     def behind(self) -> int:
         return len(self.log) - self._read
 

@@ -60,7 +60,7 @@ class Model:
                 self.live[data.allocation_id]["exited"] = True
                 if data.outcome == "failed":
                     self.trials[data.trial_id]["verdict"] = data.allocation_id
-        else:
+        elif event.stream.startswith("agent/"):
             self._fold_agent(kind, data)
 
     def _fold_agent(self, kind: str, data: Any) -> None:

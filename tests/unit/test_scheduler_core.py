@@ -284,5 +284,8 @@ def test_commands_are_refused(driver: Driver) -> None:
     ],
 )
 def test_placement_packs(free: dict[str, int], wanted: int, expected: str) -> None:
-    parts = FreeSlots((agent, tuple(range(count))) for agent, count in free.items()).take(wanted)
+    idle = tuple(sorted((count, agent) for agent, count in free.items()))
+    slots = FreeSlots(idle, sum(free.values()), lambda agent: tuple(range(free[agent])))
+    parts = slots.take(wanted)
+    assert slots.count == sum(free.values()) - wanted
     assert " ".join(f"{part.agent_id}:{','.join(map(str, part.slot_ids))}" for part in parts) == expected

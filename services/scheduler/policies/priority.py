@@ -14,12 +14,15 @@ Skipped, holding nobody back: experiments at their slot limit, and gangs larger 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies.placement import FreeSlots
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, free_slots, slots_coming_back
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back
 
 
 def plan(state: State, pool: Pool) -> list[EventData]:
@@ -27,28 +30,38 @@ def plan(state: State, pool: Pool) -> list[EventData]:
     return _Pass(state, pool).run() if pool.queue else []
 
 
+class Victim(NamedTuple):
+    allocation: Allocation
+    priority: int
+    freed: int
+    """Slots that can be used again when it is gone."""
+
+
 class _Pass:
     def __init__(self, state: State, pool: Pool) -> None:
         self.state = state
         self.pool = pool
-        self.free = FreeSlots((agent_id, free_slots(pool, state.agents[agent_id])) for agent_id in pool.idle)
+        self.free = FreeSlots(pool.idle, pool.free, lambda agent_id: state.agents[agent_id].free)
         self.claimed = False
         """True: all free slots are a part of what an earlier gang waits for."""
-        self.leaving = sum(slots_coming_back(state, pool, state.allocations[item]) for item in pool.leaving)
+        self.leaving = pool.coming
         """Slots being freed that no earlier gang waits for."""
-        self.victims: list[tuple[int, int, Allocation]] | None = None
+        self.victims: Sequence[tuple[int, int, int, str]] = pool.victims
+        """Those that may still be preempted, in the order of choice."""
         self.drafts: list[EventData] = []
 
     def run(self) -> list[EventData]:
-        least_urgent = max((self.state.experiments[item].priority for item in self.pool.running), default=0)
         held = 0
         """The priority level that is held back by a gang that must wait; 0: none."""
         for priority, experiment_id in self.pool.queue:
-            if self._free() == 0 and priority >= least_urgent:
+            if self._free() == 0 and priority >= self._least_urgent():
                 break  # Nothing to give and nobody to preempt, here and further down.
             if priority != held and not self._serve(self.state.experiments[experiment_id]):
                 held = priority
         return self.drafts
+
+    def _least_urgent(self) -> int:
+        return -self.victims[0][0] if self.victims else 0
 
     def _free(self) -> int:
         return 0 if self.claimed else self.free.count
@@ -108,7 +121,7 @@ class _Pass:
             return False
         trial = trial_id(experiment.experiment_id, number)
         wanted, free, leaving = experiment.slots_per_trial, self._free(), self.leaving
-        for freed, priority, victim in chosen:
+        for victim, priority, freed in chosen:
             victim_trial = trial_id(victim.experiment_id, victim.trial_number)
             self.drafts.append(
                 AllocationPreempted(
@@ -134,45 +147,33 @@ class _Pass:
                     ),
                 )
             )
-        self.leaving = sum(freed for freed, _, _ in chosen) - missing
+        self.leaving = sum(victim.freed for victim in chosen) - missing
         self.claimed = True
         return True
 
-    def _choose_victims(self, priority: int, missing: int) -> list[tuple[int, int, Allocation]]:
-        """(slots freed, priority, allocation) of the cheapest victims that free `missing` slots; empty: there are none."""
-        if self.victims is None:
-            self.victims = self._all_victims(priority)
-        chosen: list[tuple[int, int, Allocation]] = []
-        total = 0
-        for victim in self.victims:
-            if total >= missing or victim[1] <= priority:
+    def _choose_victims(self, priority: int, missing: int) -> list[Victim]:
+        """The cheapest victims that free `missing` slots; empty: there are none."""
+        chosen: list[Victim] = []
+        total = looked_at = 0
+        for rank, _, _, item in self.victims:
+            if total >= missing or -rank <= priority:
                 break
-            chosen.append(victim)
-            total += victim[0]
+            looked_at += 1
+            allocation = self.state.allocations[item]
+            freed = slots_coming_back(self.state, self.pool, allocation)
+            if freed:
+                chosen.append(Victim(allocation, -rank, freed))
+                total += freed
         if total < missing:
             return []
-        behind = self.victims[len(chosen) :]
-        spared: list[tuple[int, int, Allocation]] = []
+        needed: list[Victim] = []
         for victim in reversed(chosen):
-            if total - victim[0] >= missing:
-                total -= victim[0]
-                spared.append(victim)
-        spared.reverse()
-        self.victims = spared + behind
-        gone = {victim[2].allocation_id for victim in spared}
-        return [victim for victim in chosen if victim[2].allocation_id not in gone]
-
-    def _all_victims(self, priority: int) -> list[tuple[int, int, Allocation]]:
-        """All that a demand of this priority, or of a later one in this pass, may preempt, in the order of choice."""
-        victims = []
-        for experiment_id in self.pool.running:
-            experiment = self.state.experiments[experiment_id]
-            if experiment.priority <= priority:
-                continue
-            for item in experiment.allocations:
-                allocation = self.state.allocations[item]
-                freed = 0 if allocation.leaving else slots_coming_back(self.state, self.pool, allocation)
-                if freed:
-                    victims.append((freed, experiment.priority, allocation))
-        victims.sort(key=lambda victim: (-victim[1], victim[0], -victim[2].grant))
-        return victims
+            if total - victim.freed >= missing:
+                total -= victim.freed
+            else:
+                needed.append(victim)
+        needed.reverse()
+        taken = {victim.allocation.allocation_id for victim in needed}
+        spared = [entry for entry in self.victims[:looked_at] if entry[3] not in taken]
+        self.victims = [*spared, *self.victims[looked_at:]]
+        return needed

@@ -1,0 +1,127 @@
+"""Whole clusters from seeds: crashes, late and crossing facts, users who change their minds. A failing seed repeats the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from unittest.mock import patch
+
+import pytest
+
+from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.schemas.events import EventData
+from tenuto.services.scheduler import decide
+from tenuto.services.scheduler.core import SchedulerCore
+from tenuto.services.scheduler.policies import priority
+from tenuto.services.scheduler.state import Pool, State
+from tests.support.record import broken_rules
+from tests.support.scheduler_driver import Driver, exited, joined, requested, submitted
+from tests.support.scheduler_model import judge
+from tests.support.scheduler_world import World
+
+
+def cluster(seed: int) -> World:
+    return World(seed, agents=2 + seed % 4, slots=2 + seed % 3, experiments=6, trials=8, gang_max=3)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_cluster_in_chaos_keeps_every_rule_and_starves_nobody(seed: int) -> None:
+    world = cluster(seed)
+    world.run(chaos_steps=3_000, calm_steps_max=30_000)
+    log, driver = world.driver.log, world.driver
+    assert judge(log) == []
+    assert broken_rules(log) == []
+    driver.core.check(driver.state)
+    assert (list(driver.state.experiments), list(driver.state.allocations)) == ([], []), "what is over is still remembered"
+    assert driver.core.dump(fold(driver.core, log)) == driver.core.dump(driver.state)
+    verdict = verify_decisions(driver.core, log)
+    assert verdict.ok, verdict.divergences[0]
+    assert verdict.decisions > 100
+
+
+def test_the_state_is_the_same_at_every_position() -> None:
+    """Folding the log up to any position gives what the live scheduler had there."""
+    world = cluster(5)
+    history: list[tuple[int, int, bytes]] = []
+    for _ in range(1_500):
+        world.step(chaos=True)
+        driver = world.driver
+        if not history or history[-1][0] != driver.read_position:
+            history.append((driver.read_position, len(driver.log), driver.core.dump(driver.state)))
+    core = SchedulerCore()
+    for read, head, state in history[:: max(1, len(history) // 60)]:
+        assert core.dump(fold(core, world.driver.log[:head], inputs_upto=read)) == state
+
+
+def no_hold(state: State, pool: Pool) -> list[EventData]:
+    """A policy that lets small gangs pass large ones of their own priority."""
+
+    class Eager(priority._Pass):
+        def _serve(self, experiment: object) -> bool:
+            super()._serve(experiment)  # type: ignore[arg-type]
+            return True
+
+    return Eager(state, pool).run() if pool.queue else []
+
+
+def too_many_victims(self: priority._Pass, rank: int, missing: int) -> list[priority.Victim]:
+    items = [self.state.allocations[entry[3]] for entry in self.pool.victims if -entry[0] > rank]
+    return [priority.Victim(item, -1, item.size) for item in items]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_judge_notices_wasted_preemptions(seed: int) -> None:
+    with patch.object(priority._Pass, "_choose_victims", too_many_victims):
+        world = cluster(seed)
+        for _ in range(2_000):
+            world.step(chaos=True)
+    assert any("than needed" in text or "in vain" in text or "still" in text for text in judge(world.driver.log))
+
+
+def test_the_judge_notices_idle_slots() -> None:
+    def lazy(state: State, pool: Pool) -> list[EventData]:
+        return priority.plan(state, pool)[:1]
+
+    def decide_lazily(state: State, cause: object, policy: Callable[..., Sequence[EventData]] = lazy) -> Sequence[EventData]:
+        return decide.decide(state, cause, lazy)  # type: ignore[arg-type]
+
+    with patch("tenuto.services.scheduler.core.decide", decide_lazily):
+        driver = Driver()
+        driver.feed(submitted(1), *requested(1, 1, 2), joined("a", 2))
+        driver.feed(submitted(2))
+    assert any("waits for 1 slots while" in text for text in judge(driver.log))
+
+
+def test_without_the_hold_small_gangs_starve_a_large_one() -> None:
+    """The hold is what keeps a gang from starving: the same stream of small trials, with and without it."""
+
+    def served(policy: Callable[[State, Pool], list[EventData]]) -> bool:
+        with patch("tenuto.services.scheduler.core.decide", lambda state, cause: decide.decide(state, cause, policy)):
+            driver = Driver()
+            driver.feed(joined("a", 2), submitted(2), *requested(2, *range(1, 60)), submitted(1, slots=2), *requested(1, 1))
+            for _ in range(40):
+                driver.feed(exited(min(driver.state.allocations), "preempted"))
+                if "1-1-1" in driver.state.allocations:
+                    return True
+        return False
+
+    assert served(priority.plan)
+    assert not served(no_hold)
+
+
+def test_a_large_pool_is_planned() -> None:
+    """1,000 agents, 5,000 trials running, 5,000 more urgent ones that preempt them: a cost that grew with the square of the load
+    would meet the time limit of the suite."""
+    driver = Driver(checks=False)
+    for number in range(1_000):
+        driver.record(joined(f"agent-{number:04}", 5))
+    for experiment in range(1, 51):
+        driver.record(submitted(experiment, priority=60))
+        for data in requested(experiment, *range(1, 101)):
+            driver.record(data)
+    assert len(driver.decide_all()) == 5_000
+    for experiment in range(101, 151):
+        driver.record(submitted(experiment, priority=42, slots=1 + experiment % 4))
+        for data in requested(experiment, *range(1, 101)):
+            driver.record(data)
+    assert len(driver.decide_all()) > 4_000
+    driver.core.check(driver.state)
