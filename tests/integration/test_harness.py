@@ -243,6 +243,7 @@ def test_a_users_file_named_like_one_of_ours_is_the_users(tmp_path: Path) -> Non
     context = tmp_path / "context"
     context.mkdir()
     (context / "schemas.py").write_text("VALUE = 3\n")
+    (context / "grpc.py").write_text("raise ImportError('not the user's to import')\n")
     (context / "model_def.py").write_text((CONTEXT / "model_def.py").read_text() + "\nimport schemas\nschemas.VALUE\n")
     with WorkerBench(tmp_path, context, config(), {}) as trial:
         agent = trial.agent(1)

@@ -228,7 +228,7 @@ class WorkerBench:
         log = self.directory / f"log-{agent.assignment.allocation_id}.txt"
         with log.open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tenuto.workers.harness"],
+                [sys.executable, "-m", "tenuto.workers.harness"],
                 env={
                     **os.environ,
                     "TENUTO_AGENT_SOCKET": str(agent.socket),

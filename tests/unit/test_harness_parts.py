@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -153,3 +155,15 @@ def test_an_error_of_a_loader_worker_is_found_in_its_text(tmp_path: Path) -> Non
 def test_a_huge_message_is_cut(tmp_path: Path) -> None:
     for error in (ValueError("x" * 50_000), UserError("y" * 50_000), RuntimeError("\n".join("z" * 100 for _ in range(1000)))):
         assert len(describe(error, tmp_path)) <= ERROR_CHARACTERS_MAX
+
+
+def test_what_is_imported_in_a_users_process() -> None:
+    """The harness itself knows no framework, bus or database; `import tenuto` costs nothing."""
+    heavy = "{'torch', 'asyncpg', 'nats', 'faststream', 'fastapi', 'tenuto.services'} & set(sys.modules)"
+    for module, found in (
+        ("tenuto", heavy),
+        ("tenuto.workers.harness.main", heavy),
+        ("tenuto.pytorch", f"{heavy} - {{'torch'}}"),
+    ):
+        done = subprocess.run([sys.executable, "-c", f"import sys, {module}; sys.exit(str({found} or ''))"], capture_output=True)
+        assert done.stderr.strip() == b"", module

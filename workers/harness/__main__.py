@@ -4,10 +4,11 @@ import os
 import sys
 
 if __name__ == "__main__":
-    if "PYTHONHASHSEED" not in os.environ:
+    if "PYTHONHASHSEED" not in os.environ or not sys.flags.safe_path:
         # Else the order of sets of strings would differ in each process, and a resumed trial from an uninterrupted one.
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        os.environ.setdefault("PYTHONHASHSEED", "0")
+        # -P: the user's directory is the current one, and a `grpc.py` in it is not what this package imports.
+        os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])
     from tenuto.workers.harness.main import main
 
     main()
