@@ -215,10 +215,12 @@ async def test_a_report_without_readable_headers_is_parked(setup: Setup) -> None
     receiver = Receiver()
     async with setup.receiving(receiver):
         await setup.client.jetstream().publish(subjects.ingress("tracker", AGENT), b"?", headers={HEADER_AGENT: AGENT})
+        await setup.send(0, 2**70)
         await setup.send(1)
         await setup.told_of(1)
-    [row] = await setup.parked()
-    assert (row["kind"], row["body"]) == ("unreadable", b"?")
+    assert receiver.bodies == numbers(1)
+    rows = await setup.parked()
+    assert [(row["kind"], row["body"]) for row in rows] == [("unreadable", body) for body in (b"?", b"0", b"%d" % 2**70)]
 
 
 async def test_while_the_log_is_away_reports_wait(setup: Setup) -> None:

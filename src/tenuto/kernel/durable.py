@@ -18,12 +18,15 @@ import nats.errors
 from faststream import AckPolicy
 from faststream.nats import JStream, NatsBroker, NatsMessage, PullSub
 from faststream.security import SASLPlaintext
+from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import ConsumerConfig
+from nats.js.api import ConsumerConfig, ConsumerInfo
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
 from tenuto.kernel.bus import connect_options
+from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 
@@ -33,6 +36,8 @@ FETCH_SECONDS = 1.0
 """Of one pull request. After a server was killed, the request that it forgot delays the next message by at most this."""
 WATCH_SECONDS = 1.0
 """Between looks at the consumer: how long a wiped store stays unnoticed."""
+
+_LOST = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
 
 Handle = Callable[[Msg], Awaitable[None]]
 """Takes over the message, and with it the duty to acknowledge it. Must not raise, and should return at once."""
@@ -46,6 +51,7 @@ class DurableConsumer:
     ) -> None:
         """`subject` is the filter; empty where the consumer's configuration has several (`filter_subjects`)."""
         self._name, self._stream, self._establish, self._handle = name, stream, establish, handle
+        self._connection: Client | None = None
         self.broker = NatsBroker(
             settings.nats_url,
             **connect_options(settings, name),
@@ -70,7 +76,7 @@ class DurableConsumer:
 
     async def run(self) -> None:
         """Until cancelled; through any loss of the bus."""
-        await self.broker.connect()
+        self._connection = await self.broker.connect()
         watch: asyncio.Task[None] | None = None
         try:
             while not await self._ensure():  # noqa: ASYNC110 - polls the server
@@ -80,13 +86,21 @@ class DurableConsumer:
                 try:
                     await self.broker.start()
                     break
-                except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+                except _LOST as error:
                     logger.warning("%s cannot subscribe, trying again: %s", self._name, error or type(error).__name__)
                     await asyncio.sleep(WATCH_SECONDS)
             await watch
         finally:
             await stop_task(watch)
+            self._connection = None
             await _stop_broker(self.broker)
+
+    async def info(self) -> ConsumerInfo | None:
+        """As the server knows the consumer. None: this is not running. Raises nats-py's errors."""
+        if self._connection is None:
+            return None
+        info: ConsumerInfo = await self._connection.jetstream().consumer_info(self._stream, self._name)
+        return info
 
     async def _watch(self) -> None:
         while True:
@@ -102,7 +116,7 @@ class DurableConsumer:
                 config = await self._establish(js)
                 await js.add_consumer(self._stream, config)
                 logger.info("made the consumer %s", self._name)
-        except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+        except (*_LOST, *DATABASE_FAILED, LogUnavailable) as error:
             logger.debug("%s cannot look after its consumer: %s", self._name, error or type(error).__name__)
             return False
         return True

@@ -24,6 +24,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tenuto.kernel.bus import ensure_streams
+from tenuto.kernel.database_away import DATABASE_AWAY, DATABASE_FAILED
 from tenuto.kernel.durable import DurableConsumer
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
@@ -41,6 +42,8 @@ HELD_MAX = 1_000
 """Reports delivered and not yet acknowledged: bounds memory."""
 BATCH_REPORTS_MAX = 500
 """Reports in one commit."""
+SEQUENCE_MAX = 2**63
+"""What the table can hold."""
 ACK_SECONDS = 30.0
 """An unacknowledged report is delivered again after so long. While it is worked on the server is told so."""
 DEFECT_ATTEMPTS_MAX = 3
@@ -188,6 +191,8 @@ class Ingress:
         headers = message.headers or {}
         try:
             sequence = int(headers.get(HEADER_SEQUENCE, ""))
+            if not 0 < sequence < SEQUENCE_MAX or any("\0" in value for value in headers.values()):
+                raise ValueError("a sequence out of range, or a zero character")
             report = Report(
                 self._lane,
                 headers[HEADER_AGENT],
@@ -216,7 +221,7 @@ class Ingress:
                 left.remove(poison.report)
             except Fenced:
                 raise
-            except (LogUnavailable, OSError, TimeoutError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError) as error:
+            except (LogUnavailable, *DATABASE_AWAY) as error:
                 logger.warning("%s cannot commit, trying again in %.1f s: %s", self._name, wait_seconds, error)
                 await asyncio.sleep(wait_seconds)
                 wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
@@ -273,7 +278,7 @@ class Ingress:
         while True:
             try:
                 return await work()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except DATABASE_FAILED as error:
                 logger.warning("%s waits for PostgreSQL: %s", self._name, error or type(error).__name__)
                 await asyncio.sleep(wait_seconds)
                 wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
@@ -295,5 +300,5 @@ class Ingress:
                 row = await self._pool.fetchrow(_LOAD_NEWEST, self._lane, agent_id)
                 spool_id, sequence = ("", 0) if row is None else (row["spool_id"], row["sequence"])
             await message.respond(Committed(spool_id=spool_id, sequence=sequence).to_json())
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, nats.errors.Error) as error:
+        except (*DATABASE_FAILED, nats.errors.Error) as error:
             logger.warning("%s could not answer %s: %s", self._name, agent_id, error or type(error).__name__)

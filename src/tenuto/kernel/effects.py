@@ -1,0 +1,196 @@
+"""What must happen outside because an event was recorded: at least once, with bounded retries, parked at the end.
+
+Handlers are idempotent by the event's id. JetStream remembers which events are handled; how far that goes without a hole is
+also kept in PostgreSQL, so a bus that loses its disk makes some effects happen again, and none be forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import asyncpg
+import nats.errors
+from nats.aio.msg import Msg
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import Error as JetStreamError
+
+from tenuto.kernel import telemetry
+from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.durable import DurableConsumer
+from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog, LogUnavailable
+from tenuto.kernel.parked import park
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
+from tenuto.schemas.envelope import Event, decode_event, encode_event
+from tenuto.schemas.events import EVENT_MODELS
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_MAX = 8
+"""With the waits below about four minutes: longer than a restart of anything, shorter than a person's patience."""
+RETRY_SECONDS = 1.0
+"""Before the second attempt; doubles each time."""
+RETRY_SECONDS_MAX = 60.0
+PARALLEL_MAX = 16
+"""Handlers at work at once."""
+HELD_MAX = 64
+"""Events delivered and not yet acknowledged."""
+ACK_SECONDS = 30.0
+"""An unacknowledged event is delivered again after so long. While a handler is at work the server is told so."""
+FLOOR_SECONDS = 5.0
+"""Between notes of how far everything is handled: what a lost bus makes us do again."""
+
+Handler = Callable[[Event], Awaitable[None]]
+
+
+class Nack(Exception):
+    """From a handler: not now, try again after `delay_seconds`. Counts as an attempt."""
+
+    def __init__(self, reason: str, delay_seconds: float) -> None:
+        super().__init__(reason)
+        self.delay_seconds = delay_seconds
+
+
+_LOAD = "SELECT position FROM effect_positions WHERE consumer = $1"
+_STORE = """
+INSERT INTO effect_positions (consumer, position) VALUES ($1, $2)
+ON CONFLICT (consumer) DO UPDATE SET position = excluded.position WHERE effect_positions.position < excluded.position"""
+
+
+def retry_seconds(attempts: int) -> float:
+    """How long to wait after so many attempts."""
+    return min(RETRY_SECONDS * 2.0 ** (attempts - 1), RETRY_SECONDS_MAX)
+
+
+class Effects:
+    def __init__(self, name: str, handlers: Mapping[str, Handler], settings: Settings, log: EventLog, pool: asyncpg.Pool) -> None:
+        """`handlers` by event type. Events of one stream may be handled at the same time and out of order."""
+        self._name, self._handlers, self._log, self._pool = f"effects-{name}", dict(handlers), log, pool
+        self._kinds = sorted({EVENT_MODELS[type_].STREAM for type_ in handlers})
+        self._slots = asyncio.Semaphore(PARALLEL_MAX)
+        self._working: set[asyncio.Task[None]] = set()
+        self._consumer = DurableConsumer(
+            settings,
+            self._name,
+            subjects.LOG_STREAM,
+            "",
+            self._establish,
+            self._take,
+            description=f"Effects of {', '.join(sorted(handlers))}: at least once, acknowledged when done.",
+        )
+
+    async def run(self) -> None:
+        """Until cancelled; through any loss of the bus or the database."""
+        noting = asyncio.create_task(self._note_floor(), name=f"{self._name}-floor")
+        try:
+            await self._consumer.run()
+        finally:
+            await stop_task(noting)
+            for task in list(self._working):
+                await stop_task(task)
+
+    async def _establish(self, js: Any) -> ConsumerConfig:
+        """What the new stream does not hold any more is handled from the log first."""
+        floor = await self._pool.fetchval(_LOAD, self._name) or 0
+        while floor + 1 < (first := (await js.stream_info(subjects.LOG_STREAM)).state.first_seq):
+            floor = await self._handle_from_log(floor, first - 1)
+        return ConsumerConfig(
+            name=self._name,
+            durable_name=self._name,
+            filter_subjects=[f"tenuto.log.{kind}.>" for kind in self._kinds],
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=floor + 1,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_SECONDS,
+            max_ack_pending=HELD_MAX,
+        )
+
+    async def _handle_from_log(self, after: int, upto: int) -> int:
+        """Returns the position up to which all is handled."""
+        events = await self._log.read(after, READ_EVENTS_MAX, upto=upto, types=sorted(self._handlers))
+        for event in events:
+            attempts = 1
+            while (delay_seconds := await self._attempt(event, attempts)) is not None:
+                attempts += 1
+                await asyncio.sleep(delay_seconds)
+            await self._pool.execute(_STORE, self._name, event.position)
+        return upto if len(events) < READ_EVENTS_MAX else events[-1].position
+
+    async def _take(self, message: Msg) -> None:
+        task = asyncio.create_task(self._handle(message))
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
+
+    async def _handle(self, message: Msg) -> None:
+        keeping = asyncio.create_task(self._keep(message))
+        try:
+            async with self._slots:
+                delay_seconds = await self._handle_message(message)
+            await (message.ack() if delay_seconds is None else message.nak(delay_seconds))
+        except (
+            nats.errors.Error,
+            JetStreamError,
+            LogUnavailable,
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            OSError,
+        ) as error:
+            # Not acknowledged, so it comes again.
+            logger.warning("%s leaves an event for later: %s", self._name, str(error) or type(error).__name__)
+        finally:
+            await stop_task(keeping)
+
+    async def _handle_message(self, message: Msg) -> float | None:
+        metadata = message.metadata
+        if message.data:
+            event = decode_event(message.data)
+        else:  # too large for a message
+            [event] = await self._log.read(metadata.sequence.stream - 1, 1)
+        return await self._attempt(event, metadata.num_delivered) if event.type in self._handlers else None
+
+    async def _attempt(self, event: Event, attempts: int) -> float | None:
+        """None: done, or parked. A number: seconds until the next attempt."""
+        try:
+            with telemetry.span(f"effect {event.type}", parent=event.trace, position=event.position):
+                await self._handlers[event.type](event)
+            return None
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            if attempts >= ATTEMPTS_MAX:
+                logger.exception("%s parked %s at position %d", self._name, event.type, event.position)
+                await park(self._pool, self._name, str(event.id), event.type, encode_event(event), reason)
+                return None
+            delay_seconds = error.delay_seconds if isinstance(error, Nack) else retry_seconds(attempts)
+            logger.warning(
+                "%s: attempt %d of %d on %s at position %d failed, next in %.1f s: %s",
+                self._name,
+                attempts,
+                ATTEMPTS_MAX,
+                event.type,
+                event.position,
+                delay_seconds,
+                reason,
+            )
+            return delay_seconds
+
+    async def _keep(self, message: Msg) -> None:
+        while True:
+            await asyncio.sleep(ACK_SECONDS / 3)
+            with contextlib.suppress(nats.errors.Error):
+                await message.in_progress()
+
+    async def _note_floor(self) -> None:
+        while True:
+            await asyncio.sleep(FLOOR_SECONDS)
+            with contextlib.suppress(nats.errors.Error, JetStreamError, *DATABASE_FAILED):
+                await self.note_floor()
+
+    async def note_floor(self) -> None:
+        info = await self._consumer.info()
+        if info is not None and info.ack_floor is not None and info.ack_floor.stream_seq:
+            await self._pool.execute(_STORE, self._name, info.ack_floor.stream_seq)

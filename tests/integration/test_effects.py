@@ -1,0 +1,178 @@
+"""Effects on real NATS and PostgreSQL: at least once, bounded retries, parked at the end, none forgotten by a lost bus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel import effects as effects_module
+from tenuto.kernel import relay as relay_module
+from tenuto.kernel.effects import Effects, Nack, retry_seconds
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_memory import MemoryEventLog
+from tenuto.kernel.relay import Relay
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.kernel.testing.tally import priority_changed, weight_changed
+from tenuto.schemas.envelope import Event
+from tests.conftest import Database
+
+TYPE = "ExperimentPriorityChanged"
+
+
+class World:
+    """A log with its relay, and effects that can be started and stopped."""
+
+    def __init__(self, log: MemoryEventLog, settings: Settings, pool: asyncpg.Pool) -> None:
+        self.log, self.settings, self.pool = log, settings, pool
+        self.done: Counter[int] = Counter()
+        self._moved = asyncio.Event()
+
+    async def handle(self, event: Event) -> None:
+        self.count(event)
+
+    def count(self, event: Event) -> None:
+        self.done[event.position] += 1
+        self._moved.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():
+                self._moved.clear()
+                await self._moved.wait()
+
+    @contextlib.asynccontextmanager
+    async def effects(self, handler: Callable[[Event], Awaitable[None]]) -> AsyncIterator[Effects]:
+        effects = Effects("test", {TYPE: handler}, self.settings, self.log, self.pool)
+        task = asyncio.create_task(effects.run())
+        try:
+            yield effects
+        finally:
+            await stop_task(task)
+
+    async def add(self, count: int) -> int:
+        head = await self.log.head()
+        events = [(priority_changed if n % 2 else weight_changed)(UUID(int=head + n), 1, 5) for n in range(1, count + 1)]
+        return (await self.log.append(Append(events))).events[-1].position
+
+    async def wanted(self) -> set[int]:
+        return {event.position for event in await self.log.read(0, 10_000, types=[TYPE])}
+
+
+@pytest.fixture
+async def world(nats: NatsServer, database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(effects_module, "RETRY_SECONDS", 0.01)
+    settings = Settings(nats_url=nats.url)
+    log = MemoryEventLog()
+    pool = await asyncpg.create_pool(database.url, min_size=1, max_size=3)
+    client = await bus_module.connect(settings, "relay")
+    relay = asyncio.create_task(Relay(log, client, settings).run())
+    yield World(log, settings, pool)
+    await stop_task(relay)
+    await bus_module.close(client)
+    await pool.close()
+
+
+async def test_every_event_of_the_type_is_handled_once_at_rest(world: World) -> None:
+    await world.add(20)
+    async with world.effects(world.handle):
+        await world.until(lambda: len(world.done) == 10)
+        await world.add(20)
+        await world.until(lambda: len(world.done) == 20)
+    assert set(world.done) == await world.wanted()
+    assert set(world.done.values()) == {1}
+
+
+async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> None:
+    attempts: Counter[int] = Counter()
+
+    async def handler(event: Event) -> None:
+        attempts[event.position] += 1
+        if event.position == 1:
+            raise OSError("the disk is gone")
+        if event.position == 3 and attempts[3] < 3:
+            raise Nack("not yet", 0.01)
+        world.count(event)
+
+    await world.add(5)
+    async with world.effects(handler):
+        await world.until(lambda: len(world.done) == 2)
+        async with asyncio.timeout(30):
+            while not (rows := await world.pool.fetch("SELECT * FROM parked")):  # noqa: ASYNC110 - polls the database
+                await asyncio.sleep(0.02)
+    assert set(world.done) == {3, 5}
+    assert attempts == {1: effects_module.ATTEMPTS_MAX, 3: 3, 5: 1}
+    [row] = rows
+    assert (row["consumer"], row["kind"], row["reason"]) == ("effects-test", TYPE, "OSError: the disk is gone")
+
+
+async def test_what_a_killed_process_had_in_hand_comes_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects_module, "ACK_SECONDS", 0.5)
+    entered = asyncio.Event()
+
+    async def hang(event: Event) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    await world.add(6)
+    async with world.effects(hang):
+        await entered.wait()
+    async with world.effects(world.handle):
+        await world.until(lambda: len(world.done) == 3)
+    assert set(world.done) == await world.wanted()
+
+
+async def test_a_long_effect_keeps_its_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times the acknowledgement time; without the in-progress signals it would be delivered again."""
+    monkeypatch.setattr(effects_module, "ACK_SECONDS", 0.5)
+
+    async def slow(event: Event) -> None:
+        await asyncio.sleep(1.5)
+        world.count(event)
+
+    await world.add(1)
+    async with world.effects(slow):
+        await world.until(lambda: bool(world.done))
+        await asyncio.sleep(0.8)
+    assert world.done == {1: 1}
+
+
+async def test_a_bus_that_lost_its_disk_forgets_no_effect(
+    world: World, nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "REPUBLISH_EVENTS_MAX", 10)
+    blocked: set[int] = {7}
+
+    async def handler(event: Event) -> None:
+        if event.position in blocked:
+            raise Nack("not yet", 3600)
+        world.count(event)
+
+    await world.add(8)
+    async with world.effects(handler) as effects:
+        await world.until(lambda: len(world.done) == 3)
+        async with asyncio.timeout(30):
+            while not await world.pool.fetchval("SELECT position FROM effect_positions"):
+                await effects.note_floor()
+        await nats.kill()
+        await nats.wipe()
+        await world.add(40)  # far more than the new stream begins with
+        blocked.clear()
+        await nats.start()
+        wanted = await world.wanted()
+        await world.until(lambda: set(world.done) == wanted)
+    assert world.done[1] == 1, "what was noted as handled is not handled again"
+
+
+def test_waits_double_up_to_a_bound() -> None:
+    waits = [retry_seconds(attempt) for attempt in range(1, 12)]
+    assert waits[:3] == [1.0, 2.0, 4.0]
+    assert max(waits) == effects_module.RETRY_SECONDS_MAX
