@@ -250,3 +250,20 @@ def test_a_users_file_named_like_one_of_ours_is_the_users(tmp_path: Path) -> Non
         agent.react = stop_at(1)
         run = trial.start(agent)
         assert run.wait() == 0, run.output()
+
+
+def test_exit_handlers_and_threads_of_the_user_are_waited_for(tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    context.mkdir()
+    later = """
+import atexit, sys, threading
+atexit.register(lambda: sys.stdout.write("handled"))
+threading.Thread(target=lambda: (threading.main_thread().join(), sys.stdout.write("joined "))).start()
+"""
+    (context / "model_def.py").write_text((CONTEXT / "model_def.py").read_text() + later)
+    with WorkerBench(tmp_path, context, config(), {}) as trial:
+        agent = trial.agent(1)
+        agent.react = stop_at(1)
+        run = trial.start(agent)
+        assert run.wait() == 0, run.output()
+        assert run.output().endswith("joined handled")

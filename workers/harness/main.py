@@ -6,6 +6,9 @@ the user's fault ends by SIGKILL, which the agent counts as lost: no agent any m
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import logging
 import os
 import signal
 import sys
@@ -37,11 +40,11 @@ def main() -> NoReturn:
         environment = WorkerEnvironment.read()
     except KeyError as error:
         sys.exit(f"tenuto: {error.args[0]} is not set; workers are started by an agent (tenuto up, tenuto exp create).")
-    code = run(environment)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    threading.Thread(target=_exit_late, args=(code,), daemon=True).start()
-    sys.exit(code)
+    ending = _Ending()
+    atexit.register(ending.end)  # the first to be registered is the last to run: after the user's own handlers
+    ending.code = run(environment)
+    threading.Thread(target=ending.end_late, daemon=True).start()
+    sys.exit(ending.code)
 
 
 def run(environment: WorkerEnvironment) -> int:
@@ -125,6 +128,19 @@ def _die() -> NoReturn:
     raise AssertionError("unreachable")
 
 
-def _exit_late(code: int) -> None:
-    threading.Event().wait(EXIT_SECONDS_MAX)
-    os._exit(code)
+class _Ending:
+    """Ends the process once exit handlers have run. Taking the interpreter apart, with all that torch brought, would hold the
+    slots for another second or two."""
+
+    code = EXIT_FAILED
+
+    def end(self) -> NoReturn:
+        with contextlib.suppress(OSError, ValueError):  # a full disk, or streams that the user's code closed
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(self.code)
+
+    def end_late(self) -> NoReturn:
+        threading.Event().wait(EXIT_SECONDS_MAX)
+        self.end()
