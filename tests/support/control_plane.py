@@ -1,0 +1,194 @@
+"""Stands in for launcher and receivers in agent tests, on a real NATS server: assigns, collects reports in order, confirms."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import tarfile
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import NotFoundError
+
+from tenuto.kernel.bus import close, connect, ensure_streams
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.assignments import Assignment, Assignments, AssignReply, Heartbeat, HeartbeatReply
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.reports import HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, LAUNCHER_REPORT, Committed, WorkersExitedReport
+from tenuto.schemas.subjects import Lane
+
+AGENT = "node-1"
+FETCH_SECONDS = 0.2
+
+
+def make_context(shared: Path) -> str:
+    """A packed model directory in the shared directory; returns its hash."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as tar:
+        body = b"LR = 0.1\n"
+        info = tarfile.TarInfo("model_def.py")
+        info.size = len(body)
+        tar.addfile(info, io.BytesIO(body))
+    digest = hashlib.sha256(data.getvalue()).hexdigest()
+    (shared / "contexts").mkdir(parents=True, exist_ok=True)
+    (shared / "contexts" / f"{digest}.tar.gz").write_bytes(data.getvalue())
+    return digest
+
+
+def make_config(**changes: Any) -> ExperimentConfig:
+    base: dict[str, Any] = {
+        "name": "test",
+        "entrypoint": "model_def:Trial",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+    }
+    return ExperimentConfig.model_validate(base | changes)
+
+
+def make_assignment(
+    context_hash: str, trial: int = 1, allocation: int = 1, slots: tuple[int, ...] = (0,), **changes: Any
+) -> Assignment:
+    mode = changes.pop("mode", "train")
+    values: dict[str, Any] = {
+        "allocation_id": f"1-{trial}-{allocation}",
+        "trial_id": f"1-{trial}",
+        "trial_number": trial,
+        "experiment_id": 1,
+        "config": make_config(),
+        "context_hash": context_hash,
+        "hyperparameters": {"mode": mode},
+        "trial_seed": 7,
+        "experiment_seed": 9,
+        "slots": (AgentSlots(agent_id=AGENT, slot_ids=slots),),
+        "checkpoint": None,
+        "target_length": 10,
+    }
+    return Assignment(**(values | changes))
+
+
+class ControlPlane:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.position = 0
+        self.assigned: tuple[Assignment, ...] | None = ()
+        """None: the launcher says that it is still reading the log."""
+        self.heartbeats: list[Heartbeat] = []
+        self.reports: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
+        """What is committed, by lane: (kind, body)."""
+        self.held: set[str] = set()
+        """Lanes whose receivers are away."""
+        self._positions: dict[tuple[str, str], int] = defaultdict(int)
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bus: Client | None = None
+
+    async def start(self) -> None:
+        self._bus = await connect(self._settings, "control plane")
+        await ensure_streams(self._bus.jetstream(), self._settings)
+        await self._bus.subscribe(subjects.HEARTBEAT, cb=self._on_heartbeat)
+        for lane in subjects.LANES:
+            await self._bus.subscribe(subjects.position(lane, AGENT), cb=self._answerer(lane))
+            self._tasks.append(asyncio.create_task(self._receive(lane)))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._bus is not None:
+            await close(self._bus)
+
+    async def assign(self, *assignments: Assignment) -> AssignReply:
+        """Tells the agent, and goes on telling it by heartbeats."""
+        assert self._bus is not None
+        self.position += 1
+        self.assigned = assignments
+        body = Assignments(position=self.position, assignments=assignments).to_json()
+        reply = await self._bus.request(subjects.assign(AGENT), body, timeout=5)
+        return AssignReply.from_json(reply.data)
+
+    def exits(self) -> dict[str, WorkersExitedReport]:
+        parsed = [LAUNCHER_REPORT.validate_json(body) for _, body in self.reports["launcher"]]
+        return {report.allocation_id: report for report in parsed if isinstance(report, WorkersExitedReport)}
+
+    def kinds(self, lane: str) -> list[str]:
+        return [kind for kind, _ in self.reports[lane]]
+
+    async def until(self, condition: Callable[[], Any], seconds: float = 40.0) -> None:
+        """Looked at whenever something came in."""
+        async with asyncio.timeout(seconds):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def exit_of(self, allocation_id: str) -> WorkersExitedReport:
+        await self.until(lambda: allocation_id in self.exits())
+        return self.exits()[allocation_id]
+
+    def forget(self, lane: Lane) -> None:
+        """The receiver's record was replaced by an empty one."""
+        self._positions = defaultdict(int, {key: value for key, value in self._positions.items() if key[0] != lane})
+
+    async def _on_heartbeat(self, message: Msg) -> None:
+        self.heartbeats.append(Heartbeat.from_json(message.data))
+        told = None if self.assigned is None else Assignments(position=self.position, assignments=self.assigned)
+        await message.respond(HeartbeatReply(lease_seconds=10, assignments=told).to_json())
+        self._changed.set()
+
+    def _answerer(self, lane: Lane) -> Callable[[Msg], Any]:
+        async def answer(message: Msg) -> None:
+            spool_id = message.data.decode()
+            if lane not in self.held:
+                await message.respond(Committed(spool_id=spool_id, sequence=self._positions[lane, spool_id]).to_json())
+
+        return answer
+
+    async def _receive(self, lane: Lane) -> None:
+        assert self._bus is not None
+        js = self._bus.jetstream()
+        subscription = None
+        while True:
+            if lane in self.held:
+                await asyncio.sleep(FETCH_SECONDS)
+                continue
+            try:
+                if subscription is None:
+                    await ensure_streams(js, self._settings)
+                    subscription = await js.pull_subscribe(
+                        subjects.ingress(lane, AGENT), durable=f"test-{lane}", stream=subjects.INGRESS_STREAM
+                    )
+                messages = await subscription.fetch(100, timeout=FETCH_SECONDS)
+            except (NatsTimeoutError, TimeoutError):
+                # After a wiped store neither stream nor consumer is there, and fetch only times out.
+                with contextlib.suppress(Exception):
+                    try:
+                        await js.consumer_info(subjects.INGRESS_STREAM, f"test-{lane}")
+                    except NotFoundError:
+                        subscription = None
+                continue
+            except Exception:
+                subscription = None
+                await asyncio.sleep(FETCH_SECONDS)
+                continue
+            for message in messages:
+                await self._take(lane, message)
+
+    async def _take(self, lane: Lane, message: Msg) -> None:
+        assert self._bus is not None
+        headers = message.headers or {}
+        spool_id, sequence = headers[HEADER_SPOOL], int(headers[HEADER_SEQUENCE])
+        expected = self._positions[lane, spool_id] + 1
+        if sequence == expected:
+            self.reports[lane].append((headers[HEADER_KIND], message.data))
+            self._positions[lane, spool_id] = sequence
+        await message.ack()
+        word = Committed(spool_id=spool_id, sequence=self._positions[lane, spool_id], resend=sequence > expected)
+        await self._bus.publish(subjects.committed(lane, AGENT), word.to_json())
+        self._changed.set()
