@@ -12,10 +12,11 @@ from uuid import UUID
 import pytest
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.draft import Poisoned
 from tenuto.kernel.eventlog import Append, Appended, Checkpoint, Fenced, LogUnavailable, VersionConflict
 from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import LogFeed
-from tenuto.kernel.loop import FeedBroken, Poisoned, ServiceLoop
+from tenuto.kernel.loop import FeedBroken, ServiceLoop
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
@@ -129,6 +130,19 @@ async def test_a_repeated_command_that_the_state_forgot_gets_the_recorded_answer
         once = await loop.submit(Add(UUID(int=1), 0, 1, 5))
         again, other = await loop.submit_many([Add(UUID(int=1), 0, 1, 5), Add(UUID(int=2), 0, 1, 1)])
     assert again == once
+    assert not isinstance(other, Refused)
+    assert len(await whole(log)) == 2
+    assert loop.state.sums[1] == 6
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+async def test_the_same_command_twice_in_one_batch_is_carried_out_once(forgets: bool) -> None:
+    log = MemoryEventLog()
+    loop = make_loop(log, TallyCore(forgets_commands=forgets))
+    async with running(loop):
+        command = Add(UUID(int=1), 0, 1, 5)
+        once, again, other = await loop.submit_many([command, command, Add(UUID(int=2), 0, 1, 1)])
+    assert again == (once if forgets else ())
     assert not isinstance(other, Refused)
     assert len(await whole(log)) == 2
     assert loop.state.sums[1] == 6

@@ -10,14 +10,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.commit import append_surely, recorded_answers
 from tenuto.kernel.core import Command, Core, Refused
-from tenuto.kernel.decision import step
+from tenuto.kernel.draft import Answer, Draft, Waiting
 from tenuto.kernel.eventlog import (
     APPEND_EVENTS_MAX,
     READ_EVENTS_MAX,
@@ -38,7 +38,6 @@ from tenuto.schemas.envelope import Event
 
 logger = logging.getLogger(__name__)
 S = TypeVar("S")
-Answer = tuple[Event, ...] | Refused
 Folded = Callable[[S, Sequence[Event]], None]
 
 COMMANDS_WAITING_MAX = 10_000
@@ -56,53 +55,12 @@ CHECKPOINT_SECONDS = 1.0
 """A checkpoint that is behind only because nothing had to be decided moves after so long without work."""
 
 
-class Poisoned(Exception):
-    """A decider cannot go on: skipping the event would be silent divergence."""
-
-    def __init__(self, service: str, event: Event, reason: BaseException) -> None:
-        super().__init__(
-            f"{service} stops at position {event.position}: it cannot fold or decide on {event.type} {event.id} "
-            f"({type(reason).__name__}: {reason}). Fix the code and start it again; it goes on from there."
-        )
-        self.event, self.reason = event, reason
-
-
 class FeedBroken(Exception):
     """The feed left events out or changed their order: going on would be silent divergence."""
 
 
 class LoopStopped(LogUnavailable):
     """The command was not decided on, because the service is stopping."""
-
-
-@dataclass(eq=False)
-class _Waiting:
-    command: Command
-    answer: asyncio.Future[Answer]
-    attempts: int = 0
-
-
-@dataclass
-class _Draft(Generic[S]):
-    """What one commit would hold."""
-
-    state: S
-    position: int
-    events: list[Event] = field(default_factory=list)
-    folded: list[Event | int] = field(default_factory=list)
-    """In the order of folding: an input, or the index of an own event in `events`."""
-    guards: dict[str, int] = field(default_factory=dict)
-    answers: list[tuple[_Waiting, slice | Refused]] = field(default_factory=list)
-    inputs_taken: int = 0
-    commands_taken: int = 0
-    poisoned: Poisoned | None = None
-
-    def add(self, state: S, decided: Sequence[Event]) -> slice:
-        first = len(self.events)
-        self.state = state
-        self.events.extend(decided)
-        self.folded.extend(range(first, len(self.events)))
-        return slice(first, len(self.events))
 
 
 class ServiceLoop(Generic[S]):
@@ -122,7 +80,7 @@ class ServiceLoop(Generic[S]):
         self._checkpoint = Checkpoint(core.name)
         self._snapshots = Snapshots(log, settings.snapshot_events)
         self._batches: asyncio.Queue[list[Event]] = asyncio.Queue(INPUT_BATCHES_WAITING_MAX)
-        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(COMMANDS_WAITING_MAX)
+        self._waiting: asyncio.Queue[Waiting] = asyncio.Queue(COMMANDS_WAITING_MAX)
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         self._stopped = False
@@ -164,7 +122,7 @@ class ServiceLoop(Generic[S]):
         if self._stopped:
             raise LoopStopped(f"{self.core.name} is stopping")
         loop = asyncio.get_running_loop()
-        waiting = [_Waiting(command, loop.create_future()) for command in commands]
+        waiting = [Waiting(command, loop.create_future()) for command in commands]
         try:
             async with asyncio.timeout(COMMAND_SECONDS_MAX):
                 for item in waiting:
@@ -196,7 +154,7 @@ class ServiceLoop(Generic[S]):
             pump = asyncio.create_task(self._pump(), name=f"{self.core.name}-feed")
             pump.add_done_callback(lambda _: self._wake.set())
             inputs: deque[Event] = deque()
-            commands: deque[_Waiting] = deque()
+            commands: deque[Waiting] = deque()
             while True:
                 await self._wait_for_work(pump, inputs, commands)
                 await self._settle(inputs, commands)
@@ -206,7 +164,7 @@ class ServiceLoop(Generic[S]):
             await self._snapshots.stop()
             await stop_task(pump)
             while not self._waiting.empty():
-                _fail(self._waiting.get_nowait(), LoopStopped(f"{self.core.name} is stopping"))
+                self._waiting.get_nowait().fail(LoopStopped(f"{self.core.name} is stopping"))
 
     async def _pump(self) -> None:
         expected = self.position + 1
@@ -217,7 +175,7 @@ class ServiceLoop(Generic[S]):
             await self._batches.put(batch)
             self._wake.set()
 
-    async def _wait_for_work(self, pump: asyncio.Task[None], inputs: deque[Event], commands: deque[_Waiting]) -> None:
+    async def _wait_for_work(self, pump: asyncio.Task[None], inputs: deque[Event], commands: deque[Waiting]) -> None:
         while True:
             self._wake.clear()
             while len(inputs) < self._settings.batch_events_max and not self._batches.empty():
@@ -239,17 +197,18 @@ class ServiceLoop(Generic[S]):
             except TimeoutError:
                 await self._append(Append(checkpoint=self._checkpoint, next_position=self.position))
 
-    async def _settle(self, inputs: deque[Event], commands: deque[_Waiting]) -> None:
+    async def _settle(self, inputs: deque[Event], commands: deque[Waiting]) -> None:
         """Commits until nothing that was taken is left. Inputs come first; commands are judged after them."""
         try:
             while inputs or commands:
                 await self._commit_some(inputs, commands)
         finally:
             for item in commands:
-                _fail(item, LoopStopped(f"{self.core.name} is stopping"))
+                item.fail(LoopStopped(f"{self.core.name} is stopping"))
 
-    async def _commit_some(self, inputs: deque[Event], commands: deque[_Waiting]) -> None:
-        draft = self._decide(inputs, commands)
+    async def _commit_some(self, inputs: deque[Event], commands: deque[Waiting]) -> None:
+        draft = Draft(self.core, self.state, self.position)
+        draft.decide(inputs, commands, self._clock)
         try:
             await self._commit(draft)
         except VersionConflict as conflict:
@@ -269,19 +228,17 @@ class ServiceLoop(Generic[S]):
             logger.critical("%s", draft.poisoned)
             raise draft.poisoned from draft.poisoned.reason
 
-    async def _catch_up(
-        self, inputs: deque[Event], commands: deque[_Waiting], draft: _Draft[S], conflict: VersionConflict
-    ) -> None:
+    async def _catch_up(self, inputs: deque[Event], commands: deque[Waiting], draft: Draft[S], conflict: VersionConflict) -> None:
         """A guarded stream moved on: read the log to its end, so that the commands are judged again by the latest facts."""
         for item, _ in draft.answers:
             item.attempts += 1
             if item.attempts >= GUARD_ATTEMPTS_MAX:
                 commands.remove(item)
-                _fail(item, conflict)
+                item.fail(conflict)
         last = inputs[-1].position if inputs else self.position
         inputs.extend(await read_patiently(self._log, max(last, self.position), READ_EVENTS_MAX))
 
-    async def _drop_done(self, commands: deque[_Waiting], draft: _Draft[S]) -> bool:
+    async def _drop_done(self, commands: deque[Waiting], draft: Draft[S]) -> bool:
         """Commands that were already carried out (before a restart, or by a sender that did not wait) get the recorded answer."""
         dropped = False
         for item, answer in draft.answers:
@@ -291,75 +248,24 @@ class ServiceLoop(Generic[S]):
             if recorded:
                 dropped = True
                 commands.remove(item)
-                if not item.answer.done():
-                    item.answer.set_result(recorded)
+                item.give(recorded)
         return dropped
 
-    def _decide(self, inputs: deque[Event], commands: deque[_Waiting]) -> _Draft[S]:
-        draft = _Draft(self.state, self.position)
-        for event in inputs:
-            try:
-                taken = self._decide_on_input(draft, event)
-            except Exception as error:
-                draft.poisoned = Poisoned(self.core.name, event, error)
-                return draft
-            if not taken:
-                return draft
-            draft.inputs_taken += 1
-        for item in commands:
-            if not self._decide_on_command(draft, item):
-                return draft
-            draft.commands_taken += 1
-        return draft
-
-    def _decide_on_input(self, draft: _Draft[S], event: Event) -> bool:
-        """False: what follows does not fit into this commit any more."""
-        if event.position <= draft.position:
-            return True
-        if event.type in self.core.consumes and event.type not in self.core.emits:
-            state = self.core.evolve(draft.state, event)
-            state, decided = step(self.core, state, event, seen_position=event.position, time_us=self._clock.now_us())
-            if draft.events and len(draft.events) + len(decided) > APPEND_EVENTS_MAX:
-                return False
-            draft.folded.append(event)
-            draft.add(state, decided)
-        draft.position = event.position
-        return True
-
-    def _decide_on_command(self, draft: _Draft[S], item: _Waiting) -> bool:
-        command = item.command
-        try:
-            guards = self.core.guards(draft.state, command)
-            state, decided = step(self.core, draft.state, command, seen_position=draft.position, time_us=self._clock.now_us())
-            if len(decided) > APPEND_EVENTS_MAX:
-                raise Refused(f"this would record {len(decided)} events at once; at most {APPEND_EVENTS_MAX} can be.", "invalid")
-        except Refused as refusal:
-            draft.answers.append((item, refusal))
-            return True
-        except Exception as error:
-            # A command is not in the log, so leaving it out diverges from nothing; its sender is told.
-            logger.exception("%s failed on %r", self.core.name, command)
-            what = f"{self.core.name} failed on this ({type(error).__name__}: {error}). This is a defect in Tenuto."
-            draft.answers.append((item, Refused(what, "internal")))
-            return True
-        if len(draft.events) + len(decided) > APPEND_EVENTS_MAX:
-            return False
-        if decided:
-            draft.guards.update(guards)
-        draft.answers.append((item, draft.add(state, decided)))
-        return True
-
-    async def _commit(self, draft: _Draft[S]) -> None:
-        recorded = await self._append_all(draft) if draft.events else ()
+    async def _commit(self, draft: Draft[S]) -> None:
+        recorded: tuple[Event, ...] = ()
+        if draft.events:
+            with telemetry.span(
+                "commit", links=draft.traces(), service=self.core.name, events=len(draft.events), inputs=draft.inputs_taken
+            ):
+                recorded = await self._append_all(draft)
         self.state, self.position = draft.state, draft.position
         if self._checks:
             self.core.check(self.state)
         for item, answer in draft.answers:
-            if not item.answer.done():
-                item.answer.set_result(recorded[answer] if isinstance(answer, slice) else answer)
-        self._tell([item if isinstance(item, Event) else recorded[item] for item in draft.folded])
+            item.give(recorded[answer] if isinstance(answer, slice) else answer)
+        self._tell(draft.folded(recorded))
 
-    async def _append_all(self, draft: _Draft[S]) -> tuple[Event, ...]:
+    async def _append_all(self, draft: Draft[S]) -> tuple[Event, ...]:
         """The draft's events as recorded. One append, unless a single input decides more than fits into one: then the
         checkpoint moves with the last part, and recovery knows the first parts by their `seen_position`."""
         done = {event.id: self._already[event.id] for event in draft.events if event.id in self._already}
@@ -400,8 +306,3 @@ class ServiceLoop(Generic[S]):
         if self._checkpoint.position < self.position:
             await self._append(Append(checkpoint=self._checkpoint, next_position=self.position))
         self._snapshots.save(self.core, self.state, self.position, self.own_position)
-
-
-def _fail(item: _Waiting, error: Exception) -> None:
-    if not item.answer.done():
-        item.answer.set_exception(error)

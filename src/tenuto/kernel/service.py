@@ -14,9 +14,10 @@ from nats.aio.client import Client
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.draft import Poisoned
 from tenuto.kernel.eventlog import EventLog, Fenced, LogUnavailable
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.loop import FeedBroken, Poisoned
+from tenuto.kernel.loop import FeedBroken
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 
