@@ -93,6 +93,7 @@ async def test_the_door_answers_503_while_the_database_is_away_and_comes_back(
             assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable"), response.text
             assert "database" in response.json()["error"]["message"]
             assert response.headers["retry-after"]
+        assert (await http.post("/experiments/1/pause")).status_code == 503
         await postgres.start()
         while (response := await http.get("/experiments")).status_code == 503:  # noqa: ASYNC110  nothing here can tell us
             await asyncio.sleep(0.05)

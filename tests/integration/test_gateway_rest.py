@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import socket
 import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from tenuto.schemas.events.trial import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.gateway.app import GatewayService, build
 from tenuto.services.gateway.projections import TABLES, apply
+from tenuto.services.gateway.server import bind
 
 CONFIG = """
 name: digits
@@ -471,3 +473,34 @@ async def test_streams_end_when_the_service_stops(world: World) -> None:
         assert json.loads((await anext(line async for line in lines if line.startswith("data: ")))[6:])["position"] == 1
         world.service.gateway.tail.close()
         assert [line async for line in lines if line.startswith("data: ")] == []
+
+
+async def test_a_quiet_stream_still_moves_the_clients_position(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that the filter leaves out are not read again after a reconnect."""
+    monkeypatch.setattr("tenuto.services.gateway.tail.KEEPALIVE_SECONDS", 0.01)
+    await world.submit()
+    await world.submit()
+    async with world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
+        assert "id: 2" in [line async for line in until(response.aiter_lines(), "id: 2")]
+
+
+async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line
+        if line == last:
+            return
+
+
+async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.services.gateway.tail.CLIENTS_MAX", 1)
+    await world.submit()
+    async with world.http.stream("GET", "/api/v1/events/stream") as response:
+        lines = response.aiter_lines()  # kept: an iterator that is thrown away closes its connection
+        await anext(lines)
+        assert (await world.error("GET", "/events/stream"))[:2] == (503, "unavailable")
+
+
+def test_answers_leave_at_once() -> None:
+    """A socket whose protocol is named gets TCP_NODELAY from asyncio and uvloop: without it a kept connection waits 44 ms."""
+    with bind("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
 from fastapi import Depends, Request, Response
 
 from tenuto.kernel.clock import Clock
-from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.base import Model
@@ -25,6 +25,12 @@ from tenuto.services.gateway.tail import Tail
 
 VIEWS_SECONDS_MAX = 2.0
 """Longest wait for the views to show what was just recorded; then the answer is sent anyway."""
+COMMIT_SECONDS_MAX = 10.0
+"""A commit takes milliseconds; people and programs should not wait longer to hear that it did not come."""
+UNCERTAIN = (
+    "The database went away while this was recorded. It may still be carried out: look at the experiment, "
+    "or send it again with the same Idempotency-Key."
+)
 USER = "admin"
 """Whoever holds the token. One token, one user."""
 
@@ -40,18 +46,19 @@ class Gateway:
     token: str
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
-    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by submissions with an idempotency key: the second one must find the first one recorded."""
 
     @property
     def contexts(self) -> Path:
         return Path(self.settings.shared_directory) / "contexts"
 
     async def carry_out(self, command: GatewayCommand) -> tuple[Event, ...]:
-        """Records what was asked for, and waits until it can be seen. Raises Refused and LogUnavailable."""
-        if not self.loop.available:
-            raise DoorError("unavailable", "The database cannot be reached right now; try again in a few seconds.")
-        events = await self.loop.submit(command)
+        """Records what was asked for, and waits until it can be seen. Raises Refused; LogUnavailable if nothing was done."""
+        await self.log.head()  # where the log is away, nothing is left waiting that would happen after we said it did not
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS_MAX):
+                events = await self.loop.submit(command)
+        except (LogUnavailable, TimeoutError) as error:
+            raise DoorError("unavailable", UNCERTAIN) from error
         if events:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(VIEWS_SECONDS_MAX):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -80,8 +79,7 @@ async def submit(
             context_size_bytes=context.size_bytes,
             trace=trace,
         )
-        async with door.one_at_a_time if idempotency_key else contextlib.nullcontext():
-            [event] = await door.carry_out(command)
+        [event] = await door.carry_out(command)
     assert isinstance(event.data, ExperimentSubmitted)
     return answer(Submitted(id=event.data.experiment_id, position=event.position), 201)
 
