@@ -20,10 +20,18 @@ import pytest
 
 from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
+from tenuto.embedded.process import is_alive
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
 pytestmark = pytest.mark.slow
+
+
+def alive(pid: int) -> bool:
+    try:
+        return is_alive(psutil.Process(pid))
+    except psutil.NoSuchProcess:
+        return False
 
 
 class User:
@@ -80,7 +88,7 @@ def test_up_status_down_and_up_again(user: User) -> None:
     assert json.loads(user.ok("log", "verify", "--json"))["tampered"] is None
     pids = [process["pid"] for process in before["processes"].values()]
     user.ok("down")
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    assert not any(alive(pid) for pid in pids)
     assert user.nothing_runs()
     assert user.status()["up"] is False
     assert user.run("exp", "ls").returncode == 1
@@ -104,10 +112,11 @@ def test_down_after_the_supervisor_was_killed(user: User) -> None:
     user.ok("up", "-d")
     state = json.loads((user.directory / "cluster.json").read_text())
     os.kill(state["supervisor_pid"], signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(state["supervisor_pid"])] if psutil.pid_exists(state["supervisor_pid"]) else [], timeout=10)
+    while alive(state["supervisor_pid"]):
+        time.sleep(0.02)
     assert user.run("agent", "ls").returncode == 0  # the services go on without it
     user.ok("down")
-    assert not any(psutil.pid_exists(process["pid"]) for process in state["processes"].values())
+    assert not any(alive(process["pid"]) for process in state["processes"].values())
 
 
 def test_ctrl_c_stops_a_cluster_in_the_foreground(user: User) -> None:
@@ -172,7 +181,7 @@ def test_the_disk_fills_while_the_cluster_runs(user: User, mounted: Path) -> Non
     filler = mounted / "filler"
     subprocess.run(["fallocate", "-l", str(free), filler], check=False)
     state = json.loads((mounted / "cluster.json").read_text())
-    assert psutil.pid_exists(state["supervisor_pid"])
+    assert alive(state["supervisor_pid"])
     filler.unlink()
     while "error" in json.loads(user.run("status", "--json", "--data-dir", str(mounted)).stdout):
         time.sleep(0.2)

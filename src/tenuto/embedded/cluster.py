@@ -14,7 +14,7 @@ import psutil
 from tenuto.embedded.files import Layout
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tenuto.embedded.process import LOOPBACK, ServerError, choose_port, port_is_free, write_private
+from tenuto.embedded.process import LOOPBACK, ServerError, choose_port, port_is_free, wait_gone, write_private
 
 REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
@@ -121,11 +121,11 @@ def terminate(processes: list[psutil.Process], how: signal.Signals = signal.SIGT
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(how)
-    _, alive = psutil.wait_procs(processes, timeout=TERMINATE_SECONDS_MAX)
+    alive = wait_gone(processes, TERMINATE_SECONDS_MAX)
     for process in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=TERMINATE_SECONDS_MAX)
+    wait_gone(alive, TERMINATE_SECONDS_MAX)
 
 
 def replace_leftovers(layout: Layout) -> None:

@@ -112,6 +112,22 @@ def no_space(directory: Path) -> str:
     return f"No space left on the disk that holds {directory}: free some, or choose another disk with --data-dir."
 
 
+def is_alive(process: psutil.Process) -> bool:
+    """Running, and not a zombie: an orphan that nobody reaps (containers often have such a first process) has ended too."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_gone(processes: Sequence[psutil.Process], seconds_max: float) -> list[psutil.Process]:
+    """Those that are still alive after so long."""
+    deadline = time.monotonic() + seconds_max
+    while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline:
+        time.sleep(READY_POLL_SECONDS)
+    return alive
+
+
 class DetachedProcess:
     """A server process in its own session. Found again by its pid file, so it may be the child of a process long gone."""
 
@@ -128,12 +144,7 @@ class DetachedProcess:
     def is_running(self) -> bool:
         if self._child is not None and self._child.poll() is not None:
             return False
-        if self._process is None:
-            return False
-        try:
-            return bool(self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE)
-        except psutil.NoSuchProcess:
-            return False
+        return self._process is not None and is_alive(self._process)
 
     def adopt(self, pid: int, belongs: Callable[[psutil.Process], bool]) -> bool:
         """Take over a running process, if it is one of ours: a pid alone may be anybody's by now."""
@@ -194,7 +205,7 @@ class DetachedProcess:
             return
         with contextlib.suppress(psutil.NoSuchProcess):
             self._process.send_signal(how)
-        if not self._gone(STOP_SECONDS_MAX):
+        if wait_gone([self._process], STOP_SECONDS_MAX):
             self.kill()
         self._reap()
 
@@ -209,15 +220,7 @@ class DetachedProcess:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
         self._reap()
-        psutil.wait_procs(victims, timeout=STOP_SECONDS_MAX)
-
-    def _gone(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.is_running():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(READY_POLL_SECONDS)
-        return True
+        wait_gone(victims, STOP_SECONDS_MAX)
 
     def _reap(self) -> None:
         if self._child is not None:
