@@ -22,7 +22,7 @@ EVENTS_BETWEEN_KILLS = (4, 16)
 MODEL = ROOT / "tests" / "e2e" / "models" / "chaos"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     victims = rng.sample(VICTIMS, len(VICTIMS))
