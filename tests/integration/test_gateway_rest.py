@@ -326,8 +326,9 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
     assert (experiment["best_trial_id"], experiment["best_metric"]) == ("1-1", 0.75)
     assert experiment["best_checkpoint_id"] == "1-1-1-9"
     assert experiment["trials"] == {"queued": 1, "running": 1}
-    kept = [item["id"] for item in await world.get("/experiments/1/checkpoints?deleted=false")]
-    assert kept == ["1-1-1-9"]
+    for path in ("/experiments/1/checkpoints", "/checkpoints?experiment=1"):
+        assert [item["id"] for item in await world.get(path)] == ["1-1-1-9"]
+    assert [item["id"] for item in await world.get("/checkpoints?deleted=true")] == ["1-1-1-5", "1-1-1-9"]
     await world.record(TrialPaused(experiment_id=1, trial_id="1-1", reason=WHY))
     preempted = AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, reason=WHY)
     await world.record(preempted, WorkersExited(allocation_id="1-1-1", trial_id="1-1", outcome="paused", exit_code=81))

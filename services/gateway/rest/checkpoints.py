@@ -21,7 +21,7 @@ router = APIRouter(tags=["checkpoints"])
 async def list_checkpoints(
     door: Door,
     experiment: int | None = None,
-    deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = True,
+    deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = False,
     limit: Annotated[int, Query(ge=1, le=POINTS_MAX)] = POINTS_MAX,
 ) -> Response:
     return answer(await door.views.checkpoints(experiment, deleted, limit))

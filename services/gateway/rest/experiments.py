@@ -132,7 +132,7 @@ async def logs(door: Door, experiment_id: ExperimentId, after: int = 0, limit: P
 
 
 @router.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
-async def checkpoints(door: Door, experiment_id: ExperimentId, deleted: bool = True, limit: Points = POINTS_MAX) -> Response:
+async def checkpoints(door: Door, experiment_id: ExperimentId, deleted: bool = False, limit: Points = POINTS_MAX) -> Response:
     return await _of(door, experiment_id, await door.views.checkpoints(experiment_id, deleted, limit))
 
 
