@@ -25,6 +25,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.changed import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.environment import Node
@@ -135,14 +136,15 @@ class AgentApp:
 
     async def close(self) -> None:
         """Lets go of everything; workers that still run go on, and the next agent on this directory finds them."""
-        if self._connection is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             await self.manager.close()
         if self._server is not None:
             await self._server.stop()
         if self._bus is not None:
             await bus_module.close(self._bus)
-        if self._connection is not None:
-            await self._disk(self._connection.close)
+        if connection is not None:
+            await self._disk(connection.close)
         self._disk.close()
         if self._lock is not None:
             self._lock.close()
@@ -167,6 +169,7 @@ class AgentApp:
                     logger.error("the launcher refuses this agent: %s", answer.error)
                 if answer.assignments is not None:
                     await self.manager.assign(answer.assignments)
+            obey_cancellation()
             await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
 
     def _heartbeat(self) -> Heartbeat:

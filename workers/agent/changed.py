@@ -17,3 +17,11 @@ class Changed:
     def notify(self) -> None:
         event, self._event = self._event, asyncio.Event()
         event.set()
+
+
+def obey_cancellation() -> None:
+    """Raises CancelledError if this task was cancelled. Needed after a NATS request: before Python 3.12 `asyncio.wait_for`, on
+    which it stands, forgets a cancellation that comes together with the answer."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -24,7 +24,7 @@ from tenuto.schemas.reports import (
     Committed,
 )
 from tenuto.schemas.subjects import Lane
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.changed import Changed, obey_cancellation
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.spool import Spool, SpoolReport
 
@@ -64,6 +64,7 @@ class LanePublisher:
             self._sent = self._heard = await self._disk(self._spool.committed, self._lane)
             await self._ask()
             while True:
+                obey_cancellation()
                 if self._spool_id != self._spool.id:  # another lane found that the spool must begin again
                     self._spool_id, self._sent, self._heard = self._spool.id, 0, 0
                 await self._publish_some()
