@@ -1,39 +1,155 @@
-"""Receives what agents report about their workers: each returns when the batch is committed."""
+"""What agents tell the launcher: reports about workers, and heartbeats; and what their silence tells."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 from collections.abc import Sequence
+from typing import Any
 
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
-from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.ingress import Poison, Report
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
-from tenuto.services.launcher.commands import RecordReport
+from tenuto.services.launcher.assigning import assignments_of
+from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.leases import Leases
 from tenuto.services.launcher.state import State
 
+logger = logging.getLogger(__name__)
 
-class Receiver:
-    def __init__(self, loop: ServiceLoop[State], log: EventLog, clock: Clock) -> None:
-        self._loop, self._log, self._clock = loop, log, clock
+TICKS_PER_HEARTBEAT = 4
+"""Leases are looked at so often per heartbeat period: an agent is given up at most a quarter of it late."""
+RIVAL_HEARTBEATS = 3
+"""Two agents of one name show within so many heartbeats. One that lost its disk is let in again after as many: sooner than its
+lease ends."""
+HEAD_SECONDS_BETWEEN = 0.5
+
+
+class Listener:
+    """Nothing is answered, recorded or given up before the launcher has read the log to the end it had at the start: until
+    then it does not know all that it had assigned."""
+
+    def __init__(self, loop: ServiceLoop[State], log: EventLog, bus: Client, clock: Clock, settings: Settings) -> None:
+        self._loop, self._log, self._bus, self._clock, self._settings = loop, log, bus, clock, settings
+        self._tick_seconds = settings.heartbeat_seconds / TICKS_PER_HEARTBEAT
+        self._leases = Leases(settings.lease_seconds_max, self._tick_seconds)
+        self._caught_up = asyncio.Event()
+        self._received: dict[str, tuple[str, int]] = {}
+        """Last report of each agent: its spool and sequence."""
+        self._answering: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Until cancelled: catches up, then hears heartbeats and watches leases."""
+        heartbeats = await self._bus.subscribe(subjects.HEARTBEAT, cb=self._on_heartbeat)
+        try:
+            await self._loop.wait_ready()
+            await self._loop.wait_position(await self._head())
+            self._caught_up.set()
+            while True:
+                await self._watch_leases()
+                await asyncio.sleep(self._tick_seconds)
+        finally:
+            for task in self._answering.values():
+                task.cancel()
+            with contextlib.suppress(NatsError):
+                await heartbeats.unsubscribe()
 
     async def record(self, reports: Sequence[Report]) -> None:
-        """Lane `launcher`."""
+        """Lane `launcher`; returns when all are committed."""
+        await self._caught_up.wait()
         commands = [RecordReport(report.id, self._clock.now_us(), _parsed(report), report.trace) for report in reports]
-        await self._loop.wait_ready()
-        if any(command.report.allocation_id not in self._loop.state.allocations for command in commands):
-            # The grant that the report relies on was recorded before it was sent; read the log up to it first.
-            await self._loop.wait_position(await self._log.head())
-        for report, answer in zip(reports, await self._loop.submit_many(commands), strict=True):
-            if isinstance(answer, Refused):
+        for report in reports:
+            self._received[report.agent_id] = report.spool_id, report.sequence
+        with telemetry.span("launcher record", links=[report.trace for report in reports if report.trace]):
+            answers = await self._loop.submit_many(commands)
+        for report, answer in zip(reports, answers, strict=True):
+            if isinstance(answer, Refused):  # a defect of ours: what is merely late decides nothing
                 raise Poison(report, str(answer))
+
+    async def _head(self) -> int:
+        while True:
+            try:
+                return await self._log.head()
+            except LogUnavailable:
+                await asyncio.sleep(HEAD_SECONDS_BETWEEN)
+
+    async def _on_heartbeat(self, message: Msg) -> None:
+        """Answers in a task of its own, one per agent: what waits for the database must not hold up other agents' leases."""
+        try:
+            heartbeat = Heartbeat.from_json(message.data)
+        except ValidationError as error:
+            logger.warning("a heartbeat cannot be read; is the agent of another version? %s", error)
+            await self._reply(message, None, error="The launcher cannot read this heartbeat; run the same version of Tenuto.")
+            return
+        rival_seconds = RIVAL_HEARTBEATS * self._settings.heartbeat_seconds
+        now = self._clock.monotonic()
+        if not self._leases.hear(heartbeat.agent_id, heartbeat.spool_id, now, rival_seconds):
+            refusal = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
+            await self._reply(message, None, error=refusal)
+            return
+        if not self._caught_up.is_set():
+            await self._reply(message, None)
+            return
+        before = self._answering.get(heartbeat.agent_id)
+        if before is not None and not before.done():
+            await self._reply(message, assignments_of(self._loop.state, heartbeat.agent_id, self._loop.position))
+            return
+        task = asyncio.create_task(self._answer(heartbeat, message))
+        self._answering[heartbeat.agent_id] = task
+        task.add_done_callback(lambda done: self._answered(heartbeat.agent_id, done))
+
+    async def _answer(self, heartbeat: Heartbeat, message: Msg) -> None:
+        spool_id, sequence = self._received.get(heartbeat.agent_id, ("", 0))
+        fresh = spool_id != heartbeat.spool_id or heartbeat.launcher_sequence >= sequence
+        command = RecordHeartbeat(self._clock.new_id(), self._clock.now_us(), heartbeat, fresh)
+        # Nearly all heartbeats change nothing; those need no turn of the loop.
+        if self._loop.core.decide(self._loop.state, command):
+            await self._loop.submit(command)
+        await self._reply(message, assignments_of(self._loop.state, heartbeat.agent_id, self._loop.position))
+
+    def _answered(self, agent_id: str, task: asyncio.Task[None]) -> None:
+        if self._answering.get(agent_id) is task:
+            del self._answering[agent_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.warning("a heartbeat of agent %s was not recorded; its next one will be: %s", agent_id, error)
+
+    async def _reply(self, message: Msg, assignments: Assignments | None, error: str = "") -> None:
+        reply = HeartbeatReply(lease_seconds=self._settings.lease_seconds_max, assignments=assignments, error=error)
+        with contextlib.suppress(NatsError):  # lost; the agent asks again
+            await message.respond(reply.to_json())
+
+    async def _watch_leases(self) -> None:
+        now = self._clock.monotonic()
+        for agent_id in self._leases.look(self._loop.state.agents, now, connected=self._bus.is_connected):
+            reason = f"no heartbeat for {self._settings.lease_seconds_max:g} s"
+            command = ExpireLease(self._clock.new_id(), self._clock.now_us(), agent_id, reason)
+            try:
+                if await self._loop.submit(command):
+                    logger.warning("agent %s is lost: %s", agent_id, reason)
+            except LogUnavailable as error:
+                logger.warning("agent %s is silent, but that cannot be recorded now: %s", agent_id, error)
 
 
 def _parsed(report: Report) -> LauncherReport:
+    """Raises Poison."""
     try:
-        return LAUNCHER_REPORT.validate_json(report.body)
+        parsed: Any = LAUNCHER_REPORT.validate_json(report.body)
     except ValidationError as error:
-        raise Poison(report, f"not a report of this lane: {error.errors()[0]['msg']}") from error
+        raise Poison(report, f"it cannot be read: {error}") from error
+    if parsed.agent_id != report.agent_id:
+        raise Poison(report, f"agent {report.agent_id} reports in the name of {parsed.agent_id}")
+    checked: LauncherReport = parsed
+    return checked

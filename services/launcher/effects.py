@@ -1,0 +1,67 @@
+"""Tells agents what they should have now, as soon as it changed.
+
+What is sent is the whole present state of one agent's assignments, never an order: it may be lost (the next heartbeat's answer
+repairs it), repeated, or sent by a launcher that has started again, and needs no memory of what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
+
+from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
+from tenuto.schemas.assignments import AssignReply
+from tenuto.schemas.envelope import Event
+from tenuto.services.launcher.assigning import agents_concerned, assignments_of
+from tenuto.services.launcher.state import State
+
+logger = logging.getLogger(__name__)
+
+ASSIGN_SECONDS_MAX = 2.0
+"""An agent answers when its disk has the assignment: milliseconds. Beyond this the next heartbeat does it."""
+
+
+class Assigner:
+    def __init__(self, loop: ServiceLoop[State], bus: Client) -> None:
+        self._loop, self._bus = loop, bus
+        self._changed: dict[str, None] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        loop.on_folded(self._folded)
+
+    async def close(self) -> None:
+        for task in list(self._sending.values()):
+            await stop_task(task)
+
+    def _folded(self, state: State, events: Sequence[Event]) -> None:
+        """Marks the agents; each has at most one message under way, which the next one follows with the then newest state."""
+        for agent_id in agents_concerned(state, events):
+            self._changed[agent_id] = None
+            if agent_id not in self._sending:
+                self._sending[agent_id] = asyncio.create_task(self._send_all(agent_id), name=f"assign-{agent_id}")
+
+    async def _send_all(self, agent_id: str) -> None:
+        try:
+            await self._send(agent_id)
+        finally:
+            # Here and not in a callback: a change that comes a moment later must find no task, and start one.
+            del self._sending[agent_id]
+
+    async def _send(self, agent_id: str) -> None:
+        while agent_id in self._changed:
+            del self._changed[agent_id]
+            body = assignments_of(self._loop.state, agent_id, self._loop.position).to_json()
+            try:
+                reply = await self._bus.request(subjects.assign(agent_id), body, timeout=ASSIGN_SECONDS_MAX)
+                answer = AssignReply.from_json(reply.data)
+            except (NatsError, OSError, ValidationError) as error:
+                logger.debug("agent %s did not take its assignments now: %s", agent_id, error or type(error).__name__)
+            else:
+                if not answer.accepted:
+                    logger.debug("agent %s refused its assignments: %s", agent_id, answer.reason)
