@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,8 @@ async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
     pids = {name: await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")}
     for task in up._tasks:  # as if it was killed: it acts no more
         task.cancel()
+    if up._port_claim is not None:
+        up._port_claim.release()
     worker = worker_of(layout)
     second = Supervisor(Options(layout), SystemClock(), lambda _: None)
     await second.start()
@@ -113,20 +116,27 @@ async def test_a_process_that_never_starts_is_named(layout: Layout, monkeypatch:
 
 def test_the_lock_says_who_holds_it(layout: Layout) -> None:
     assert not is_up(layout)
-    lock = Lock(layout)
+    lock = Lock(layout.lock)
     assert lock.acquire()
     assert is_up(layout)
-    assert not Lock(layout).acquire()
+    assert not Lock(layout.lock).acquire()
     assert lock.holder() == os.getpid()
     lock.release()
     assert not is_up(layout)
 
 
 def test_the_rest_port_stays_and_a_taken_one_is_named(layout: Layout) -> None:
-    port = cluster.rest_port(layout, None)
-    assert cluster.rest_port(layout, None) == port
-    import socket
-
+    port, claim = cluster.rest_port(layout, None)
+    if claim is not None:
+        with pytest.raises(ServerError, match=f"^Port {port} "):  # claimed, if not bound yet
+            cluster.rest_port(layout, port)
+        other = Layout(layout.root / "agent")
+        assert cluster.rest_port(other, None)[0] != port
+        claim.release()
+    again, claim = cluster.rest_port(layout, None)
+    assert again == port
+    if claim is not None:
+        claim.release()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         assert not port_is_free(number)

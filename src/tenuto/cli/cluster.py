@@ -106,7 +106,7 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
     if not layout.lock.exists():
         print(f"No cluster is up in {layout.root}.")
         return
-    lock = Lock(layout)
+    lock = Lock(layout.lock)
     try:
         running = not lock.acquire()
     except OSError as error:

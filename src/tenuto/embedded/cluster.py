@@ -6,12 +6,14 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.files import Layout
+from tenuto.embedded.files import Layout, Lock
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOOPBACK, ServerError, choose_port, port_is_free, wait_gone, write_private
@@ -25,20 +27,23 @@ TERMINATE_SECONDS_MAX = 15.0
 AGENT_MODULE = "tenuto.workers.agent"
 
 
-def rest_port(layout: Layout, wanted: int | None) -> int:
-    """The wanted port, else the one of the last time, else 8080 or any free one. Raises ServerError if it is taken."""
+def rest_port(layout: Layout, wanted: int | None) -> tuple[int, Lock | None]:
+    """The wanted port, else the one of the last time, else 8080 or any free one. Raises ServerError if it is taken.
+
+    With 8080 comes a claim, to be held as long as the cluster is up: two that start at the same moment do not both take it.
+    """
     kept: int | None = None
     with contextlib.suppress(OSError, ValueError):
         kept = int(layout.rest_port.read_text())
-    if wanted is None and kept is None:
-        port = REST_PORT_DEFAULT if port_is_free(REST_PORT_DEFAULT) else choose_port()
-    else:
-        port = wanted or kept or REST_PORT_DEFAULT
-        if not port_is_free(port):
+    port = wanted or kept or REST_PORT_DEFAULT
+    claim = Lock(Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-port-{port}.lock") if port == REST_PORT_DEFAULT else None
+    if not (port_is_free(port) and (claim is None or claim.acquire())):
+        if wanted or kept:
             raise ServerError(f"Port {port} of {LOOPBACK} is taken by another program: choose another with --port.")
+        port, claim = choose_port(), None
     if port != kept:
         write_private(layout.rest_port, f"{port}\n")
-    return port
+    return port, claim
 
 
 @dataclass(frozen=True)

@@ -87,10 +87,10 @@ class Layout:
 
 
 class Lock:
-    """Held by the supervisor as long as it lives; the kernel lets go of it however the process ends."""
+    """A lock file. Held as long as its process lives; the kernel lets go of it however the process ends."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._path = layout.lock
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._file: IO[str] | None = None
 
     def acquire(self) -> bool:
@@ -158,7 +158,7 @@ def is_up(layout: Layout) -> bool:
     """Whether a supervisor holds this directory."""
     if not layout.lock.exists():
         return False
-    lock = Lock(layout)
+    lock = Lock(layout.lock)
     try:
         return not lock.acquire()
     except OSError:

@@ -26,6 +26,7 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain, kept_secret
 from tenuto.kernel.clock import Clock, SystemClock
+from tenuto.kernel.service import EXIT_SETTINGS
 
 RESTART_SECONDS_FIRST = 0.1
 """A killed process is back at once; each further end in a row doubles the wait, so that a broken one costs little."""
@@ -68,13 +69,14 @@ class Supervisor:
         self._children: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._port_claim: Lock | None = None
         self._servers: asyncio.Future[tuple[BaseException | None, BaseException | None]] | None = None
 
     async def start(self) -> str:
         """Returns the URL when the REST door answers. Raises ServerError; then `stop` must follow."""
         layout = self._layout
         await asyncio.to_thread(replace_leftovers, layout)
-        port = rest_port(layout, self._options.port)
+        port, self._port_claim = rest_port(layout, self._options.port)
         self._state.url = f"http://{LOOPBACK}:{port}"
         self._write()
         layout.nats.mkdir(exist_ok=True)
@@ -111,6 +113,8 @@ class Supervisor:
             await self._servers
         await self._nats.stop()
         await self._postgres.stop()
+        if self._port_claim is not None:
+            self._port_claim.release()
         self._state.ready = False
         for state in self._state.processes.values():
             state.state, state.pid = "stopped", None
@@ -150,7 +154,10 @@ class Supervisor:
             code = await child.wait()
             ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends + 1
             why = f"signal {-code}" if code < 0 else f"exit code {code}: {_last_line(self._layout.log(spec.name))}"
-            await self._pause(spec.name, state, ends, why)
+            # A wrong setting stays wrong: before the cluster was ready once, trying again only delays the message.
+            await self._pause(
+                spec.name, state, ENDS_BEFORE_READY_MAX if code == EXIT_SETTINGS and not self._state.ready else ends, why
+            )
 
     async def _keep_server(self, name: str, server: PostgresServer | NatsServer) -> None:
         state = self._state.processes.setdefault(name, ProcessState())
@@ -258,7 +265,7 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
     """Runs until SIGINT or SIGTERM. Raises AlreadyUp, or ServerError if the cluster cannot start (all is stopped then)."""
     layout = options.layout
     layout.create()
-    lock = Lock(layout)
+    lock = Lock(layout.lock)
     try:
         if not lock.acquire():
             state = read_state(layout)
