@@ -140,7 +140,8 @@ async def read_section(log: PostgresEventLog, owner_url: str, rounds: int) -> di
 
     others = peers.eventsourcing(owner_url)
     for peer in others.values():
-        await asyncio.to_thread(peer.append, peer.events(READ_EVENTS // 5))
+        for _ in range(READ_EVENTS // 5_000):
+            await asyncio.to_thread(peer.append, peer.events(1_000))
     rates: dict[str, list[float]] = defaultdict(list)
     for _ in range(rounds):
         rates["psql COPY"].append(await asyncio.to_thread(peers.psql_copy, owner_url, READ_EVENTS))

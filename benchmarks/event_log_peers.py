@@ -46,8 +46,7 @@ def pgbench_script(batch: int) -> str:
         f"INSERT INTO {PGBENCH_TABLE} (id, stream, version, type, schema_version, time_us, actor, correlation_id, "
         "causation_id, seen_position, trace, payload, hash) VALUES (gen_random_uuid(), 'trial/' || :stream, "
         ":version::bigint + {row}, 'ValidationReported', 1, 1700000000000000, 'tracker/1', '17', gen_random_uuid(), "
-        ":version::bigint, '', "
-        f"'{'x' * len(PAYLOAD)}', '\\x{'ab' * 32}');"
+        f":version::bigint, '', '{'x' * len(PAYLOAD)}', '\\x{'ab' * 32}');"
     )
     lines = [f"\\set stream random(1, {STREAMS})", "\\set version random(1, 1000000000000)"]
     # (pgbench would take a colon inside the payload for a variable.)

@@ -3,6 +3,7 @@
 CREATE FUNCTION public.append_events(p_ids uuid[], p_streams text[], p_types text[], p_schema_versions integer[], p_times_us bigint[], p_actors text[], p_correlation_ids text[], p_causation_ids uuid[], p_seen_positions bigint[], p_traces text[], p_payloads bytea[], p_guard_streams text[], p_guard_versions bigint[], p_consumer text, p_consumer_position bigint, p_consumer_commits bigint, p_next_position bigint, OUT first_position bigint, OUT versions bigint[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'public', 'pg_temp'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     n         integer := cardinality(p_ids);

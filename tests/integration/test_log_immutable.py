@@ -144,7 +144,7 @@ TAMPERING = [
     (["DELETE FROM events WHERE position = 1"], 1),
     ([f"DELETE FROM events WHERE position = {EVENTS}"], EVENTS),
     (["TRUNCATE events"], 1),
-    (["UPDATE events SET position = 0 WHERE position = 10"], EVENTS),
+    (["UPDATE events SET position = 0 WHERE position = 10"], 0),
     (["INSERT INTO events SELECT 11, gen_random_uuid(), 'a/1', 1, type, 1, 1, '', '', null, 0, '', '', hash FROM events "
       "WHERE position = 10"], EVENTS + 1),
 ]  # fmt: skip

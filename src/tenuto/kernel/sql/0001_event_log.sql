@@ -79,7 +79,10 @@ CREATE FUNCTION append_events(
     p_guard_streams text[], p_guard_versions bigint[],
     p_consumer text, p_consumer_position bigint, p_consumer_commits bigint, p_next_position bigint,
     OUT first_position bigint, OUT versions bigint[]
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
+) LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp
+SET plan_cache_mode = force_generic_plan -- planning each call anew for its arrays costs as much as running it
+AS $$
 DECLARE
     n         integer := cardinality(p_ids);
     head      bigint;
