@@ -87,6 +87,7 @@ def test_up_status_down_and_up_again(user: User) -> None:
 
     assert json.loads(user.ok("log", "verify", "--json"))["tampered"] is None
     pids = [process["pid"] for process in before["processes"].values()]
+    pids.append(json.loads((user.directory / "cluster.json").read_text())["supervisor_pid"])
     user.ok("down")
     assert not any(alive(pid) for pid in pids)
     assert user.nothing_runs()

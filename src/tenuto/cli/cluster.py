@@ -99,8 +99,11 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
     import time
     from contextlib import suppress
 
+    import psutil
+
     from tenuto.embedded.cluster import stop_everything
     from tenuto.embedded.files import Layout, Lock, read_state
+    from tenuto.embedded.process import wait_gone
 
     layout = Layout.of(data_dir_of(context, data_dir))
     if not layout.lock.exists():
@@ -122,6 +125,8 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
             if time.monotonic() > deadline:
                 raise CliError(f"The supervisor (process {holder}) did not stop in {DOWN_SECONDS_MAX:.0f} s.")
             time.sleep(DOWN_POLL_SECONDS)
+        with suppress(psutil.NoSuchProcess):
+            wait_gone([psutil.Process(holder)], DOWN_SECONDS_MAX)
     left = asyncio.run(stop_everything(layout))
     lock.release()
     print("Tenuto is down." if running or left else f"No cluster is up in {layout.root}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +30,7 @@ from tenuto.kernel.eventlog import (
     check_read,
 )
 from tenuto.kernel.eventlog_watch import HeadWatcher
+from tenuto.kernel.eventlog_writer import Writer
 from tenuto.schemas.envelope import Event
 
 CONNECT_SECONDS_MAX = 5.0
@@ -37,7 +38,7 @@ CONNECT_SECONDS_MAX = 5.0
 COMMAND_SECONDS_MAX = 30.0
 """Longest statement: the largest append takes a tenth of a second. Beyond this the link is taken for dead."""
 CONNECTIONS_MAX = 4
-"""Of one process: appends are serial anyway, the others read. Many services share a server's default 100."""
+"""Of one process, for reading; appends and notifications have one more each. Many processes share a server's default 100."""
 CLOSE_SECONDS_MAX = 5.0
 VERIFY_PAGE_EVENTS = 1_000
 """Hashing a page takes some milliseconds, in which the process does nothing else."""
@@ -50,7 +51,6 @@ _VERIFY_PAGE = f"SELECT {_COLUMNS}, hash FROM events WHERE position > $1 AND pos
 _ENDS = """
 SELECT position AS head, hash, (SELECT min(position) FROM events) AS first, (SELECT max(position) FROM events) AS last
 FROM log_head"""
-_APPEND = "SELECT first_position, versions FROM append_events($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15,$16,$17)"
 _REPLACE_SNAPSHOT = "DELETE FROM snapshots WHERE consumer = $1 AND rule_version = $2 AND position = $3"
 _SAVE_SNAPSHOT = """
 INSERT INTO snapshots (consumer, position, own_position, rule_version, state) VALUES ($1, $2, $3, $4, $5)"""
@@ -64,12 +64,12 @@ ORDER BY position DESC LIMIT 1"""
 
 
 class PostgresEventLog:
-    def __init__(self, pool: asyncpg.Pool, url: str) -> None:
+    def __init__(self, pool: asyncpg.Pool, connect: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
         """Use `connect`."""
         self.pool = pool
         """For reading views beside the log. Its connections keep their session settings: change none."""
-        self._url = url
-        self._watcher = HeadWatcher(lambda: asyncpg.connect(url, timeout=CONNECT_SECONDS_MAX, server_settings=_SESSION))
+        self._watcher = HeadWatcher(connect)
+        self._writer = Writer(connect, COMMAND_SECONDS_MAX)
 
     @classmethod
     async def connect(cls, url: str) -> PostgresEventLog:
@@ -84,7 +84,7 @@ class PostgresEventLog:
             server_settings=_SESSION,
             reset=_keep_session,
         )
-        log = cls(pool, url)
+        log = cls(pool, lambda: asyncpg.connect(url, timeout=CONNECT_SECONDS_MAX, server_settings=_SESSION))
         try:
             await log.head()
         except BaseException:
@@ -96,8 +96,7 @@ class PostgresEventLog:
         check_append(batch)
         events, known = batch.events, batch.checkpoint
         async with translated(self.pool, batch):
-            row = await self.pool.fetchrow(
-                _APPEND,
+            row = await self._writer.append(
                 [event.id for event in events],
                 [event.stream for event in events],
                 [event.type for event in events],
@@ -214,6 +213,7 @@ class PostgresEventLog:
 
     async def close(self) -> None:
         await self._watcher.close()
+        self._writer.terminate()
         try:
             async with asyncio.timeout(CLOSE_SECONDS_MAX):
                 await self.pool.close()

@@ -90,6 +90,7 @@ DECLARE
     preimages bytea[];
     hashes    bytea[] := '{}';
     conflict  record;
+    version_1 bigint;
 BEGIN
     -- The hash covers the bytes of texts as they are sent to this client.
     IF current_setting('client_encoding') <> 'UTF8' THEN
@@ -128,6 +129,25 @@ BEGIN
         RETURN;
     END IF;
 
+    first_position := head + 1;
+
+    -- One event is what most appends of a calm cluster hold: without sets it takes three quarters of the time.
+    IF n = 1 THEN
+        INSERT INTO streams AS s (stream, version) VALUES (p_streams[1], 1)
+        ON CONFLICT (stream) DO UPDATE SET version = s.version + 1 RETURNING s.version INTO version_1;
+        versions := ARRAY[version_1];
+        chain := sha256(chain || record_send(ROW(
+            first_position, p_ids[1], p_streams[1], version_1, p_types[1], p_schema_versions[1], p_times_us[1], p_actors[1],
+            p_correlation_ids[1], p_causation_ids[1], p_seen_positions[1], p_traces[1], p_payloads[1])));
+        INSERT INTO events (position, id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id,
+                            seen_position, trace, payload, hash)
+        VALUES (first_position, p_ids[1], p_streams[1], version_1, p_types[1], p_schema_versions[1], p_times_us[1],
+                p_actors[1], p_correlation_ids[1], p_causation_ids[1], p_seen_positions[1], p_traces[1], p_payloads[1], chain);
+        UPDATE log_head SET position = first_position, hash = chain;
+        PERFORM pg_notify('tenuto_log', first_position::text);
+        RETURN;
+    END IF;
+
     INSERT INTO streams AS s (stream, version)
     SELECT u.stream, count(*) FROM unnest(p_streams) AS u (stream) GROUP BY u.stream ORDER BY u.stream
     ON CONFLICT (stream) DO UPDATE SET version = s.version + excluded.version;
@@ -161,9 +181,8 @@ BEGIN
          AS u (id, stream, version, type, schema_version, time_us, actor, correlation_id, causation_id, seen_position,
                trace, payload, hash, ord);
 
-    UPDATE log_head SET position = head + n, hash = chain;
-    PERFORM pg_notify('tenuto_log', (head + n)::text);
-    first_position := head + 1;
+    UPDATE log_head SET position = first_position + n - 1, hash = chain;
+    PERFORM pg_notify('tenuto_log', (first_position + n - 1)::text);
 END
 $$;
 

@@ -1,0 +1,402 @@
+"""The launcher's rules: what becomes of workers, parts of a gang, agents that come and go; and what must hold for any order."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenuto.kernel.decision import step
+from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.schemas.assignments import Heartbeat
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
+from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersStarted, WorkersStarting
+from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, TrialFinished
+from tenuto.schemas.ids import allocation_id, name_id, trial_id
+from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
+from tenuto.services.launcher.assigning import agents_concerned, assignments_of
+from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.core import LauncherCore
+
+WHY = Reason(rule="test", text="test")
+CONFIG = ExperimentConfig.model_validate(
+    {
+        "name": "t",
+        "entrypoint": "m:T",
+        "hyperparameters": {"lr": {"type": "log", "minval": -4, "maxval": -1}, "layers": [1, 2]},
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+    }
+)
+
+
+class Driver:
+    """The log and one launcher that reads it: folds and decides in the order of the service loop."""
+
+    def __init__(self, trials: int = 1) -> None:
+        self.core = LauncherCore()
+        self.state = self.core.initial()
+        self.log: list[Event] = []
+        self.commands = 0
+        self.event(ExperimentSubmitted(experiment_id=1, config=CONFIG, seed=5, context_hash="c", context_size_bytes=1, user="u"))
+        for number in range(1, trials + 1):
+            self.event(
+                TrialRequested(
+                    experiment_id=1, trial_id=trial_id(1, number), trial_number=number, hyperparameters={"lr": 0.1}, seed=number,
+                    target_length=10, reason=WHY,
+                )
+            )  # fmt: skip
+
+    def event(self, data: EventData, trace: str = "") -> list[EventData]:
+        position = len(self.log) + 1
+        event = Event(
+            id=name_id("input", str(position)), stream=data.stream(), type=data.TYPE, schema_version=data.VERSION, time_us=0,
+            payload=data.to_json(), actor="test/1", trace=trace, position=position,
+        )  # fmt: skip
+        self.log.append(event)
+        self.state = self.core.evolve(self.state, event)
+        return self._settle(event, position)
+
+    def command(self, kind: Any, *fields: Any, id: UUID | None = None) -> list[EventData]:
+        self.commands += 1
+        return self._settle(kind(id or name_id("command", str(self.commands)), 0, *fields), len(self.log))
+
+    def _settle(self, cause: Any, seen: int) -> list[EventData]:
+        # Own events stand in the log too: the next input comes after them.
+        self.state, decided = step(self.core, self.state, cause, seen_position=seen, time_us=0)
+        for event in decided:
+            self.log.append(event.recorded(len(self.log) + 1, 1))
+        self.core.check(self.state)
+        return [event.data for event in decided]
+
+    def join(self, agent: str = "a", slots: int = 2, has: tuple[str, ...] = (), fresh: bool = True) -> list[EventData]:
+        offered = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(slots))
+        beat = Heartbeat(
+            agent_id=agent,
+            spool_id="s",
+            pool="default",
+            host="h",
+            version="1",
+            slots=offered,
+            allocations=has,
+            launcher_sequence=1,
+        )
+        return self.command(RecordHeartbeat, beat, fresh)
+
+    def grant(self, trial: int = 1, number: int = 1, slots: dict[str, tuple[int, ...]] | None = None) -> list[EventData]:
+        name = trial_id(1, trial)
+        parts = tuple(AgentSlots(agent_id=agent, slot_ids=ids) for agent, ids in (slots or {"a": (0,)}).items())
+        return self.event(
+            AllocationGranted(
+                pool="default", allocation_id=allocation_id(name, number), trial_id=name, experiment_id=1, slots=parts, reason=WHY
+            ),
+            trace="00-trace",
+        )
+
+    def starting(self, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
+        return self.command(
+            RecordReport, WorkersStartingReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent)
+        )
+
+    def started(self, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
+        return self.command(RecordReport, WorkersStartedReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent))
+
+    def exited(self, outcome: Any, code: int | None = None, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
+        report = WorkersExitedReport(
+            trial_id=allocation[:3], allocation_id=allocation, agent_id=agent, outcome=outcome, exit_code=code, error=None
+        )
+        return self.command(RecordReport, report)
+
+    def action(self, agent: str = "a") -> str:
+        [assignment] = assignments_of(self.state, agent, 0).assignments
+        return assignment.action
+
+
+def only(decided: list[EventData], kind: type[Any]) -> Any:
+    [event] = decided
+    assert isinstance(event, kind)
+    return event
+
+
+def preempted(kill: bool = False) -> AllocationPreempted:
+    return AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, kill=kill, reason=WHY)
+
+
+STOPPED = TrialStopped(experiment_id=1, trial_id="1-1", outcome="completed", reason=WHY)
+PAUSED = TrialPaused(experiment_id=1, trial_id="1-1", reason=WHY)
+
+
+def test_a_run_from_grant_to_exit() -> None:
+    driver = Driver()
+    assert isinstance(only(driver.join(), AgentJoined), AgentJoined)
+    assert driver.join() == []
+    assert driver.grant() == []
+    [assignment] = assignments_of(driver.state, "a", 7).assignments
+    assert (assignment.action, assignment.target_length, assignment.trace) == ("run", 10, "00-trace")
+    only(driver.starting(), WorkersStarting)
+    only(driver.started(), WorkersStarted)
+    assert driver.starting() == driver.started() == []
+    driver.event(TrialExtended(experiment_id=1, trial_id="1-1", target_length=20, reason=WHY))
+    assert assignments_of(driver.state, "a", 0).assignments[0].target_length == 20
+    driver.event(STOPPED)
+    assert driver.action() == "stop"
+    assert only(driver.exited("finished", 0), WorkersExited).outcome == "finished"
+    assert driver.exited("finished", 0) == []
+    assert assignments_of(driver.state, "a", 0).assignments == ()
+
+
+def test_started_without_a_word_of_starting_records_both() -> None:
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    assert [type(event) for event in driver.started()] == [WorkersStarting, WorkersStarted]
+
+
+def test_a_new_allocation_starts_from_the_latest_checkpoint() -> None:
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    for batches in (5, 9):
+        driver.event(
+            CheckpointSaved(
+                trial_id="1-1", allocation_id="1-1-1", checkpoint_id=f"c{batches}", batches=batches, length=batches, files=(),
+                size_bytes=0, location=f"file:///c{batches}",
+            )
+        )  # fmt: skip
+    driver.event(CheckpointDeleted(trial_id="1-1", checkpoint_id="c5", reason="old"))
+    driver.exited("lost")
+    driver.grant(number=2)
+    [assignment] = assignments_of(driver.state, "a", 0).assignments
+    assert assignment.checkpoint is not None
+    assert assignment.checkpoint.location == "file:///c9"
+    assert list(driver.state.experiments[1].checkpoints) == ["c9"]
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "code", "recorded"),
+    [
+        ([STOPPED], "lost", None, "finished"),
+        ([STOPPED], "failed", 1, "finished"),
+        ([preempted()], "preempted", 80, "preempted"),
+        ([preempted(kill=True)], "lost", None, "preempted"),
+        ([preempted()], "failed", 1, "failed"),
+        ([PAUSED], "paused", 81, "paused"),
+        ([], "lost", 137, "lost"),
+        ([], "finished", 0, "failed"),
+        ([ExperimentCancelRequested(experiment_id=1, kill=True)], "lost", None, "finished"),
+    ],
+)
+def test_what_an_exit_means_depends_on_what_was_asked(
+    events: list[EventData], outcome: str, code: int | None, recorded: str
+) -> None:
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    driver.started()
+    for event in events:
+        driver.event(event)
+    assert only(driver.exited(outcome, code), WorkersExited).outcome == recorded
+
+
+@pytest.mark.parametrize(
+    ("events", "action"),
+    [
+        ([], "run"),
+        ([PAUSED], "pause"),
+        ([PAUSED, TrialExtended(experiment_id=1, trial_id="1-1", target_length=30, reason=WHY)], "run"),
+        ([PAUSED, preempted()], "preempt"),
+        ([preempted(), STOPPED], "stop"),
+        ([STOPPED, preempted(kill=True)], "kill"),
+        ([ExperimentCancelRequested(experiment_id=1)], "run"),
+        ([ExperimentCancelRequested(experiment_id=1, kill=True)], "kill"),
+    ],
+)
+def test_the_strongest_demand_is_the_action(events: list[EventData], action: str) -> None:
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    for event in events:
+        driver.event(event)
+        assert agents_concerned(driver.state, driver.log[-1:]) in (["a"], [])
+    assert driver.action() == action
+
+
+@pytest.mark.parametrize(
+    ("before", "slots", "outcome"),
+    [
+        ([STOPPED], {"a": (0,)}, "finished"),
+        ([ExperimentCancelRequested(experiment_id=1, kill=True)], {"a": (0,)}, "finished"),
+        ([STOPPED, TrialFinished(trial_id="1-1", batches=0, length=0, checkpoint_id=None)], {"a": (0,)}, "finished"),
+        ([PAUSED], {"a": (0,)}, "paused"),
+        ([], {"gone": (0,)}, "lost"),
+        ([], {"a": (7,)}, "lost"),
+    ],
+)
+def test_what_cannot_start_ends_at_once(before: list[EventData], slots: dict[str, tuple[int, ...]], outcome: str) -> None:
+    driver = Driver()
+    driver.join()
+    for event in before:
+        driver.event(event)
+    assert only(driver.grant(slots=slots), WorkersExited).outcome == outcome
+    assert not driver.state.allocations
+    assert not driver.state.on_agent
+
+
+def test_a_lost_agent_ends_its_allocations_after_it_is_recorded_as_lost() -> None:
+    driver = Driver(trials=2)
+    driver.join()
+    driver.grant(1)
+    driver.started()
+    driver.grant(2, slots={"a": (1,)})
+    decided = driver.command(ExpireLease, "a", "no heartbeat")
+    assert [type(event) for event in decided] == [AgentLost, WorkersExited, WorkersExited]
+    assert driver.command(ExpireLease, "a", "no heartbeat") == []
+    assert driver.exited("finished", 0) == []  # a late word of it
+    only(driver.join(), AgentJoined)
+    assert assignments_of(driver.state, "a", 0).assignments == ()
+
+
+def test_workers_without_a_trace_are_lost_but_only_by_a_fresh_heartbeat() -> None:
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    assert driver.join(has=()) == []  # not yet started
+    driver.started()
+    assert driver.join(has=("1-1-1",)) == []
+    assert driver.join(has=(), fresh=False) == []
+    assert only(driver.join(has=()), WorkersExited).outcome == "lost"
+
+
+def test_slots_that_vanished_end_what_ran_on_them_after_the_join() -> None:
+    driver = Driver(trials=2)
+    driver.join(slots=2)
+    driver.grant(1)
+    driver.grant(2, slots={"a": (1,)})
+    decided = driver.join(slots=1, has=("1-1-1", "1-2-1"))
+    assert [type(event) for event in decided] == [AgentJoined, WorkersExited]
+    assert isinstance(decided[1], WorkersExited)
+    assert decided[1].allocation_id == "1-2-1"
+
+
+class TestGang:
+    @pytest.fixture
+    def driver(self) -> Driver:
+        driver = Driver()
+        driver.join("a")
+        driver.join("b")
+        driver.grant(slots={"a": (0, 1), "b": (0,)})
+        return driver
+
+    def test_it_has_started_when_all_have(self, driver: Driver) -> None:
+        only(driver.starting(agent="b"), WorkersStarting)
+        assert driver.starting(agent="a") == []
+        assert only(driver.started(agent="b"), GangPartReported).step == "started"
+        assert driver.started(agent="b") == []
+        assert only(driver.started(agent="a"), WorkersStarted).agent_ids == ("a", "b")
+
+    def test_the_first_failure_kills_the_others_and_speaks_for_all(self, driver: Driver) -> None:
+        driver.started(agent="a")
+        driver.started(agent="b")
+        assert only(driver.exited("failed", 3, agent="b"), GangPartReported).outcome == "failed"
+        assert driver.action("a") == "kill"
+        assert assignments_of(driver.state, "b", 0).assignments == ()
+        end = only(driver.exited("lost", None, agent="a"), WorkersExited)
+        assert (end.outcome, end.exit_code) == ("failed", 3)
+
+    def test_a_lost_agent_ends_only_its_part(self, driver: Driver) -> None:
+        decided = driver.command(ExpireLease, "a", "silent")
+        assert [type(event) for event in decided] == [AgentLost, GangPartReported]
+        assert driver.action("b") == "kill"
+        assert only(driver.exited("lost", None, agent="b"), WorkersExited).outcome == "lost"
+
+    def test_all_leave_for_a_preemption(self, driver: Driver) -> None:
+        driver.event(preempted())
+        assert driver.action("a") == driver.action("b") == "preempt"
+        only(driver.exited("preempted", 80, agent="a"), GangPartReported)
+        assert only(driver.exited("preempted", 80, agent="b"), WorkersExited).outcome == "preempted"
+
+
+def test_an_ended_experiment_leaves_nothing() -> None:
+    driver = Driver()
+    driver.join()
+    driver.grant()
+    driver.event(STOPPED)
+    driver.exited("finished", 0)
+    driver.event(TrialFinished(trial_id="1-1", batches=0, length=0, checkpoint_id=None))
+    driver.event(ExperimentCompleted(experiment_id=1, best_trial_id=None, best_metric=None, trials=1, reason=WHY))
+    assert (len(driver.state.experiments), len(driver.state.allocations), len(driver.state.of_trial)) == (0, 0, 0)
+
+
+ACTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["join", "grant", "start", "exit", "stop", "pause", "extend", "preempt", "expire", "save", "cancel", "beat"]
+        ),
+        st.integers(1, 3),
+        st.sampled_from(["a", "b"]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ACTS)
+def test_any_order_keeps_the_invariants_and_replays_byte_for_byte(acts: list[tuple[str, int, str]]) -> None:
+    driver = Driver(trials=3)
+    number = 0
+    exits: list[str] = []
+    for act, trial, agent in acts:
+        name = trial_id(1, trial)
+        live = [key for key in sorted(driver.state.allocations) if key.startswith(f"{name}-")]
+        busy = bool(live) or agent in driver.state.on_agent or ("a" in driver.state.on_agent or "b" in driver.state.on_agent)
+        decided: list[EventData] = []
+        match act:
+            case "join":
+                decided = driver.join(agent, has=driver.state.on_agent.get(agent, ()))
+            case "beat":
+                decided = driver.join(agent)
+            case "grant" if not busy:
+                number += 1
+                decided = driver.grant(trial, number, {"a": (0,), "b": (0, 1)} if trial == 3 else {agent: (0,)})
+            case "start" if live:
+                decided = driver.started(live[0], agent)
+            case "exit" if live:
+                outcome = ("lost", "failed", "finished")[trial - 1]
+                decided = driver.exited(outcome, 1, live[0], agent)
+                assert driver.exited(outcome, 1, live[0], agent) == []
+            case "stop":
+                decided = driver.event(STOPPED.model_copy(update={"trial_id": name}))
+            case "pause":
+                decided = driver.event(PAUSED.model_copy(update={"trial_id": name}))
+            case "extend":
+                decided = driver.event(TrialExtended(experiment_id=1, trial_id=name, target_length=50, reason=WHY))
+            case "preempt" if live:
+                decided = driver.event(preempted().model_copy(update={"trial_id": name, "allocation_id": live[0]}))
+            case "expire":
+                decided = driver.command(ExpireLease, agent, "silent")
+            case "save" if live:
+                decided = driver.event(
+                    CheckpointSaved(
+                        trial_id=name, allocation_id=live[0], checkpoint_id=f"{live[0]}-{len(driver.log)}", batches=1, length=1,
+                        files=(), size_bytes=0, location="file:///c",
+                    )
+                )  # fmt: skip
+            case "cancel":
+                decided = driver.event(ExperimentCancelRequested(experiment_id=1, kill=trial == 1))
+        exits += [event.allocation_id for event in decided if isinstance(event, WorkersExited)]
+        for known in ("a", "b"):
+            assert all(item.slots for item in assignments_of(driver.state, known, 0).assignments)
+    assert len(exits) == len(set(exits)), "an allocation ended twice"
+    core = driver.core
+    assert core.dump(fold(core, driver.log)) == core.dump(driver.state)
+    assert core.load(core.dump(driver.state)) == driver.state
+    assert not verify_decisions(core, driver.log).divergences
