@@ -176,3 +176,22 @@ def test_waits_double_up_to_a_bound() -> None:
     waits = [retry_seconds(attempt) for attempt in range(1, 12)]
     assert waits[:3] == [1.0, 2.0, 4.0]
     assert max(waits) == effects_module.RETRY_SECONDS_MAX
+
+
+@pytest.mark.timeout(60, method="thread")
+async def test_stopping_while_the_bus_is_away_leaves_nothing_running(world: World, nats: NatsServer) -> None:
+    """A pull that goes on asking a closed connection never lets the event loop have a turn: nothing could end this test."""
+    await world.add(2)
+    before = asyncio.all_tasks()
+    async with world.effects(world.handle) as effects:
+        await world.until(lambda: len(world.done) == 1)
+        connection = effects._consumer.broker._connection
+        assert connection is not None
+        await nats.kill()
+        async with asyncio.timeout(30):
+            while connection.is_connected:  # noqa: ASYNC110 - the client tells nobody
+                await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert connection.is_closed
+    left = {task for task in asyncio.all_tasks() - before if "_consume_pull" in repr(task)}
+    await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 30)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import nats.errors
@@ -127,7 +128,14 @@ async def _undecoded(message: NatsMessage) -> NatsMessage:
 
 
 async def _stop_broker(broker: NatsBroker) -> None:
-    """Its own stop drains the connection, which waits for a server that may be away."""
+    """Its own stop drains the connection, which waits for a server that may be away.
+
+    Subscribers first: a pull from a closed connection fails before it has waited for anything, so FastStream's endless task
+    would ask again and again and never let the event loop go on.
+    """
+    for subscriber in broker.subscribers:
+        with suppress(*_LOST):
+            await subscriber.stop()
     connection = broker._connection
     if connection is not None and connection.is_connected:
         await broker.stop()
