@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A GPU box keeps the torch build of its constraints; elsewhere PIP_TORCH may name an index with CPU builds.
 PIP_TORCH ?=
+SEED ?= $(shell date +%s)
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format bench up down docs clean
@@ -17,8 +18,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)
 
+# Tests run in a random order; the seed is shown, so that an order can be run again.
 test: install
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED)
 
 lint: install
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -237,19 +238,21 @@ def test_state_that_cannot_be_saved_is_the_users_to_mend(tmp_path: Path) -> None
         state.save_state({"trial": {"f": lambda: 1}}, tmp_path / "state.pt")
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """No file may grow beyond a page: what a full disk looks like to whom writes."""
+    """No file may grow beyond a page: what a full disk looks like to whom writes. Of the whole process, so not a fixture:
+    what pytest prints between a fixture and its test may go to a file that is longer already."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("small_files")
 @pytest.mark.parametrize("save", [state.save_model, state.save_state])
 def test_a_disk_that_takes_no_more_is_an_os_error(tmp_path: Path, save: Callable[[dict[str, Any], Path], Any]) -> None:
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(OSError, match="File too large"), small_files():
         save({"w": torch.zeros(100_000)}, tmp_path / "file")
 
 
