@@ -43,6 +43,7 @@ docs: install
 bench: install
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	$(BIN)/python benchmarks/event_log.py
+	$(BIN)/python benchmarks/service_loop.py
 	$(BIN)/python benchmarks/decision_latency.py
 
 format: install
