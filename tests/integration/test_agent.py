@@ -18,6 +18,7 @@ import pytest
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
@@ -58,9 +59,7 @@ class Agent:
         self.app, self.running = app, running
 
     async def drop(self) -> None:
-        self.running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.running
+        await stop_task(self.running)
         await self.app.close()
 
 

@@ -126,9 +126,7 @@ async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
         yield World(service, log, http, tmp_path / "shared")
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    await stop_task(running)
     await log.close()
 
 

@@ -18,6 +18,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted
@@ -41,9 +42,7 @@ async def running(log: EventLog) -> AsyncIterator[Scheduler]:
     try:
         yield app
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await stop_task(task)
 
 
 def told(data: EventData, key: str) -> Event:

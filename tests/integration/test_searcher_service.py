@@ -18,6 +18,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
@@ -37,9 +38,7 @@ async def running(log: EventLog) -> AsyncIterator[Searcher]:
     try:
         yield app
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await stop_task(task)
 
 
 def told(data: EventData, *key: Any) -> Event:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -109,9 +108,7 @@ class World:
 
     async def stop(self) -> None:
         assert self._running is not None
-        self._running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._running
+        await stop_task(self._running)
 
     async def record(self, *payloads: EventData) -> int:
         clock = SystemClock()

@@ -19,6 +19,7 @@ from nats.js.errors import NotFoundError
 
 from tenuto.kernel.bus import close, connect, ensure_streams
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignment, Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.config import ExperimentConfig
@@ -99,9 +100,7 @@ class ControlPlane:
             self._tasks.append(asyncio.create_task(self._receive(lane)))
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(stop_task, self._tasks))
         if self._bus is not None:
             await close(self._bus)
 

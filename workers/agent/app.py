@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import run_together
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import Slot
@@ -86,6 +87,8 @@ class AgentApp:
             self._lock = (self._directory / "agent.lock").open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if self._lock is not None:
+                self._lock.close()
             raise AgentError(
                 f"Another agent uses {self._directory}; stop it, or set TENUTO_DATA_DIRECTORY to another directory."
             ) from None
@@ -113,17 +116,15 @@ class AgentApp:
         self._bus = await bus_module.connect(self._settings, f"agent {self._node.agent_id}")
         bus = self._bus
         await bus.subscribe(subjects.assign(self._node.agent_id), cb=self._on_assign)
-        publishers = [
-            LanePublisher(
+        lanes = {
+            lane: LanePublisher(
                 lane, self._node.agent_id, bus, self._spool, self._disk, self.manager.spooled, self.manager.committed,
                 self._new_spool_id,
             )
             for lane in subjects.LANES
-        ]  # fmt: skip
-        async with asyncio.TaskGroup() as group:
-            for publisher in publishers:
-                group.create_task(publisher.run())
-            group.create_task(self._heartbeats(bus))
+        }  # fmt: skip
+        publishing = {lane: publisher.run() for lane, publisher in lanes.items()}
+        await run_together(**publishing, heartbeats=self._heartbeats(bus))
 
     async def stop(self) -> None:
         """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
+from tenuto.kernel.tasks import stop_task
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.slots import NoSlots
 
@@ -53,8 +53,5 @@ async def _run(settings: Settings) -> None:
         if received.done() and received.result() != signal.SIGHUP:
             await app.stop()
     finally:
-        if running is not None:
-            running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await running
+        await stop_task(running)
         await app.close()

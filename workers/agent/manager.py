@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
 from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
 from tenuto.workers.agent import processes
@@ -149,9 +150,7 @@ class Manager:
         for live in self._live.values():
             if live.grace is not None:
                 live.grace.cancel()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*map(stop_task, tasks))
 
     async def _wait_ended(self, lives: Iterable[Live]) -> None:
         for live in lives:

@@ -27,6 +27,7 @@ from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain, kept_secret
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.service import EXIT_SETTINGS
+from tenuto.kernel.tasks import stop_task
 
 RESTART_SECONDS_FIRST = 0.1
 """A killed process is back at once; each further end in a row doubles the wait, so that a broken one costs little."""
@@ -102,9 +103,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Agent and workers first, then the services, then the bus, the database last."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*map(stop_task, self._tasks))
         await self._end([name for name in self._children if name == "agent"])
         await asyncio.to_thread(self._terminate_marked, lambda process: not is_part(process))
         await self._end([name for name in self._children if name != "agent"])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 
 from tenuto.kernel.eventlog import WATCH_SECONDS_MAX
+from tenuto.kernel.tasks import stop_task
 
 CHANNEL = "tenuto_log"
 RECONNECT_SECONDS = 0.2
@@ -49,9 +49,7 @@ class HeadWatcher:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await stop_task(self._task)
             self._task = None
 
     def _moved(self, head: int) -> None:
