@@ -166,6 +166,7 @@ CONFIG_PARTS = (
     ("resources", "experiment", "Resources"),
     ("checkpoint_storage", "experiment", "CheckpointStorage"),
     ("environment", "experiment", "Environment"),
+    ("optimizations", "experiment", "Optimizations"),
     ("reproducibility", "experiment", "Reproducibility"),
     ("Length (`max_length`, periods)", "length", "Length"),
     ("searcher, all methods", "searchers", "_Searcher"),

@@ -62,9 +62,32 @@ class Environment(Model):
         return value
 
 
+class Optimizations(Model):
+    """How the Trial API carries out `context.backward` and `context.step_optimizer`."""
+
+    aggregation_frequency: int = Field(default=1, ge=1, le=1_000_000)
+    """Batches whose gradients are summed before the optimizers step."""
+    average_aggregated_gradients: bool = True
+    """Divide the summed gradients by `aggregation_frequency`, so that the learning rate keeps its meaning."""
+    mixed_precision: Literal["bf16", "fp16"] | None = None
+    """Run training and evaluation under torch.autocast with this type; fp16 also scales the losses. None: full precision."""
+    clip_grad_norm: float | None = Field(default=None, gt=0)
+    """Before each step, scale an optimizer's gradients down to this 2-norm. None: not at all."""
+    clip_grad_value: float | None = Field(default=None, gt=0)
+    """Before each step, cut each element of the gradients to plus or minus this. None: not at all."""
+
+
 class Reproducibility(Model):
     experiment_seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Everything random in search and training follows from it. None: drawn at submission and recorded."""
+    exact: bool = True
+    """Train with deterministic kernels and a fixed number of threads, so that a resumed or repeated trial has the same bits.
+    False: faster on some GPUs. `reproducibility: exact` says the same as `{exact: true}`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_word(cls, value: Any) -> Any:
+        return {"exact": True} if value == "exact" else value
 
 
 class ExperimentConfig(Model):
@@ -88,6 +111,7 @@ class ExperimentConfig(Model):
     max_restarts: int = Field(default=5, ge=0, le=1000)
     """Times a trial starts again after an error of its own code. Infrastructure failures do not count."""
     environment: Environment = Environment()
+    optimizations: Optimizations = Optimizations()
     reproducibility: Reproducibility = Reproducibility()
 
     @field_validator("hyperparameters", mode="before")
