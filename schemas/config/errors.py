@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tenuto.schemas.config import hyperparameters, searchers
+from tenuto.schemas.config import entrypoint, hyperparameters, searchers
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
 
@@ -251,7 +251,7 @@ def _allowed(model: type[BaseModel] | None, field: str) -> str:
     if info is None:
         return ""
     if field == "entrypoint":
-        return "`module:Class`, such as `model_def:MyTrial`"
+        return entrypoint.EXPECTED
     if _model_of(info.annotation) is Length:
         return "{batches: N} or {epochs: N}"
     if field == "searcher":

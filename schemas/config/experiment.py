@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constants
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
@@ -15,10 +16,7 @@ RESERVED_VARIABLE_PREFIX = "TENUTO_"
 
 
 def _entrypoint(value: str) -> str:
-    module, colon, attribute = value.partition(":")
-    parts = [*module.split("."), *attribute.split(".")]
-    if not colon or not all(part.isidentifier() for part in parts):
-        raise ValueError("must be `module:Class`, such as `model_def:MyTrial`")
+    script_of(value)
     return value
 
 
@@ -95,7 +93,8 @@ class ExperimentConfig(Model):
     description: str = Field(default="", max_length=10_000)
     labels: list[str] = Field(default=[], max_length=100)
     entrypoint: Annotated[str, AfterValidator(_entrypoint)]
-    """`module:Class` in the model directory: the Trial class."""
+    """`module:Class` in the model directory: the Trial class. Or a script there that uses the Core API, such as `train.py --fast`
+    or `python -m package.train`."""
     hyperparameters: Hyperparameters = {}
     searcher: Searcher
     resources: Resources = Resources()

@@ -98,6 +98,10 @@ def test_a_special_file_is_left_out(model: Path) -> None:
         ("json:JSONDecoder", None),  # installed, not packed
         ("model_de:MyTrial", r"entrypoint: model_de.py is not in .* \(Python files there: model_def.py\)"),
         ("nets.cnnn:x", "entrypoint: nets.cnnn.py is not in"),
+        ("python model_def.py --fast", None),
+        ("python -m nets.cnn", None),
+        ("train.py", r"entrypoint: train.py is not in .* \(Python files there: model_def.py\)"),
+        ("python -m nets.rnn", "entrypoint: nets.rnn.py is not in"),
         ("model_def:Missing", r"entrypoint: .*model_def.py does not define Missing \(classes there: MyTrial\)"),
     ],
 )

@@ -76,12 +76,18 @@ TABLE = [
     (
         "no entrypoint",
         changed("entrypoint: model_def:DigitsTrial\n", ""),
-        "entrypoint: is required: `module:Class`, such as `model_def:MyTrial`",
+        "entrypoint: is required: `module:Class`, such as `model_def:MyTrial`, or a script, such as `train.py --fast`",
     ),
     (
         "bad entrypoint",
-        changed("model_def:DigitsTrial", "model_def.py"),
-        'entrypoint: must be `module:Class`, such as `model_def:MyTrial` (found "model_def.py")',
+        changed("model_def:DigitsTrial", "model_def"),
+        "entrypoint: must be `module:Class`, such as `model_def:MyTrial`, or a script, such as `train.py --fast` or "
+        '`python -m package.train` (found "model_def")',
+    ),
+    (
+        "a script elsewhere",
+        changed("model_def:DigitsTrial", "python ../train.py"),
+        'entrypoint: must name a script inside the model directory, such as `train.py` (found "python ../train.py")',
     ),
     ("no searcher", changed(SEARCHER, ""), "searcher: is required: a mapping with a name, one of asha, grid, random, single"),
     ("searcher without name", changed("  name: asha\n", ""), "searcher.name: is required: one of asha, grid, random, single"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect, Request
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem, parse_config
 from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
@@ -79,7 +80,14 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
 
 def _check_entrypoint(config: ExperimentConfig, context: StoredContext) -> None:
     """Finds a mistyped module now, and not after a worker was started. A module that is installed is as good."""
-    module = config.entrypoint.partition(":")[0]
+    script = script_of(config.entrypoint)
+    if script is not None and script.file is not None:
+        if script.file.partition("/")[0] in context.top_level:
+            return
+        names = ", ".join(sorted(name for name in context.top_level if name.endswith(".py"))) or "no Python file"
+        message = f"there is no {script.file} in the model directory; it has {names}"
+        raise ConfigError([Problem("entrypoint", message, f'"{config.entrypoint}"')])
+    module = script.module if script is not None and script.module is not None else config.entrypoint.partition(":")[0]
     if context.has_module(module) or importlib.util.find_spec(module.partition(".")[0]) is not None:
         return
     top = module.partition(".")[0]

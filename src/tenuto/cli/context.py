@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from tenuto.cli.errors import CliError
+from tenuto.schemas.config.entrypoint import script_of
 
 IGNORE_FILE = ".tenutoignore"
 IGNORED = (
@@ -66,27 +67,43 @@ def pack(directory: Path, out: IO[bytes], size_bytes_max: int) -> Packed:
 
 
 def check_entrypoint(directory: Path, entrypoint: str) -> None:
-    """Raises CliError if the model directory plainly has no such class. What only running can tell is left to the worker."""
-    module, _, attribute = entrypoint.partition(":")
+    """Raises CliError if the model directory plainly has no such class or script. What only running can tell is left to the
+    worker."""
+    script = script_of(entrypoint)
+    if script is not None and script.file is not None:
+        if not (directory / script.file).is_file():
+            found = ", ".join(sorted(item.name for item in directory.glob("*.py"))) or "none"
+            raise CliError(f"entrypoint: {script.file} is not in {directory} (Python files there: {found}).")
+        _parse(directory / script.file)
+        return
+    module, _, attribute = entrypoint.partition(":") if script is None else (script.module or "", "", "")
     place = directory.joinpath(*module.split("."))
-    file = next((item for item in (place.with_suffix(".py"), place / "__init__.py") if item.is_file()), None)
+    package_file = "__init__.py" if script is None else "__main__.py"
+    file = next((item for item in (place.with_suffix(".py"), place / package_file) if item.is_file()), None)
     if file is None:
         top = module.split(".")[0]
         if (directory / top).is_dir() or (directory / f"{top}.py").is_file() or not _installed(top):
             found = ", ".join(sorted(item.name for item in directory.glob("*.py"))) or "none"
             raise CliError(f"entrypoint: {module}.py is not in {directory} (Python files there: {found}).")
         return
-    try:
-        tree = ast.parse(file.read_bytes(), filename=str(file))
-    except SyntaxError as error:
-        raise CliError(f"entrypoint: {file}:{error.lineno}: {error.msg}.") from error
-    except (ValueError, OSError) as error:
-        raise CliError(f"entrypoint: {file} cannot be read: {error}.") from error
+    tree = _parse(file)
+    if script is not None:
+        return
     names = _defined(tree)
     wanted = attribute.split(".")[0]
     if "*" not in names and wanted not in names:
         classes = ", ".join(node.name for node in tree.body if isinstance(node, ast.ClassDef)) or "none"
         raise CliError(f"entrypoint: {file} does not define {wanted} (classes there: {classes}).")
+
+
+def _parse(file: Path) -> ast.Module:
+    """Raises CliError with the line where the file is no Python."""
+    try:
+        return ast.parse(file.read_bytes(), filename=str(file))
+    except SyntaxError as error:
+        raise CliError(f"entrypoint: {file}:{error.lineno}: {error.msg}.") from error
+    except (ValueError, OSError) as error:
+        raise CliError(f"entrypoint: {file} cannot be read: {error}.") from error
 
 
 def _installed(module: str) -> bool:

@@ -1,0 +1,54 @@
+"""What an experiment runs: a Trial class (`module:Class`) or a script (`train.py --flag`, `python -m package.train`)."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+EXPECTED = "`module:Class`, such as `model_def:MyTrial`, or a script, such as `train.py --fast` or `python -m package.train`"
+INTERPRETERS = ("python", "python3")
+
+
+@dataclass(frozen=True)
+class Script:
+    """Exactly one of `file` and `module` is set."""
+
+    file: str | None
+    """Relative to the model directory, with `/` between its parts."""
+    module: str | None
+    """As `python -m` takes it."""
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.file or f"python -m {self.module}"
+
+
+def script_of(entrypoint: str) -> Script | None:
+    """None: it is a Trial class. Raises ValueError for what is neither."""
+    if _is_class(entrypoint):
+        return None
+    try:
+        words = shlex.split(entrypoint)
+    except ValueError as error:  # a quote that is not closed
+        raise ValueError(f"cannot be split into words ({error}); it must be {EXPECTED}") from None
+    if words and words[0] in INTERPRETERS:
+        words = words[1:]
+        if words[:1] == ["-m"] and len(words) > 1 and _is_module(words[1]):
+            return Script(None, words[1], tuple(words[2:]))
+    if words and words[0].endswith(".py") and not words[0].startswith("-"):
+        path = PurePosixPath(words[0])
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError("must name a script inside the model directory, such as `train.py`")
+        return Script(path.as_posix(), None, tuple(words[1:]))
+    raise ValueError(f"must be {EXPECTED}")
+
+
+def _is_class(entrypoint: str) -> bool:
+    module, colon, attribute = entrypoint.partition(":")
+    return bool(colon) and _is_module(module) and _is_module(attribute)
+
+
+def _is_module(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
