@@ -163,7 +163,7 @@ def settings_page() -> str:
 
 CONFIG_PARTS = (
     ("Experiment", "experiment", "ExperimentConfig"),
-    ("resources", "experiment", "Resources"),
+    ("resources", "resources", "Resources"),
     ("checkpoint_storage", "experiment", "CheckpointStorage"),
     ("environment", "experiment", "Environment"),
     ("optimizations", "experiment", "Optimizations"),

@@ -10,6 +10,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constants
 from tenuto.schemas.config.length import Length
+from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
 
 RESERVED_VARIABLE_PREFIX = "TENUTO_"
@@ -18,18 +19,6 @@ RESERVED_VARIABLE_PREFIX = "TENUTO_"
 def _entrypoint(value: str) -> str:
     script_of(value)
     return value
-
-
-class Resources(Model):
-    slots_per_trial: int = Field(default=1, ge=1, le=100_000)
-    """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang."""
-    max_slots: int | None = Field(default=None, ge=1)
-    """Most slots the experiment uses at once. None: no limit."""
-    priority: int = Field(default=42, ge=1, le=99)
-    """1 is the most urgent, 99 the least."""
-    weight: float = Field(default=1.0, gt=0, le=1e6)
-    """Share relative to others of the same priority, for pools that share fairly."""
-    pool: str = Field(default="default", pattern=r"^[A-Za-z0-9_-]{1,63}$")
 
 
 class CheckpointStorage(Model):

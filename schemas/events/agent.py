@@ -35,6 +35,8 @@ class AgentJoined(Agent):
     host: str
     slots: tuple[Slot, ...]
     version: str
+    labels: tuple[str, ...] = ()
+    """Each `key=value`; `rack=...` says which agents are near each other."""
 
 
 @event("AgentLost")

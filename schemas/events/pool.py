@@ -34,6 +34,8 @@ class AllocationGranted(Pool):
     experiment_id: int
     slots: tuple[AgentSlots, ...] = Field(min_length=1)
     reason: Reason
+    backfill_until_us: int | None = None
+    """Set where the trial started ahead of a larger gang: that gang's reserved start. From then on the gang may preempt it."""
 
 
 @event("AllocationPreempted")

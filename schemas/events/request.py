@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.events.registry import EventData, event
+from tenuto.schemas.record import Origin, Parent
 
 
 class Request(EventData):
@@ -29,6 +31,10 @@ class ExperimentSubmitted(Request):
     """SHA-256 (hex) of the packed model directory."""
     context_size_bytes: int
     user: str
+    origin: Origin | None = None
+    """The command line, its overrides, and the state of the version control."""
+    parent: Parent | None = None
+    """The experiment that this one reproduces, varies or goes on with."""
 
 
 @event("ExperimentPauseRequested")
@@ -61,3 +67,68 @@ class ExperimentWeightChanged(Request):
 class ExperimentSlotLimitChanged(Request):
     max_slots: int | None = Field(ge=1)
     """None: no limit."""
+
+
+@event("ExperimentMoved")
+class ExperimentMoved(Request):
+    """To another place among the experiments of its priority."""
+
+    place: float
+    """Smaller is earlier. Until it is moved, an experiment's place is its id."""
+
+
+@event("ExperimentPoolChanged")
+class ExperimentPoolChanged(Request):
+    """What runs in the old pool leaves it at a checkpoint."""
+
+    pool: str = Field(pattern=NAME_PATTERN)
+
+
+class ClusterRequest(EventData):
+    """About the cluster and no experiment: all on one stream, request/cluster."""
+
+    OWNER: ClassVar[str] = "gateway"
+    STREAM: ClassVar[str] = "request"
+
+    def stream_key(self) -> str:
+        return "cluster"
+
+
+PolicyName = Literal["priority", "fair_share", "fifo"]
+
+
+@event("PoolPolicyChanged")
+class PoolPolicyChanged(ClusterRequest):
+    pool: str = Field(pattern=NAME_PATTERN)
+    policy: PolicyName
+    usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
+    """fair_share: past use counts against its owner and is forgotten by half in this time. None: only the present counts."""
+
+
+@event("ShareChanged")
+class ShareChanged(ClusterRequest):
+    """Weight and quota of a workspace or a user, in all pools."""
+
+    owner: Literal["workspace", "user"]
+    name: str = Field(min_length=1, max_length=256)
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    max_slots: int | None = Field(default=None, ge=1)
+    """Most slots that all its experiments use at once. None: no limit. What runs already is not stopped by a lower one."""
+
+
+@event("SlotsClosed")
+class SlotsClosed(ClusterRequest):
+    """Nothing new is placed there, also after the agent was lost and came back, until SlotsOpened."""
+
+    agent_id: str
+    slot_id: int | None = None
+    """None: the whole agent."""
+    drain: bool = False
+    """True: what runs there goes on to its end. False: it saves a checkpoint and goes on elsewhere."""
+
+
+@event("SlotsOpened")
+class SlotsOpened(ClusterRequest):
+    agent_id: str
+    slot_id: int | None = None
+    """None: the whole agent, with all its slots."""

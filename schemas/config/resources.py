@@ -1,0 +1,52 @@
+"""What an experiment asks of the cluster: slots, where they may be, and its place among others."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from tenuto.schemas.base import Model
+
+NAME_PATTERN = r"^[A-Za-z0-9_-]{1,63}$"
+PoolName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+AgentLabel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}=[A-Za-z0-9_.-]{1,63}$")]
+RACK_LABEL = "rack"
+"""Agents with the same `rack=...` label are near each other."""
+
+
+class Resources(Model):
+    slots_per_trial: int = Field(default=1, ge=1, le=100_000)
+    """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang."""
+    max_slots: int | None = Field(default=None, ge=1)
+    """Most slots the experiment uses at once. None: no limit."""
+    priority: int = Field(default=42, ge=1, le=99)
+    """1 is the most urgent, 99 the least."""
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    """Share relative to others of the same user, in pools that share fairly."""
+    pool: PoolName = "default"
+    fallback_pools: tuple[PoolName, ...] = Field(default=(), max_length=8)
+    """Pools that may lend free slots, in this order, when the experiment's own pool has none."""
+    workspace: str = Field(default="default", pattern=NAME_PATTERN)
+    """Pools that share fairly divide slots among workspaces, in each among its users, for each among the experiments."""
+    preemptible: bool = True
+    """False: running trials are never preempted for others. They count inside their owner's share."""
+    expected_seconds: float | None = Field(default=None, gt=0, le=1e9)
+    """How long a trial runs, at most, as far as you know. A trial with it may start ahead of a larger gang that waits, if it ends
+    before that gang can start; and waiting times can be foretold. Longer runs are not cut, unless such a gang needs the slots."""
+    locality: Literal["any", "agent", "rack"] = "any"
+    """agent: a trial's slots are all on one agent. rack: all on agents with the same label `rack=...`."""
+    placement: Literal["pack", "spread"] = "pack"
+    """pack: on as few agents as possible. spread: evenly over as many as possible."""
+    device: str | None = Field(default=None, min_length=1, max_length=200)
+    """Only slots whose device name contains this, such as A100; upper and lower case are the same."""
+    agent_labels: tuple[AgentLabel, ...] = Field(default=(), max_length=16)
+    """Only agents that have all these labels, each `key=value`."""
+    exclude_agents: tuple[str, ...] = Field(default=(), max_length=256)
+    """Never on these agents."""
+
+    @model_validator(mode="after")
+    def _fallback_is_another_pool(self) -> Resources:
+        if self.pool in self.fallback_pools or len(set(self.fallback_pools)) < len(self.fallback_pools):
+            raise ValueError("fallback_pools: name each pool once, and not the experiment's own pool")
+        return self
