@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import traceback
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 ERROR_CHARACTERS_MAX = 8_000
 """Enough for any traceback worth reading; the message is stored in the record."""
@@ -15,7 +17,15 @@ _LOADER_ERROR = re.compile(r"^Caught \w+ in .*DataLoader worker process", re.MUL
 
 
 class UserError(Exception):
-    """Something that the user's code or configuration must change. `str(error)` says what, why and what to do."""
+    """Something that the user's code or configuration must change. `str(error)` says what, why and what to do.
+
+    `at`: the function or class of the user's that is to blame, where no frame of it is left in the traceback: what it returned
+    was wrong.
+    """
+
+    def __init__(self, message: str, *, at: Any = None) -> None:
+        super().__init__(message)
+        self.at = at
 
 
 def describe(error: BaseException, context_directory: Path) -> str:
@@ -28,9 +38,20 @@ def describe(error: BaseException, context_directory: Path) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename, context_directory)]
     place = f"{_shorten(frames[-1].filename, context_directory)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, UserError):
+        place = place or _place_of(error.at, context_directory)
         return f"{place}{error}"[:ERROR_CHARACTERS_MAX]
     detail = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__, context_directory)))
     return _limited(f"{place}{_headline(error)}", detail)
+
+
+def _place_of(value: Any, context_directory: Path) -> str:
+    """Where the user defined a function or class. Empty where that is not known, or not the user's."""
+    try:
+        value = inspect.unwrap(value)
+        file, line = inspect.getsourcefile(value) or "", inspect.getsourcelines(value)[1]
+    except (OSError, TypeError, ValueError):
+        return ""
+    return f"{_shorten(file, context_directory)}:{line}: " if _is_users(file, context_directory) else ""
 
 
 def _headline(error: BaseException) -> str:

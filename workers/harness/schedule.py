@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto.schemas.config import ExperimentConfig, Length
+from tenuto.workers.harness.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -19,19 +20,27 @@ class Schedule:
     validation_batches: int | None
 
     @classmethod
-    def of(cls, config: ExperimentConfig, epoch_batches: int) -> Schedule:
-        def batches(length: Length | None) -> int | None:
-            if length is None:
-                return None
-            return length.value * (epoch_batches if length.unit == "epochs" else 1)
+    def of(cls, config: ExperimentConfig, epoch_batches: int | None) -> Schedule:
+        """Raises UserError where a length in epochs is asked for and `epoch_batches` is not known."""
 
-        log_batches = batches(config.log_period)
-        assert log_batches is not None
+        def unit_batches(length: Length, field: str) -> int:
+            if length.unit == "batches":
+                return 1
+            if epoch_batches is None:
+                raise UserError(
+                    f"{field} is given in epochs, but the training data is a stream without a length; give {field} in batches, "
+                    "or set batches_per_epoch in your trial."
+                )
+            return epoch_batches
+
+        def batches(length: Length | None, field: str) -> int | None:
+            return None if length is None else length.value * unit_batches(length, field)
+
         return cls(
-            unit_batches=epoch_batches if config.searcher.max_length.unit == "epochs" else 1,
-            log_batches=log_batches,
-            checkpoint_batches=batches(config.min_checkpoint_period),
-            validation_batches=batches(config.min_validation_period),
+            unit_batches=unit_batches(config.searcher.max_length, "searcher.max_length"),
+            log_batches=config.log_period.value * unit_batches(config.log_period, "log_period"),
+            checkpoint_batches=batches(config.min_checkpoint_period, "min_checkpoint_period"),
+            validation_batches=batches(config.min_validation_period, "min_validation_period"),
         )
 
     def target_batches(self, target_length: int) -> int:

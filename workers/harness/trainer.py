@@ -54,8 +54,8 @@ class Trainer(ABC):
 
     @property
     @abstractmethod
-    def epoch_batches(self) -> int:
-        """Batches of one epoch."""
+    def epoch_batches(self) -> int | None:
+        """Batches of one epoch. None: not known (a stream), so nothing can be counted in epochs."""
 
     @abstractmethod
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
@@ -63,7 +63,8 @@ class Trainer(ABC):
 
     @abstractmethod
     def take_metrics(self) -> dict[str, float]:
-        """Training metrics averaged over the batches since the last call; empty where none were trained."""
+        """Training metrics over the batches since the last call; empty where none were trained. What was not taken when the
+        trainer is saved is part of the checkpoint."""
 
     @abstractmethod
     def validate(self) -> dict[str, float]: ...
@@ -71,6 +72,20 @@ class Trainer(ABC):
     @abstractmethod
     def save(self, directory: Path) -> None:
         """Write all that `load` needs into the empty `directory`. Raises OSError where the disk does not take it."""
+
+    def snapshot(self) -> Callable[[Path], None]:
+        """Copies the state, and returns what writes the copy into an empty directory: once, from any thread, while training
+        goes on. The function raises OSError where the disk does not take it.
+
+        This one copies nothing, so training must wait for what it returns (`has_snapshots`).
+        """
+        return self.save
+
+    has_snapshots: bool = False
+    """`snapshot` makes a copy."""
+
+    def saved(self, checkpoint_id: str) -> None:  # noqa: B027 - a trainer need not care
+        """Called in the training thread when a checkpoint of this trainer is stored and reported."""
 
     @abstractmethod
     def load(self, directory: Path) -> None: ...

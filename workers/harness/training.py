@@ -110,10 +110,10 @@ class TrainingLoop:
         if batches >= target_batches or schedule.validates_at(batches):
             self._validate_and_save()
         else:
+            if schedule.logs_at(batches):
+                self._take_metrics()  # first: what is not taken yet goes into the checkpoint
             if schedule.saves_at(batches):
                 self._save(SAVE_TRIES_MAX)
-            if schedule.logs_at(batches):
-                self._take_metrics()
         if self._clock.monotonic() - self._progress_sent_at >= PROGRESS_SECONDS_MIN:
             self._report_progress()
 
@@ -139,10 +139,8 @@ class TrainingLoop:
             )
 
     def _leave(self, action: Action) -> None:
-        if action in ("preempt", "pause"):
-            if not self._save(LEAVING_SAVE_TRIES_MAX):
-                raise UserError(f"The checkpoint could not be saved under {self._checkpoint_directory}; free space there.")
-            self._take_metrics()
+        if action in ("preempt", "pause") and not self._save(LEAVING_SAVE_TRIES_MAX):
+            raise UserError(f"The checkpoint could not be saved under {self._checkpoint_directory}; free space there.")
         if action != "kill":
             self._send_points()
             self._reporter.flush()
@@ -165,6 +163,7 @@ class TrainingLoop:
                     return False
                 self._sleep(pause)
         self._saved_at = trainer.batches
+        self._send_points()  # a trial that resumes from here does not make them again
         self._reporter.report(
             "tracker",
             CheckpointReport(
@@ -178,6 +177,7 @@ class TrainingLoop:
                 location=location_of(directory),
             ),
         )
+        trainer.saved(checkpoint_id)
         return True
 
     def _fill(self, directory: Path) -> None:

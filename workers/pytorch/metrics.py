@@ -24,8 +24,8 @@ class Reducer(enum.Enum):
 AnyReducer = Reducer | Callable[[Sequence[float]], float]
 
 
-def to_number(name: str, value: Any, where: str) -> float:
-    """Raises UserError for anything but a number, a bool or something with one element."""
+def to_number(name: str, value: Any, where: str, at: Any = None) -> float:
+    """Raises UserError for anything but a number, a bool or something with one element. `at`: the user's function."""
     try:
         if isinstance(value, (bool, int, float)):
             return float(value)
@@ -36,14 +36,15 @@ def to_number(name: str, value: Any, where: str) -> float:
     except (TypeError, ValueError, OverflowError):
         pass
     raise UserError(
-        f"{where} returned the metric {name!r} as {_kind(value)}; a metric must be one number or a tensor with one element."
+        f"{where} returned the metric {name!r} as {_kind(value)}; a metric must be one number or a tensor with one element.",
+        at=at,
     )
 
 
-def to_numbers(metrics: Any, where: str) -> dict[str, float]:
+def to_numbers(metrics: Any, where: str, at: Any = None) -> dict[str, float]:
     if not isinstance(metrics, Mapping):
-        raise UserError(f"{where} returned {_kind(metrics)}; it must return a dict from metric name to number.")
-    return {str(name): to_number(str(name), value, where) for name, value in metrics.items()}
+        raise UserError(f"{where} returned {_kind(metrics)}; it must return a dict from metric name to number.", at=at)
+    return {str(name): to_number(str(name), value, where, at) for name, value in metrics.items()}
 
 
 def _kind(value: Any) -> str:
@@ -56,7 +57,9 @@ class TrainingMetrics:
     """Averages over the batches of a reporting period. Tensors stay on their device until they are asked for, because reading
     one makes the CPU wait for the GPU."""
 
-    def __init__(self) -> None:
+    def __init__(self, at: Any = None) -> None:
+        """`at`: the user's `train_batch`."""
+        self._at = at
         self._values: dict[str, list[Any]] = {}
 
     def add(self, result: Any) -> None:
@@ -64,36 +67,48 @@ class TrainingMetrics:
         if isinstance(result, Mapping):
             metrics = result
         elif result is None:
-            raise UserError("train_batch returned nothing (None); return the loss, or a dict such as {'loss': loss}.")
+            raise UserError(
+                "train_batch returned nothing (None); return the loss, or a dict such as {'loss': loss}.", at=self._at
+            )
         else:
             metrics = {"loss": result}
         for name, value in metrics.items():
             kept = (
                 value.detach().clone()
                 if isinstance(value, torch.Tensor) and value.numel() == 1
-                else to_number(str(name), value, "train_batch")
+                else to_number(str(name), value, "train_batch", self._at)
             )
             self._values.setdefault(str(name), []).append(kept)
 
     def take(self) -> dict[str, float]:
-        averages = {}
-        for name, values in self._values.items():
-            numbers = [to_number(name, value, "train_batch") for value in values]
-            averages[name] = sum(numbers) / len(numbers)
+        averages = {name: sum(numbers) / len(numbers) for name, numbers in self.state().items()}
         self._values.clear()
         return averages
+
+    def state(self) -> dict[str, list[float]]:
+        """What was added since the last `take`, by metric."""
+        return {
+            name: [to_number(name, value, "train_batch", self._at) for value in values] for name, values in self._values.items()
+        }
+
+    def restore(self, state: Mapping[str, Sequence[float]]) -> None:
+        self._values = {name: list(values) for name, values in state.items()}
 
 
 class EvaluationMetrics:
     """Reduces `evaluate_batch`'s results over the validation set."""
 
-    def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer]) -> None:
-        self._reducers = reducers
+    def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer], at: Any = None) -> None:
+        """`at`: the user's `evaluate_batch`. Raises UserError for what is no reducer."""
+        for reducer in reducers.values() if isinstance(reducers, Mapping) else (reducers,):
+            if not isinstance(reducer, Reducer) and not callable(reducer):
+                raise UserError(f"evaluation_reducer returned {reducer!r}; give pytorch.Reducer values or functions.")
+        self._reducers, self._at = reducers, at
         self._values: dict[str, list[float]] = {}
         self._lengths: dict[str, list[int]] = {}
 
     def add(self, result: Any, batch_length: int) -> None:
-        for name, value in to_numbers(result, "evaluate_batch").items():
+        for name, value in to_numbers(result, "evaluate_batch", self._at).items():
             self._values.setdefault(name, []).append(value)
             self._lengths.setdefault(name, []).append(batch_length)
 
@@ -103,7 +118,7 @@ class EvaluationMetrics:
     def _reduce(self, name: str, values: list[float]) -> float:
         reducer = self._reducers.get(name, Reducer.AVG) if isinstance(self._reducers, Mapping) else self._reducers
         if not isinstance(reducer, Reducer):
-            return to_number(name, reducer(values), "the evaluation reducer")
+            return to_number(name, reducer(values), "the evaluation reducer", reducer)
         if reducer is Reducer.SUM:
             return sum(values)
         if reducer is Reducer.MIN:

@@ -1,0 +1,79 @@
+"""Metrics that are not an average over batches: an F1 score, a confusion matrix, a maximum."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.metrics import to_number, to_numbers
+
+
+class MetricReducer(ABC):
+    """Gathers values over many batches, and makes metrics of them. Wrap it with `context.wrap_reducer`; give it methods of
+    your own to call in `train_batch` and `evaluate_batch`."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything: a new reporting period or validation begins."""
+
+    @abstractmethod
+    def per_slot_reduce(self) -> Any:
+        """What this process gathered, in a form that can be pickled."""
+
+    @abstractmethod
+    def cross_slot_reduce(self, per_slot_metrics: Sequence[Any]) -> Any:
+        """One number, or a dict of metrics, from what `per_slot_reduce` returned in each process of the trial."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Saved where a checkpoint falls between two reports of training metrics."""
+        return dict(vars(self))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+
+
+class FunctionReducer(MetricReducer):
+    """Made by `context.wrap_reducer(function)`: calls the function with all values given to `update`."""
+
+    def __init__(self, function: Callable[[list[Any]], Any]) -> None:
+        self.function = function
+        self.values: list[Any] = []
+
+    def update(self, value: Any) -> None:
+        """`value`: anything that can be pickled. Tensors are kept as they are; detach what needs no gradient."""
+        self.values.append(value.detach() if callable(getattr(value, "detach", None)) else value)
+
+    def reset(self) -> None:
+        self.values = []
+
+    def per_slot_reduce(self) -> list[Any]:
+        return self.values
+
+    def cross_slot_reduce(self, per_slot_metrics: Sequence[list[Any]]) -> Any:
+        return self.function([value for values in per_slot_metrics for value in values])
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"values": self.values}
+
+
+class WrappedReducer:
+    """A reducer, the metric's name, and when it is asked."""
+
+    def __init__(self, reducer: MetricReducer, name: str | None, for_training: bool, for_validation: bool) -> None:
+        self.reducer, self.name, self.for_training, self.for_validation = reducer, name, for_training, for_validation
+
+    def metrics(self) -> dict[str, float]:
+        """Raises UserError where the result is not one number, or a dict of numbers, as the wrapping said."""
+        reducer = self.reducer
+        result = reducer.cross_slot_reduce([reducer.per_slot_reduce()])
+        function = getattr(reducer, "function", None)
+        where, at = (f"{type(reducer).__name__}.cross_slot_reduce", type(reducer).cross_slot_reduce)
+        if function is not None:
+            where, at = f"the reducer {getattr(function, '__name__', function)!s}", function
+        if self.name is not None:
+            return {self.name: to_number(self.name, result, where, at)}
+        if isinstance(result, Mapping):
+            return to_numbers(result, where, at)
+        raise UserError(f"{where} returned one value, so its metric needs a name: context.wrap_reducer(..., name=...).", at=at)
