@@ -94,7 +94,13 @@ def asyncapi() -> dict[str, Any]:
             schema=Union[messages],  # noqa: UP007 - built from a tuple
         )
     lanes: dict[str, Any] = {
-        "tracker": Union[reports.ValidationReport, reports.CheckpointReport, reports.ProgressReport],  # noqa: UP007
+        "tracker": Union[  # noqa: UP007
+            reports.ValidationReport,
+            reports.CheckpointReport,
+            reports.ProgressReport,
+            reports.EnvironmentReport,
+            reports.DataReport,
+        ],
         "launcher": Union[  # noqa: UP007
             reports.WorkersStartingReport, reports.WorkersStartedReport, reports.WorkersExitedReport
         ],
@@ -170,6 +176,7 @@ CONFIG_PARTS = (
     ("reproducibility", "experiment", "Reproducibility"),
     ("Length (`max_length`, periods)", "length", "Length"),
     ("searcher, all methods", "searchers", "_Searcher"),
+    ("searcher: single", "searchers", "SingleSearcher"),
     ("searcher: random", "searchers", "RandomSearcher"),
     ("searcher: grid", "searchers", "GridSearcher"),
     ("searcher: asha", "searchers", "AshaSearcher"),

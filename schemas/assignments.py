@@ -9,6 +9,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.record import KnownData
 
 Action = Literal["run", "preempt", "stop", "pause", "kill"]
 """run: train up to target_length. preempt, pause: save a checkpoint and leave. stop: leave, the trial is over (save only
@@ -40,6 +41,8 @@ class Assignment(Model):
     target_length: int
     action: Action = "run"
     trace: str = ""
+    known_data: tuple[KnownData, ...] = ()
+    """What was recorded of the trial's data before: a change is said and recorded."""
 
 
 class Assignments(Model):

@@ -13,6 +13,7 @@ from pydantic import Field, TypeAdapter
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.schemas.events.trial import CheckpointFile
+from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 
 # Message headers of every report.
 HEADER_AGENT = "Tenuto-Agent"
@@ -52,7 +53,24 @@ class ProgressReport(Model):
     length: int = Field(ge=0)
 
 
-TrackerReport = Annotated[ValidationReport | CheckpointReport | ProgressReport, Field(discriminator="kind")]
+class EnvironmentReport(Model):
+    kind: Literal["environment"] = "environment"
+    trial_id: str
+    allocation_id: str
+    environment: EnvironmentRecord
+
+
+class DataReport(Model):
+    kind: Literal["data"] = "data"
+    trial_id: str
+    allocation_id: str
+    data: DataFingerprint
+    changed_from: str | None = None
+
+
+TrackerReport = Annotated[
+    ValidationReport | CheckpointReport | ProgressReport | EnvironmentReport | DataReport, Field(discriminator="kind")
+]
 TRACKER_REPORT: TypeAdapter[TrackerReport] = TypeAdapter(TrackerReport)
 
 

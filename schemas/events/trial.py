@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, event
+from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 
 
 class CheckpointFile(Model):
@@ -92,3 +93,23 @@ class ReportRefused(Trial):
     allocation_id: str
     report: str
     reason: str
+
+
+@event("EnvironmentRecorded")
+class EnvironmentRecorded(Trial):
+    """A run of the trial has started in this environment."""
+
+    allocation_id: str
+    environment_hash: str
+    environment: EnvironmentRecord | None
+    """Given once per experiment; None: an earlier event of the experiment with the same hash has it."""
+
+
+@event("DataRecorded")
+class DataRecorded(Trial):
+    """A run of the trial has started with this data."""
+
+    allocation_id: str
+    data: DataFingerprint
+    changed_from: str | None = None
+    """The fingerprint recorded before, by this trial, this experiment or the one it was made from, if it was another."""

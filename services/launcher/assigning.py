@@ -10,7 +10,8 @@ from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
 from tenuto.schemas.events.request import ExperimentCancelRequested
 from tenuto.schemas.events.run import GangPartReported
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
-from tenuto.services.launcher.state import Allocation, State
+from tenuto.schemas.record import KnownData
+from tenuto.services.launcher.state import Allocation, Experiment, State, Trial
 
 
 def assignments_of(state: State, agent_id: str, position: int) -> Assignments:
@@ -68,7 +69,14 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
         target_length=trial.target_length,
         action=action_of(state, allocation),
         trace=allocation.trace,
+        known_data=known_data(experiment, trial),
     )
+
+
+def known_data(experiment: Experiment, trial: Trial) -> tuple[KnownData, ...]:
+    """What the trial itself recorded stands before what its experiment did."""
+    names = {item.name: item for item in (*experiment.data, *trial.data)}
+    return tuple(names[name] for name in sorted(names))
 
 
 def action_of(state: State, allocation: Allocation) -> Action:

@@ -18,6 +18,7 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import Run
 from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.record import KnownData, Parent
 from tenuto.services.launcher import decide, evolve, state
 from tenuto.services.launcher.state import Agent, Allocation, Experiment, Part, State, Trial
 
@@ -39,6 +40,7 @@ class LauncherCore:
             "TrialFinished",
             "CheckpointSaved",
             "CheckpointDeleted",
+            "DataRecorded",
             "AllocationGranted",
             "AllocationPreempted",
         }
@@ -91,11 +93,26 @@ def _dump_experiment(experiment: Experiment) -> dict[str, Any]:
         "config": json.loads(experiment.config.to_json()),
         "trials": [_dump_trial(experiment.trials[key]) for key in sorted(experiment.trials)],
         "checkpoints": [json.loads(experiment.checkpoints[key].to_json()) for key in sorted(experiment.checkpoints)],
+        "parent": json.loads(experiment.parent.to_json()) if experiment.parent else None,
+        "data": _dump_data(experiment.data),
     }
 
 
 def _dump_trial(trial: Trial) -> dict[str, Any]:
-    return {**vars(trial), "checkpoint": json.loads(trial.checkpoint.to_json()) if trial.checkpoint else None}
+    return {
+        **vars(trial),
+        "checkpoint": json.loads(trial.checkpoint.to_json()) if trial.checkpoint else None,
+        "data": _dump_data(trial.data),
+    }
+
+
+def _dump_data(items: tuple[KnownData, ...]) -> list[dict[str, Any]]:
+    return [json.loads(item.to_json()) for item in items]
+
+
+def _load_data(item: dict[str, Any]) -> tuple[KnownData, ...]:
+    """A snapshot made before data were recorded has none."""
+    return tuple(KnownData.model_validate(known) for known in item.get("data", ()))
 
 
 def _dump_allocation(allocation: Allocation) -> dict[str, Any]:
@@ -119,13 +136,16 @@ def _load_experiment(item: dict[str, Any]) -> Experiment:
             "config": ExperimentConfig.model_validate(item["config"]),
             "trials": Map({trial.trial_id: trial for trial in trials}),
             "checkpoints": Map({saved.checkpoint_id: saved for saved in checkpoints}),
+            "parent": Parent.model_validate(item["parent"]) if item.get("parent") else None,
+            "data": _load_data(item),
         }
     )
 
 
 def _load_trial(item: dict[str, Any]) -> Trial:
     saved = item["checkpoint"]
-    return Trial(**{**item, "checkpoint": SourceCheckpoint.model_validate(saved) if saved else None})
+    checkpoint = SourceCheckpoint.model_validate(saved) if saved else None
+    return Trial(**{**item, "checkpoint": checkpoint, "data": _load_data(item)})
 
 
 def _load_allocation(item: dict[str, Any]) -> Allocation:

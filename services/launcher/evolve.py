@@ -23,8 +23,9 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, TrialFinished
+from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, DataRecorded, TrialFinished
 from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
 from tenuto.services.launcher.state import Agent, Allocation, Experiment, Part, State, Trial
 
 Index = Map[str, tuple[str, ...]]
@@ -40,7 +41,8 @@ def evolve(state: State, event: Event) -> State:
 
 
 def _submitted(state: State, data: ExperimentSubmitted) -> State:
-    return _put(state, Experiment(data.experiment_id, data.config, data.seed, data.context_hash))
+    experiment = Experiment(data.experiment_id, data.config, data.seed, data.context_hash, parent=data.parent)
+    return _put(state, replace(experiment, data=data.parent.data) if data.parent else experiment)
 
 
 def _cancel_requested(state: State, data: ExperimentCancelRequested) -> State:
@@ -64,9 +66,39 @@ def _requested(state: State, data: TrialRequested) -> State:
         hyperparameters=data.hyperparameters,
         seed=data.seed,
         target_length=data.target_length,
-        checkpoint=experiment.checkpoints.get(data.source_checkpoint_id) if data.source_checkpoint_id else None,
+        checkpoint=_start_of(experiment, data),
     )
     return _put_trial(state, trial)
+
+
+def _start_of(experiment: Experiment, data: TrialRequested) -> SourceCheckpoint | None:
+    """The checkpoint that the search names, else the one of the same trial in the experiment that this one goes on with."""
+    if data.source_checkpoint_id:
+        return experiment.checkpoints.get(data.source_checkpoint_id)
+    source = experiment.parent.source_of(data.trial_number, data.seed) if experiment.parent else None
+    if source is None:
+        return None
+    return SourceCheckpoint(checkpoint_id=source.checkpoint_id, location=source.location, batches=source.batches)
+
+
+def _data_recorded(state: State, data: DataRecorded) -> State:
+    experiment = state.experiments.get(experiment_of(data.trial_id))
+    if experiment is None:
+        return state
+    known = KnownData(name=data.data.name, fingerprint=data.data.fingerprint, recorded_by=data.trial_id)
+    if all(item.name != known.name for item in experiment.data):
+        experiment = replace(experiment, data=_with_data(experiment.data, known))
+        state = _put(state, experiment)
+    trial = experiment.trials.get(data.trial_id)
+    return state if trial is None else _put_trial(state, replace(trial, data=_with_data(trial.data, known)))
+
+
+def _with_data(items: tuple[KnownData, ...], known: KnownData) -> tuple[KnownData, ...]:
+    """Sorted by name; beyond the bound a further name is not remembered."""
+    others = tuple(item for item in items if item.name != known.name)
+    if len(others) >= DATA_NAMES_MAX:
+        return items
+    return tuple(sorted((*others, known), key=lambda item: item.name))
 
 
 def _extended(state: State, data: TrialExtended) -> State:
@@ -224,6 +256,7 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "TrialFinished": _finished,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _deleted,
+    "DataRecorded": _data_recorded,
     "AllocationPreempted": _preempted,
     "WorkersStarting": _starting,
     "WorkersStarted": _started,

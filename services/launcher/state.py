@@ -17,6 +17,7 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.schemas.ids import experiment_of, trial_of
+from tenuto.schemas.record import KnownData, Parent
 
 Phase = Literal["wanted", "paused", "stopped"]
 """wanted: it has budget left to train. paused: it waits for the search. stopped: it is over."""
@@ -32,6 +33,8 @@ class Trial:
     phase: Phase = "wanted"
     checkpoint: SourceCheckpoint | None = None
     """What its next workers resume from: its latest checkpoint, or at first the one it was derived from."""
+    data: tuple[KnownData, ...] = ()
+    """What its last run recorded of the data it declared, by name."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ class Experiment:
     trials: Map[str, Trial] = field(default_factory=Map)
     checkpoints: Map[str, SourceCheckpoint] = field(default_factory=Map)
     """All that are not deleted: a new trial may start from any of them."""
+    parent: Parent | None = None
+    data: tuple[KnownData, ...] = ()
+    """Declared data, by name: as the experiment's parent recorded it, else as its own first run did."""
 
 
 @dataclass(frozen=True)

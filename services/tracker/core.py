@@ -46,6 +46,8 @@ class TrackerCore:
             "TrialFailed",
             "TrialFinished",
             "ReportRefused",
+            "EnvironmentRecorded",
+            "DataRecorded",
         }
     )
 
@@ -104,6 +106,7 @@ def _dump_trial(trial: Trial) -> dict[str, Any]:
 
 def _load_experiment(item: dict[str, Any]) -> Experiment:
     trials = [_load_trial(trial) for trial in item.pop("trials")]
+    item["environments"] = tuple(item.get("environments", ()))  # a snapshot made before they were recorded has none
     return Experiment(**item, trials=Map({trial.trial_id: trial for trial in trials}))
 
 

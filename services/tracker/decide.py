@@ -14,6 +14,8 @@ from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDeleted,
     CheckpointSaved,
+    DataRecorded,
+    EnvironmentRecorded,
     ReportRefused,
     TrialFailed,
     TrialFinished,
@@ -21,7 +23,13 @@ from tenuto.schemas.events.trial import (
     ValidationReported,
 )
 from tenuto.schemas.ids import experiment_of, trial_of
-from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
+from tenuto.schemas.reports import (
+    CheckpointReport,
+    DataReport,
+    EnvironmentReport,
+    TrackerReport,
+    ValidationReport,
+)
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.policies.retention import expendable, expendable_at_end
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
@@ -56,6 +64,8 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return _validation(experiment, trial, report)
     if isinstance(report, CheckpointReport):
         return _checkpoint(experiment, trial, report)
+    if isinstance(report, (EnvironmentReport, DataReport)):
+        return [_record(experiment, report)]
     if report.batches <= trial.run_batches:
         return ()
     return [
@@ -75,6 +85,21 @@ def _refusal(state: State, report: TrackerReport) -> str | None:
     if trial.allocation_id != report.allocation_id:
         return f"allocation {report.allocation_id} is not current; {trial.allocation_id} is"
     return None
+
+
+def _record(experiment: Experiment, report: EnvironmentReport | DataReport) -> EnvironmentRecorded | DataRecorded:
+    """Each start is recorded; an environment is written out once per experiment, as it is the same for most of its runs."""
+    trial_id, allocation_id = report.trial_id, report.allocation_id
+    if isinstance(report, DataReport):
+        return DataRecorded(trial_id=trial_id, allocation_id=allocation_id, data=report.data, changed_from=report.changed_from)
+    name = report.environment.digest()
+    known = name in experiment.environments
+    return EnvironmentRecorded(
+        trial_id=trial_id,
+        allocation_id=allocation_id,
+        environment_hash=name,
+        environment=None if known else report.environment,
+    )
 
 
 def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) -> Sequence[EventData]:

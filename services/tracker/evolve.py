@@ -15,13 +15,14 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import (
     CheckpointDeleted,
     CheckpointSaved,
+    EnvironmentRecorded,
     TrialFailed,
     TrialFinished,
     TrialProgressed,
     ValidationReported,
 )
 from tenuto.schemas.ids import experiment_of
-from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
+from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
 
 def evolve(state: State, event: Event) -> State:
@@ -38,6 +39,8 @@ def evolve(state: State, event: Event) -> State:
         return _put(state, data.experiment_id, Trial(data.trial_id))
     if isinstance(data, TrialFinished):
         return _finished(state, data.trial_id)
+    if isinstance(data, EnvironmentRecorded):
+        return _environment(state, data)
     step = _STEPS.get(type(data))
     if step is None:
         return state
@@ -68,6 +71,16 @@ def _finished(state: State, trial_id: str) -> State:
         return state
     experiment = replace(experiment, trials=_without(experiment.trials, trial_id))
     return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+
+
+def _environment(state: State, data: EnvironmentRecorded) -> State:
+    experiment = state.experiment(experiment_of(data.trial_id))
+    if experiment is None or data.environment is None or data.environment_hash in experiment.environments:
+        return state
+    if len(experiment.environments) >= ENVIRONMENTS_MAX:
+        return state
+    known = tuple(sorted((*experiment.environments, data.environment_hash)))
+    return replace(state, experiments=state.experiments.set(experiment.experiment_id, replace(experiment, environments=known)))
 
 
 def _put(state: State, experiment_id: int, trial: Trial) -> State:

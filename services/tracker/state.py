@@ -11,6 +11,8 @@ from typing import Literal
 
 from immutables import Map
 
+ENVIRONMENTS_MAX = 100
+"""Environments of one experiment that are written out once; further ones are written out each time."""
 CheckpointPolicy = Literal["best", "all", "none"]
 
 
@@ -62,6 +64,8 @@ class Experiment:
     checkpoint_policy: CheckpointPolicy
     max_restarts: int
     trials: Map[str, Trial] = field(default_factory=Map)
+    environments: tuple[str, ...] = ()
+    """Hashes of the environments that are written out in the record of this experiment, sorted."""
 
 
 @dataclass(frozen=True)
