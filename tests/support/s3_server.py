@@ -1,0 +1,99 @@
+"""A real S3 server for tests and benchmarks: SeaweedFS, one process, killed at the end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ACCESS_KEY = "tenuto-test"
+SECRET_KEY = "tenuto-test-secret"
+START_SECONDS_MAX = 60.0
+
+
+class S3Server:
+    """`start` returns when requests are answered. The same directory may be started again after `kill`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self) -> dict[str, str]:
+        return {"TEST_S3_KEY": ACCESS_KEY, "TEST_S3_SECRET": SECRET_KEY}
+
+    def storage(self, bucket: str = "checkpoints", **changes: object) -> dict[str, object]:
+        """For `checkpoint_storage` of a configuration."""
+        return {
+            "type": "s3",
+            "bucket": bucket,
+            "endpoint": self.endpoint,
+            "access_key_variable": "TEST_S3_KEY",
+            "secret_key_variable": "TEST_S3_SECRET",
+            **changes,
+        }
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        identities = self.directory / "s3.json"
+        credential = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        identities.write_text(json.dumps({"identities": [{"name": "t", "credentials": [credential], "actions": actions}]}))
+        program = shutil.which("weed") or str(Path(sys.executable).with_name("weed"))
+        master, volume, filer = self._others
+        options = [
+            f"-dir={self.directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
+            f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=50",
+            f"-master.port.grpc={_free_port()}", f"-volume.port.grpc={_free_port()}", f"-filer.port.grpc={_free_port()}",
+            "-master.volumeSizeLimitMB=1024", "-s3", f"-s3.port={self.port}", f"-s3.port.grpc={_free_port()}",
+            f"-s3.config={identities}",
+        ]  # fmt: skip
+        with (self.directory / "weed.log").open("ab") as log:
+            self._process = subprocess.Popen([program, "server", *options], stdout=log, stderr=log, cwd=self.directory)
+        self._wait()
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                self.make_bucket("ready")
+                return
+            except Exception:
+                text = (self.directory / "weed.log").read_text(errors="replace")[-2000:]
+                assert self._process.poll() is None, f"the S3 server ended: {text}"
+                assert time.monotonic() < deadline, f"the S3 server does not answer: {text}"
+                time.sleep(0.1)
+
+    def make_bucket(self, name: str) -> None:
+        from minio import Minio
+
+        client = Minio(f"127.0.0.1:{self.port}", ACCESS_KEY, SECRET_KEY, secure=False, region="us-east-1")
+        if not client.bucket_exists(name):
+            client.make_bucket(name)
+
+    def pause(self) -> None:
+        """It answers nothing any more, as if the network were gone."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
