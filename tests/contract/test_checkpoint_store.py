@@ -77,7 +77,7 @@ def fill(directory: Path, files: dict[str, bytes]) -> Path:
 
 
 def keys(store: Store, prefix: str = "") -> list[str]:
-    return sorted(entry.key for entry in store.list(prefix))
+    return sorted(entry.key for entry in store.entries(prefix))
 
 
 def test_what_is_put_can_be_read_listed_and_deleted(store: Store, tmp_path: Path) -> None:

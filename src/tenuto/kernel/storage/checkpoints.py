@@ -189,7 +189,7 @@ def delete(store: Store, checkpoint_id: str) -> None:
                     f"checkpoint {other}, and {error}."
                 ) from error
     if manifest is None:
-        gone = {entry.key for entry in store.list("blobs") if writer_of(entry.key) == checkpoint_id} - used
+        gone = {entry.key for entry in store.entries("blobs") if writer_of(entry.key) == checkpoint_id} - used
         store.delete(sorted(gone))
         return
     store.delete(sorted({file.blob for file in manifest.files} - used))
@@ -198,7 +198,7 @@ def delete(store: Store, checkpoint_id: str) -> None:
 
 def list_manifests(store: Store) -> list[str]:
     """Checkpoint ids, sorted."""
-    return sorted(writer_of(entry.key) for entry in store.list(MANIFESTS) if entry.key.endswith(".json"))
+    return sorted(writer_of(entry.key) for entry in store.entries(MANIFESTS) if entry.key.endswith(".json"))
 
 
 def _each(work: Callable[[StoredFile], None], files: Sequence[StoredFile], cost_bytes: Callable[[StoredFile], int]) -> None:

@@ -54,7 +54,7 @@ class CloudStore:
         except NotStored:
             return None
 
-    def list(self, prefix: str) -> Iterator[Entry]:
+    def entries(self, prefix: str) -> Iterator[Entry]:
         with self._explaining(prefix):
             for page in obstore.list(self._store, prefix or None):
                 for item in page:

@@ -110,7 +110,7 @@ class DirectoryStore:
             raise _explained(error, path) from error
         return Entry(key, status.st_size, status.st_mtime_ns // 1000)
 
-    def list(self, prefix: str) -> Iterator[Entry]:
+    def entries(self, prefix: str) -> Iterator[Entry]:
         try:
             yield from self._walk(self._path(prefix) if prefix else self.root)
         except OSError as error:

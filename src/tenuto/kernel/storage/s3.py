@@ -103,7 +103,7 @@ class S3Store:
             return None
         return Entry(key, found.size or 0, _us(found.last_modified))
 
-    def list(self, prefix: str) -> Iterator[Entry]:
+    def entries(self, prefix: str) -> Iterator[Entry]:
         start = self._name(prefix) + "/" if prefix else (f"{self._prefix}/" if self._prefix else "")
         with self._explaining(prefix):
             for item in self._client.list_objects(self._bucket, start, recursive=True):
@@ -132,7 +132,7 @@ class S3Store:
                 if upload.object_name.startswith(start) and _us(upload.initiated_time) < older_than_us:
                     found.append(upload.object_name[len(start) :])
                     if not dry_run:
-                        self._client._abort_multipart_upload(self._bucket, upload.object_name, upload.upload_id)
+                        self._client._abort_multipart_upload(self._bucket, upload.object_name, upload.upload_id or "")
         return sorted(found)
 
     def _name(self, key: str) -> str:

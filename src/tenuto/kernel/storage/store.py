@@ -57,7 +57,7 @@ class Store(Protocol):
 
     def stat(self, key: str) -> Entry | None: ...
 
-    def list(self, prefix: str) -> Iterator[Entry]:
+    def entries(self, prefix: str) -> Iterator[Entry]:
         """All below `prefix`, a whole path part such as `blobs` or empty, in no certain order."""
 
     def delete(self, keys: Sequence[str]) -> None:
