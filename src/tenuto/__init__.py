@@ -1,3 +1,23 @@
 """Tenuto: deep-learning training that keeps its place."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from tenuto.workers.core_api import Operation, Run, init
+
+__all__ = ["Operation", "Run", "init"]
+
+_CORE_API = frozenset({"Operation", "Run", "init"})
+
+
+def __getattr__(name: str) -> object:
+    """`import tenuto` is light: the command line does it too. What scripts use is loaded when it is first named."""
+    if name in _CORE_API:
+        from tenuto.workers import core_api
+
+        return getattr(core_api, name)
+    raise AttributeError(f"module 'tenuto' has no attribute {name!r}")

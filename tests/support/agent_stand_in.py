@@ -24,6 +24,7 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.reports import (
     TRACKER_REPORT,
     CheckpointReport,
+    LogsReport,
     MetricsReport,
     TrackerReport,
     ValidationReport,
@@ -46,6 +47,7 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     last_sequence: int = 0
     reports: list[TrackerReport] = field(default_factory=list)
     metrics: list[MetricsReport] = field(default_factory=list)
+    logs: list[LogsReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     watchers: int = 0
     """Streams of directives opened so far."""
@@ -121,6 +123,8 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
                 self.last_sequence = report.sequence
                 if report.lane == "metrics":
                     self.metrics.append(MetricsReport.from_json(report.body))
+                elif report.lane == "logs":
+                    self.logs.append(LogsReport.from_json(report.body))
                 else:
                     self._record(TRACKER_REPORT.validate_json(report.body))
             self.changed.notify_all()

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action
+from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
@@ -82,6 +83,9 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
             f"resources.slots_per_trial is {info.slots}, but a trial trains in one process on one GPU; set slots_per_trial to 1."
         )
     enter_context(welcome.context_directory)
+    script = script_of(assignment.config.entrypoint)
+    if script is not None:
+        return _run_script(script, welcome, box, reporter, clock)
     trial_class = load_trial_class(assignment.config.entrypoint, welcome.context_directory)
     trainer = trial_class.make_trainer(info)
     try:
@@ -94,6 +98,24 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
         raise
     finally:
         trainer.close()
+        reporter.close()
+
+
+def _run_script(script: Script, welcome: Welcome, box: DirectiveBox, reporter: Reporter, clock: SystemClock) -> Action:
+    from tenuto.workers.core_api.script import run_script
+    from tenuto.workers.core_api.session import Session
+
+    session = Session(welcome.assignment, box, reporter, welcome.checkpoint_directory, clock)
+    try:
+        return run_script(script, welcome.context_directory, session)
+    except AgentGone:
+        raise
+    except BaseException:
+        if session.run is not None:
+            session.run.close()
+        reporter.flush()  # what was reached before the error is worth recording
+        raise
+    finally:
         reporter.close()
 
 

@@ -1,0 +1,266 @@
+"""Scripts that use the Core API in real worker processes, with a real gRPC server in the agent's place."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
+from tenuto.schemas.wire import worker_pb2 as pb
+from tests.support.agent_stand_in import WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
+
+SCRIPTS = Path(__file__).parents[1] / "support" / "scripts" / "summing"
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "summing",
+        "entrypoint": "python train.py --flag 'two words'",
+        "searcher": {"name": "single", "metric": "total", "max_length": {"epochs": 5}},
+        **changes,
+    }
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[WorkerBench]:
+    with WorkerBench(tmp_path, SCRIPTS, config(), {"factor": 2}) as bench:
+        yield bench
+
+
+def stop_at(length: int) -> Any:
+    def react(report: TrackerReport) -> pb.Directive | None:
+        at_target = isinstance(report, ValidationReport) and report.length >= length
+        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
+
+    return react
+
+
+def expected_sum(steps: int) -> float:
+    return 2.0 * sum(range(steps))
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)
+
+
+def script(directory: Path, text: str, **changes: Any) -> WorkerBench:
+    context = directory / "context"
+    context.mkdir()
+    (context / "train.py").write_text(text)
+    return WorkerBench(directory, context, config(entrypoint="train.py", **changes), {})
+
+
+def fail(trial: WorkerBench, agent: AgentStandIn, **environment: str) -> str:
+    run = trial.start(agent, **environment)
+    assert run.wait() == 1, run.output()
+    return agent.error_file.read_text()
+
+
+def test_reports_checkpoint_then_validation_and_ends_when_stopped(trial: WorkerBench) -> None:
+    agent = trial.agent(2)
+    agent.react = stop_at(2)
+    run = trial.start(agent)
+    assert run.wait() == 0, run.output()
+    checkpoint, validation = agent.reports
+    assert isinstance(checkpoint, CheckpointReport)
+    assert isinstance(validation, ValidationReport)
+    assert (checkpoint.batches, checkpoint.length) == (validation.batches, validation.length) == (20, 2)
+    assert validation.metrics == {"total": expected_sum(20)}
+    assert [point.batches for report in agent.metrics for point in report.points] == [10, 20]
+    assert {file.path for file in checkpoint.files} == {"sum.txt", "tenuto.json", "tenuto_metadata.json"}
+    (alert,) = [line for report in agent.logs for line in report.lines]
+    assert (alert.stream, alert.text) == ("tenuto", "alert (warning): done: sum 380, arguments ['--flag', 'two words']")
+
+
+def test_goes_on_when_its_target_is_extended(trial: WorkerBench) -> None:
+    agent = trial.agent(1)
+    run = trial.start(agent)
+    agent.wait_for(lambda: len(agent.validations()) == 1)
+    agent.react = stop_at(4)
+    agent.direct("run", 4)
+    assert run.wait() == 0, run.output()
+    assert [report.length for report in agent.validations()] == [1, 4]
+
+
+@pytest.mark.parametrize(("action", "code"), [("pause", 81), ("preempt", 80), ("stop", 0), ("kill", -signal.SIGKILL)])
+def test_waits_at_its_target_until_told_to_leave(trial: WorkerBench, action: str, code: int) -> None:
+    agent = trial.agent(1)
+    run = trial.start(agent)
+    agent.wait_for(lambda: len(agent.validations()) == 1)
+    agent.direct(action)
+    assert run.wait() == code, run.output()
+
+
+@pytest.mark.parametrize("how", ["directive", "signal"])
+def test_preempted_saves_there_and_resumes(trial: WorkerBench, tmp_path: Path, how: str) -> None:
+    agent = trial.agent(3)
+    hold = tmp_path / "hold.go"
+    run = trial.start(agent, TEST_HOLD_AT="13", TEST_HOLD_FILE=str(hold))
+    wait_for_file(hold.with_suffix(".held"))
+    if how == "directive":
+        agent.wait_for(lambda: agent.watchers > 0)
+        agent.direct("preempt")
+    else:
+        run.process.send_signal(signal.SIGTERM)
+    hold.touch()
+    assert run.wait() == 80, run.output()
+    checkpoint = agent.checkpoints()[-1]
+    if how == "signal":
+        assert checkpoint.batches == 13
+    resumed = trial.agent(3, checkpoint)
+    resumed.react = stop_at(3)
+    assert trial.start(resumed).wait() == 0
+    assert resumed.validations()[-1].metrics["total"] == expected_sum(30)
+
+
+def test_a_report_lost_with_its_worker_is_made_again(trial: WorkerBench) -> None:
+    """The script saves before it validates, so a validation that was lost with its worker is made again at the same step."""
+    agent = trial.agent(2)
+    run = trial.start(agent)
+    agent.wait_for(lambda: len(agent.validations()) == 1)
+    run.kill()
+    resumed = trial.agent(2, agent.checkpoints()[0])
+    resumed.react = stop_at(2)
+    assert trial.start(resumed).wait() == 0
+    assert [report.metrics["total"] for report in resumed.validations()] == [expected_sum(20)]
+
+
+def test_killed_resumes_from_the_last_checkpoint_of_its_period(tmp_path: Path) -> None:
+    periods = {"min_validation_period": {"epochs": 1}, "min_checkpoint_period": {"batches": 4}}
+    with WorkerBench(tmp_path, SCRIPTS, config(**periods), {"factor": 2}) as trial:
+        agent = trial.agent(2)
+        assert trial.start(agent, TEST_KILL_AT="15").wait() == -signal.SIGKILL
+        agent.wait_for(lambda: bool(agent.checkpoints()))
+        assert [report.batches for report in agent.checkpoints()] == [4, 8, 12][: len(agent.checkpoints())]
+        resumed = trial.agent(2, agent.checkpoints()[-1])
+        resumed.react = stop_at(2)
+        assert trial.start(resumed).wait() == 0
+        assert resumed.validations()[-1].metrics["total"] == expected_sum(20)
+
+
+def test_a_script_without_a_loop_starts_again_for_more(tmp_path: Path) -> None:
+    """It knows nothing of operations(): it trains to where the search wants it, validates and ends."""
+    text = """
+import tenuto
+run = tenuto.init()
+run.epoch_batches = 10
+start = run.checkpoint.latest.steps if run.checkpoint.latest else 0
+with run.checkpoint.save(run.target_steps()) as directory:
+    (directory / "begun_at").write_text(str(start))
+run.report_validation(run.target_steps(), {"total": start})
+"""
+    with script(tmp_path, text) as trial:
+        agent = trial.agent(1)
+        run = trial.start(agent)
+        agent.wait_for(lambda: len(agent.validations()) == 1)
+        agent.direct("run", 3)
+        assert run.wait() == 0, run.output()
+        assert "train.py starts again" in run.output()
+        again = trial.agent(3, agent.checkpoints()[0])
+        again.react = stop_at(3)
+        assert trial.start(again).wait() == 0
+        assert again.validations()[-1].metrics == {"total": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1\n", "train.py ended without calling tenuto.init(), so nothing of it could be recorded"),
+        (
+            "import tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\nrun.report_training(7, {'loss': 1})\n",
+            "train.py ended at step 7 of 20, without a validation: the search waits for 'total'.",
+        ),
+        (
+            "import sys, tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\nrun.report_validation(10, {'total': 1})\nsys.exit()\n",
+            "train.py ended at step 10 of 20, last validated at step 10: the search waits for 'total'.",
+        ),
+        (
+            "import tenuto\nwith tenuto.init() as run:\n    run.epoch_batches = 10\n    for operation in run.operations():\n        pass\n",
+            "train.py:4: the search asked to train until step 20, but the body of `for operation in run.operations()` ended at step "
+            "0 without a validation. Train until operation.steps and call run.report_validation(20, {'total': ...}) there.",
+        ),
+        (
+            "import tenuto\nrun = tenuto.init()\nrun.report_validation(20, {'total': 1})\n",
+            "train.py:3: searcher.max_length counts epochs: right after tenuto.init(), set run.epoch_batches",
+        ),
+        (
+            "import tenuto\nrun = tenuto.init()\nrun.report_validation(20, {'total': 'high'})\n",
+            "train.py:3: run.report_validation: metric 'total' is 'high'; metrics are numbers.",
+        ),
+        ("import tenuto\ntenuto.init()\ntenuto.init()\n", "train.py:3: tenuto.init() was called before in this script"),
+        (
+            "import tenuto\nrun = tenuto.init()\nwith run.checkpoint.restore(): pass\n",
+            "train.py:3: there is no checkpoint to restore",
+        ),
+        ("x = 1\nraise ValueError('odd')\n", "train.py:2: ValueError: odd"),
+        ("import sys\nsys.exit(3)\n", "train.py:2: the trial's code ended the process by sys.exit(3)"),
+        ("x = (\n", "train.py:1: SyntaxError: '(' was never closed"),
+    ],
+)
+def test_what_a_user_sees(tmp_path: Path, text: str, expected: str) -> None:
+    with script(tmp_path, text) as trial:
+        assert fail(trial, trial.agent(2)).splitlines()[0].startswith(expected)
+
+
+def test_a_metric_that_is_never_reported_is_named(trial: WorkerBench) -> None:
+    agent = trial.agent(1)
+    agent.react = stop_at(1)
+    run = trial.start(agent, TEST_METRIC="sum")
+    assert run.wait() == 0
+    assert "searcher.metric is 'total', but report_validation was given sum" in run.output()
+
+
+def test_one_position_may_be_saved_twice_and_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
+    text = """
+import tenuto
+with tenuto.init() as run:
+    run.epoch_batches = 10
+    for number in range(2):
+        with run.checkpoint.save(10) as directory:
+            (directory / "number").write_text(str(number))
+    try:
+        with run.checkpoint.save(15) as directory:
+            (directory / "half").write_text("x")
+            raise RuntimeError
+    except RuntimeError:
+        pass
+    with run.checkpoint.restore() as directory:
+        run.report_validation(10, {"total": int((directory / "number").read_text())})
+"""
+    with script(tmp_path, text) as trial:
+        agent = trial.agent(1)
+        agent.react = stop_at(1)
+        assert trial.start(agent).wait() == 0
+        assert [report.checkpoint_id for report in agent.checkpoints()] == ["1-1-1-10", "1-1-1-10-2"]
+        assert sorted(path.name for path in trial.checkpoint_directory.iterdir()) == ["1-1-1-10", "1-1-1-10-2"]
+        assert agent.validations()[0].metrics == {"total": 1.0}
+
+
+def test_a_module_of_a_package_with_spawned_helpers(tmp_path: Path) -> None:
+    """`python -m` as users know it: helpers that multiprocessing spawns find the script's own functions."""
+    context = tmp_path / "context" / "package"
+    context.mkdir(parents=True)
+    (context / "__init__.py").touch()
+    (context / "train.py").write_text(
+        "import multiprocessing, tenuto\n"
+        "def double(x): return 2 * x\n"
+        "if __name__ == '__main__':\n"
+        "    with tenuto.init() as run:\n"
+        "        run.epoch_batches = 10\n"
+        "        with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "            run.report_validation(10, {'total': pool.map(double, [21])[0]})\n"
+    )
+    with WorkerBench(tmp_path, context.parent, config(entrypoint="python -m package.train"), {}) as trial:
+        agent = trial.agent(1)
+        agent.react = stop_at(1)
+        run = trial.start(agent)
+        assert run.wait() == 0, run.output()
+        assert agent.validations()[0].metrics == {"total": 42.0}

@@ -1,0 +1,10 @@
+"""The Core API: what a training script of any kind says to the cluster, and hears from it, through `tenuto.init()`.
+
+Without a cluster the same script keeps a record of its own on disk (`local.py`).
+"""
+
+from tenuto.workers.core_api.checkpoints import Checkpoint, Checkpoints
+from tenuto.workers.core_api.run import Operation, Run
+from tenuto.workers.core_api.start import init
+
+__all__ = ["Checkpoint", "Checkpoints", "Operation", "Run", "init"]

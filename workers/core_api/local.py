@@ -1,0 +1,215 @@
+"""Scripts without a cluster: the configuration is read here, and the reports go into a directory.
+
+    run.json          RunDescription: what was run
+    reports.jsonl     one ReportLine per line, in the order of the reports: the same bodies that an agent would be sent
+    checkpoints/<id>/ as in a cluster
+    lock              held while a process writes the record
+
+`tenuto run import DIRECTORY` brings it into a cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+import fcntl
+import os
+import platform
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import tenuto
+from tenuto.kernel.clock import SystemClock
+from tenuto.schemas.assignments import Assignment, SourceCheckpoint
+from tenuto.schemas.config import ConstHyperparameter, ExperimentConfig
+from tenuto.schemas.config.errors import ConfigError, explain, parse_config
+from tenuto.schemas.ids import allocation_id, trial_id
+from tenuto.workers.core_api.local_record import RUN_FILE, LocalReports, RunDescription, checkpoints_of, read_run
+from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.harness.checkpoint_files import location_of
+from tenuto.workers.harness.directives import Directive, DirectiveBox
+from tenuto.workers.harness.errors import UserError
+
+CONFIG_FILE = "config.yaml"
+RUNS_DIRECTORY = "tenuto-runs"
+LOCK_FILE = "lock"
+LOCAL_EXPERIMENT_ID = 0
+"""Experiments of a cluster count from 1."""
+RUNS_MAX = 100_000
+"""Records of one name in one directory: beyond this something creates them in a loop."""
+
+
+def open_local(
+    config: str | os.PathLike[str] | Mapping[str, Any] | None, hyperparameters: Mapping[str, Any], directory: Path | None
+) -> Session:
+    """A session with a record of its own. Raises UserError."""
+    parsed = read_config(config)
+    values = _fixed(parsed.hyperparameters, hyperparameters, "hyperparameters")
+    clock = SystemClock()
+    directory = (directory or _new_directory(parsed.name)).absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    unlock = _lock(directory)
+    known = read_run(directory) if (directory / RUN_FILE).exists() else None
+    if known is not None and (known.config != parsed or known.hyperparameters != values):
+        unlock()
+        raise UserError(
+            f"{directory} holds a run with another configuration or other hyperparameters; give tenuto.init() another directory."
+        )
+    description = known or RunDescription(
+        config=parsed,
+        hyperparameters=values,
+        seed=_seed(parsed, clock),
+        started_us=clock.now_us(),
+        command=tuple(sys.argv),
+        tenuto_version=tenuto.__version__,
+        python_version=platform.python_version(),
+        host=platform.node(),
+    )
+    if known is None:
+        (directory / RUN_FILE).write_bytes(description.to_json() + b"\n")
+    length = parsed.searcher.max_length.value
+    box = DirectiveBox(Directive("run", length))
+    reports = LocalReports(directory, description, box, clock)
+    trial = trial_id(LOCAL_EXPERIMENT_ID, 1)
+    saved = checkpoints_of(directory)
+    latest = saved[-1] if saved else None
+    assignment = Assignment(
+        allocation_id=allocation_id(trial, reports.starts),
+        trial_id=trial,
+        trial_number=1,
+        experiment_id=LOCAL_EXPERIMENT_ID,
+        config=parsed,
+        context_hash="",
+        hyperparameters=values,
+        trial_seed=description.seed,
+        experiment_seed=description.seed,
+        slots=(),
+        checkpoint=None
+        if latest is None
+        else SourceCheckpoint(
+            checkpoint_id=latest.checkpoint_id,
+            location=location_of(directory / "checkpoints" / latest.checkpoint_id),
+            batches=latest.batches,
+        ),
+        target_length=length,
+    )
+    say(f"no cluster here: the record of this run is kept in {directory}")
+    if latest is not None:
+        say(f"resumes from checkpoint {latest.checkpoint_id} at step {latest.batches}")
+    return Session(
+        assignment=assignment,
+        box=box,
+        reports=reports,
+        checkpoint_directory=directory / "checkpoints",
+        clock=clock,
+        local_directory=directory,
+        at_close=[reports.close, _leave_on_signals(box), unlock],
+    )
+
+
+def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None) -> ExperimentConfig:
+    """Raises UserError."""
+    from pydantic import ValidationError
+
+    try:
+        if isinstance(config, Mapping):
+            script = Path(sys.argv[0]).name
+            named = {"name": Path(script).stem or "run", "entrypoint": script if script.endswith(".py") else "train.py", **config}
+            if isinstance(named.get("searcher"), Mapping):
+                named["searcher"] = {"name": "single", **named["searcher"]}
+            return ExperimentConfig.model_validate(named)
+        path = Path(config if config is not None else CONFIG_FILE)
+        return parse_config(path.read_bytes())
+    except ValidationError as error:
+        raise UserError("tenuto.init(config): " + "; ".join(map(str, explain(error)))) from None
+    except ConfigError as error:
+        raise UserError(f"{path}: " + "; ".join(map(str, error.problems))) from None
+    except OSError as error:
+        if config is None:
+            raise UserError(
+                f"there is no cluster here, and no {CONFIG_FILE} in {Path.cwd()}; give tenuto.init() the experiment's "
+                'configuration: a file, or data such as {"searcher": {"metric": "loss", "max_length": {"batches": 100}}}.'
+            ) from None
+        raise UserError(f"tenuto.init(config): {path} cannot be read: {error.strerror}.") from None
+
+
+def _fixed(space: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """One value per hyperparameter. Raises UserError where a range is left, or a value is given for none."""
+    unknown = sorted(set(given) - set(space))
+    if unknown:
+        raise UserError(
+            f"tenuto.init({path}): the configuration has no {unknown[0]!r}; it has {', '.join(sorted(space)) or 'none'}."
+        )
+    values: dict[str, Any] = {}
+    for name, item in space.items():
+        if isinstance(item, Mapping):
+            inner = given.get(name, {})
+            if not isinstance(inner, Mapping):
+                raise UserError(f"tenuto.init({path}): {name!r} is a group; give a mapping.")
+            values[name] = _fixed(item, inner, f"{path}.{name}")
+        elif name in given:
+            values[name] = copy.deepcopy(given[name])
+        elif isinstance(item, ConstHyperparameter):
+            values[name] = copy.deepcopy(item.val)
+        else:
+            raise UserError(
+                f"{path}.{name} is a range, and without a cluster nobody searches it; give a value: "
+                f"tenuto.init(hyperparameters={{{name!r}: ...}})."
+            )
+    return values
+
+
+def _seed(config: ExperimentConfig, clock: SystemClock) -> int:
+    seed = config.reproducibility.experiment_seed
+    return clock.new_seed() if seed is None else seed
+
+
+def _new_directory(name: str) -> Path:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+    for number in range(1, RUNS_MAX):
+        path = Path(RUNS_DIRECTORY) / f"{stem}-{number}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+    raise UserError(f"{RUNS_DIRECTORY} holds {RUNS_MAX} runs named {stem}; remove some.")
+
+
+def _lock(directory: Path) -> Callable[[], None]:
+    file = (directory / LOCK_FILE).open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UserError(f"another process writes the record in {directory}; wait for it, or give another directory.") from None
+    return file.close
+
+
+def _leave_on_signals(box: DirectiveBox) -> Callable[[], None]:
+    """The first SIGINT or SIGTERM asks the script to save and leave; a second SIGINT ends it at once. Returns the undoing."""
+    if threading.current_thread() is not threading.main_thread():
+        return lambda: None  # only the main thread may, and then another owns the signals
+    process_id = os.getpid()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process_id:  # a forked helper of the script's: it has nothing to save
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        signal.signal(number, before[signal.Signals(number)])
+        box.leave("preempt")
+        say("asked to leave: the script saves and ends when it next asks run.should_preempt()")
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    return restore

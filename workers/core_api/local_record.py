@@ -1,0 +1,172 @@
+"""The record of a run without a cluster, on disk: written line by line, read back to resume and to import."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from pydantic import ValidationError
+
+from tenuto.kernel.clock import Clock
+from tenuto.schemas.base import Model
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.reports import CheckpointReport, LogsReport, MetricsReport, ProgressReport, ValidationReport
+from tenuto.workers.core_api.session import say
+from tenuto.workers.harness.directives import Directive, DirectiveBox
+from tenuto.workers.harness.errors import UserError
+
+RUN_FILE = "run.json"
+REPORTS_FILE = "reports.jsonl"
+
+
+class RunDescription(Model):
+    """What was run."""
+
+    format: Literal[1] = 1
+    config: ExperimentConfig
+    hyperparameters: dict[str, Any]
+    seed: int
+    started_us: int
+    command: tuple[str, ...]
+    tenuto_version: str
+    python_version: str
+    host: str
+
+
+class Started(Model):
+    """A process began to write the record."""
+
+    kind: Literal["started"] = "started"
+    process: int
+
+
+class Deleted(Model):
+    """A checkpoint that the configuration's `checkpoint_policy` does not keep."""
+
+    kind: Literal["deleted"] = "deleted"
+    checkpoint_id: str
+
+
+Body = ValidationReport | CheckpointReport | ProgressReport | MetricsReport | LogsReport | Started | Deleted
+
+
+class ReportLine(Model):
+    time_us: int
+    body: Body
+
+
+def read_run(directory: Path) -> RunDescription:
+    """Raises UserError."""
+    try:
+        return RunDescription.from_json((directory / RUN_FILE).read_bytes())
+    except OSError as error:
+        raise UserError(f"{directory} holds no record of a run: {RUN_FILE} cannot be read ({error.strerror}).") from None
+    except ValidationError as error:
+        raise UserError(f"{directory / RUN_FILE} is damaged: {error.errors()[0]['msg']}.") from None
+
+
+def read_lines(directory: Path) -> Iterator[ReportLine]:
+    """Complete lines; a last one that a killed process left half written is no report. Raises UserError."""
+    path = directory / REPORTS_FILE
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield ReportLine.from_json(line)
+            except ValidationError as error:
+                raise UserError(f"{path}:{number} is damaged: {error.errors()[0]['msg']}.") from None
+
+
+def checkpoints_of(directory: Path) -> list[CheckpointReport]:
+    """Those that are still there, oldest first."""
+    found: dict[str, CheckpointReport] = {}
+    for line in read_lines(directory):
+        if isinstance(line.body, CheckpointReport):
+            found[line.body.checkpoint_id] = line.body
+        elif isinstance(line.body, Deleted):
+            found.pop(line.body.checkpoint_id, None)
+    return [report for report in found.values() if (directory / "checkpoints" / report.checkpoint_id).is_dir()]
+
+
+class LocalReports:
+    """Appends to the record, and answers a validation at full length as the search would: the trial is over."""
+
+    def __init__(self, directory: Path, description: RunDescription, box: DirectiveBox, clock: Clock) -> None:
+        self._directory, self._box, self._clock = directory, box, clock
+        self._config = description.config
+        self._length = description.config.searcher.max_length.value
+        self._checkpoints: list[CheckpointReport] = checkpoints_of(directory)
+        self._metric_at: dict[int, float] = {}
+        self.starts = 1
+        for line in read_lines(directory):
+            self.starts += isinstance(line.body, Started)
+            if isinstance(line.body, ValidationReport):
+                self._note(line.body)
+        self._file = self._open()
+        self._write(Started(process=os.getpid()))
+
+    def report(self, lane: Literal["tracker", "metrics", "logs"], body: Model) -> None:
+        assert isinstance(body, Body)
+        if isinstance(body, LogsReport):
+            for text in body.lines:
+                say(text.text)
+        if isinstance(body, ValidationReport) and body.batches in self._metric_at:
+            return  # made again after a resume: one position counts once
+        self._write(body)
+        if isinstance(body, CheckpointReport):
+            os.fsync(self._file.fileno())
+            self._checkpoints.append(body)
+        if isinstance(body, ValidationReport):
+            self._note(body)
+        if isinstance(body, (CheckpointReport, ValidationReport)):
+            self._delete_expendable()
+
+    def flush(self) -> None:
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _open(self) -> IO[bytes]:
+        path = self._directory / REPORTS_FILE
+        if path.exists():
+            content = path.read_bytes()
+            with path.open("r+b") as file:
+                file.truncate(content.rfind(b"\n") + 1)
+        return path.open("ab", buffering=0)
+
+    def _write(self, body: Body) -> None:
+        self._file.write(ReportLine(time_us=self._clock.now_us(), body=body).to_json() + b"\n")
+
+    def _note(self, report: ValidationReport) -> None:
+        self._metric_at[report.batches] = report.metrics.get(self._config.searcher.metric, math.nan)
+        if report.length >= self._length:
+            self._box.put(Directive("stop", self._length))
+
+    def _delete_expendable(self) -> None:
+        """Keeps what `checkpoint_policy` says: the latest in any case, with `best` also the one of the best validation."""
+        if self._config.checkpoint_policy == "all":
+            return
+        keep = {self._checkpoints[-1].checkpoint_id} if self._checkpoints else set()
+        if self._config.checkpoint_policy == "best" and (best := self._best()) is not None:
+            keep.add(best.checkpoint_id)
+        for report in [item for item in self._checkpoints if item.checkpoint_id not in keep]:
+            self._write(Deleted(checkpoint_id=report.checkpoint_id))
+            shutil.rmtree(self._directory / "checkpoints" / report.checkpoint_id, ignore_errors=True)
+            self._checkpoints.remove(report)
+
+    def _best(self) -> CheckpointReport | None:
+        sign = 1 if self._config.searcher.smaller_is_better else -1
+        ranked = [
+            (sign * value, item.batches, item)
+            for item in self._checkpoints
+            if not math.isnan(value := self._metric_at.get(item.batches, math.nan))
+        ]
+        return min(ranked, key=lambda entry: entry[:2])[2] if ranked else None

@@ -1,0 +1,295 @@
+"""`Run`: one trial as its training script sees it."""
+
+from __future__ import annotations
+
+import copy
+import operator
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from tenuto.schemas.config import Length, Unit
+from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
+from tenuto.workers.core_api.checkpoints import Checkpoints
+from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.schedule import Schedule
+
+PROGRESS_SECONDS_MIN = 5.0
+"""Progress decides nothing: people and the choice of cheap victims need no more."""
+POINTS_SECONDS_MIN = 1.0
+POINTS_MAX = 100
+"""Training metrics share a report: at most one a second, or one per hundred points."""
+ALERT_CHARACTERS_MAX = 4_000
+"""An alert is a message to people, not a file."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What the search asks for: train until `steps` steps in all, validate there, report."""
+
+    steps: int
+    length: int
+    """The same in the unit of `searcher.max_length`."""
+    unit: Unit
+
+
+class Run:
+    """Use as a context manager: `with tenuto.init() as run:`. A step is one batch: what `{batches: N}` counts in the
+    configuration. Steps count from the beginning of the trial, over all its processes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        assignment = session.assignment
+        self.hyperparameters: Mapping[str, Any] = copy.deepcopy(assignment.hyperparameters)
+        self.config: Mapping[str, Any] = assignment.config.model_dump(mode="json")
+        self.experiment_id, self.trial_id = assignment.experiment_id, assignment.trial_id
+        self.trial_seed = assignment.trial_seed
+        """For the script's own generators: equal in every process of this trial."""
+        self.local_directory = session.local_directory
+        """Where the record is kept without a cluster; None in a cluster."""
+        self.metric: str = assignment.config.searcher.metric
+        """The validation metric that the search compares."""
+        self._epoch_batches: int | None = None
+        self._schedule_made: Schedule | None = None
+        self._validation: dict[str, float] = {}
+        self.validated_at: int | None = None
+        """Steps of the latest validation that was reported."""
+        self.steps = 0
+        """The furthest position that was reported or saved."""
+        self._points: list[MetricPoint] = []
+        self._points_sent_at = self._progress_sent_at = session.clock.monotonic()
+        self._closed = False
+        self.checkpoint = Checkpoints(session, self._saving_at, self._validation_at)
+        if self.checkpoint.latest is not None:
+            self.steps = self.checkpoint.latest.steps
+        self._repeat_validation = self.checkpoint.resumed_validation is not None
+        if self.checkpoint.resumed_validation is not None:
+            self.validated_at, self._validation = self.checkpoint.resumed_validation
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> Literal[False]:
+        self.close()
+        return False
+
+    # Lengths.
+
+    @property
+    def epoch_batches(self) -> int | None:
+        """Batches in one epoch, as the script has set it. Needed where the configuration counts epochs."""
+        return self._epoch_batches
+
+    @epoch_batches.setter
+    def epoch_batches(self, value: int) -> None:
+        if operator.index(value) < 1:
+            raise UserError(f"run.epoch_batches is {value}; an epoch has at least one batch.")
+        self._epoch_batches, self._schedule_made = operator.index(value), None
+
+    @property
+    def _schedule(self) -> Schedule:
+        if self._schedule_made is None:
+            if self._epoch_batches is None and (field := self._field_in_epochs()):
+                raise UserError(
+                    f"{field} counts epochs: right after tenuto.init(), set run.epoch_batches to the batches of one epoch."
+                )
+            self._schedule_made = Schedule.of(self._session.assignment.config, self._epoch_batches or 1)
+        return self._schedule_made
+
+    def _field_in_epochs(self) -> str | None:
+        config = self._session.assignment.config
+        lengths: dict[str, Length | None] = {
+            "searcher.max_length": config.searcher.max_length,
+            "min_validation_period": config.min_validation_period,
+            "min_checkpoint_period": config.min_checkpoint_period,
+            "log_period": config.log_period,
+        }
+        return next((name for name, length in lengths.items() if length is not None and length.unit == "epochs"), None)
+
+    def operations(self) -> Iterator[Operation]:
+        """Each training that the search asks for, one after the other: train until `operation.steps`, save, then call
+        `report_validation` there. Ends when the trial is over, or has to leave its slots."""
+        box = self._session.box
+        if self._repeat_validation and self.validated_at is not None:
+            # The process before may have died between the two reports of that position; a repeated one changes nothing.
+            self._repeat_validation = False
+            self._validated(self.validated_at, self._validation)
+        while True:
+            directive = box.current
+            if directive.leave:
+                return
+            target = self._schedule.target_batches(directive.target_length)
+            if self.validated_at is not None and self.validated_at >= target:
+                self._send_points()
+                box.wait_change(directive)  # the search is deciding
+                continue
+            yield Operation(target, directive.target_length, self._schedule_unit())
+            if box.current.leave:
+                return
+            if self.validated_at is None or self.validated_at < target:
+                raise UserError(
+                    f"the search asked to train until step {target}, but the body of `for operation in run.operations()` ended "
+                    f"{self._position()}. Train until operation.steps and call "
+                    f"run.report_validation({target}, {{{self.metric!r}: ...}}) there."
+                )
+
+    def _schedule_unit(self) -> Unit:
+        return self._session.assignment.config.searcher.max_length.unit
+
+    def _position(self) -> str:
+        if self.validated_at is None:
+            return f"at step {self.steps} without a validation"
+        return f"at step {self.steps}, last validated at step {self.validated_at}"
+
+    def target_steps(self) -> int:
+        """Where the search wants this trial to be by now."""
+        return self._schedule.target_batches(self._session.box.current.target_length)
+
+    def should_preempt(self) -> bool:
+        """True: save a checkpoint and leave the loop. Cheap: ask after every step."""
+        return self._session.box.current.leave
+
+    # The configuration's periods, for loops that follow them.
+
+    def should_report(self, steps: int) -> bool:
+        """`log_period` has passed."""
+        return steps > 0 and self._schedule.logs_at(steps)
+
+    def should_validate(self, steps: int) -> bool:
+        """`min_validation_period` has passed. At the end of an operation a validation is due in any case."""
+        return self._schedule.validates_at(steps)
+
+    def should_save(self, steps: int) -> bool:
+        """`min_checkpoint_period` has passed."""
+        return self._schedule.saves_at(steps)
+
+    # Reports.
+
+    def report_training(self, steps: int, metrics: Mapping[str, Any]) -> None:
+        """Training metrics at this position. Numbers, or what `float()` takes."""
+        steps, values = self._reported("report_training", steps, metrics)
+        session = self._session
+        self._points.append(MetricPoint(batches=steps, time_us=session.clock.now_us(), metrics=values))
+        now = session.clock.monotonic()
+        if now - self._points_sent_at >= POINTS_SECONDS_MIN or len(self._points) >= POINTS_MAX:
+            self._send_points()
+        if now - self._progress_sent_at >= PROGRESS_SECONDS_MIN:
+            self.report_progress(steps)
+
+    def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
+        """Validation metrics at this position: what the search compares. One position counts once."""
+        steps, values = self._reported("report_validation", steps, metrics)
+        if self.metric not in values:
+            say(
+                f"searcher.metric is {self.metric!r}, but report_validation was given {', '.join(sorted(values)) or 'nothing'}: "
+                "this trial counts as the worst. Report that metric, or change searcher.metric."
+            )
+        self._send_points()
+        self._validated(steps, values)
+
+    def report_progress(self, steps: int) -> None:
+        """Tells people how far the trial is. Training metrics do so by themselves."""
+        steps, _ = self._reported("report_progress", steps, {})
+        self._progress_sent_at = self._session.clock.monotonic()
+        assignment = self._session.assignment
+        self._session.reports.report(
+            "tracker",
+            ProgressReport(
+                trial_id=assignment.trial_id,
+                allocation_id=assignment.allocation_id,
+                batches=steps,
+                length=self._schedule.length(steps),
+            ),
+        )
+
+    def alert(self, title: str, text: str = "", level: Literal["info", "warning", "error"] = "info") -> None:
+        """A message to people: stands in the trial's log, in the stream `tenuto`."""
+        self._check_process()
+        line = f"alert ({level}): {title}" + (f": {text}" if text else "")
+        assignment, clock = self._session.assignment, self._session.clock
+        self._session.reports.report(
+            "logs",
+            LogsReport(
+                trial_id=assignment.trial_id,
+                allocation_id=assignment.allocation_id,
+                lines=(LogLine(time_us=clock.now_us(), rank=0, stream="tenuto", text=line[:ALERT_CHARACTERS_MAX]),),
+            ),
+        )
+
+    def close(self) -> None:
+        """Sends what is left, and returns when it is safe. Called at the end of the `with` block; twice does no harm."""
+        if self._closed or os.getpid() != self._session.process_id:
+            return
+        self._closed = True
+        box = self._session.box
+        try:
+            saved_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
+            if box.current.action in ("preempt", "pause") and self.steps > saved_at:
+                say(
+                    f"leaves at step {self.steps}, and resumes at step {saved_at}: what lies between is trained again. "
+                    "Save a checkpoint when run.should_preempt() is true."
+                )
+            if box.current.action != "kill":
+                self._send_points()
+                self._session.reports.flush()
+        finally:
+            for action in self._session.at_close:
+                action()
+
+    def _validated(self, steps: int, metrics: dict[str, float]) -> None:
+        assignment = self._session.assignment
+        report = ValidationReport(
+            trial_id=assignment.trial_id,
+            allocation_id=assignment.allocation_id,
+            batches=steps,
+            length=self._schedule.length(steps),
+            metrics=metrics,
+        )
+        self._validation, self.validated_at = metrics, steps
+        self._session.reports.report("tracker", report)
+
+    def _validation_at(self, steps: int) -> dict[str, float] | None:
+        return self._validation if self.validated_at == steps else None
+
+    def _saving_at(self, steps: int) -> int:
+        self._check_process()
+        self.steps = max(self.steps, steps)
+        return self._schedule.length(steps)
+
+    def _reported(self, what: str, steps: int, metrics: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
+        self._check_process()
+        try:
+            position = operator.index(steps)
+        except TypeError:
+            raise UserError(f"run.{what}: steps must be a whole number, not {steps!r}.") from None
+        if position < 0:
+            raise UserError(f"run.{what}: steps is {position}; steps count from 0.")
+        values: dict[str, float] = {}
+        for name, value in metrics.items():
+            try:
+                values[str(name)] = float(value)
+            except (TypeError, ValueError):
+                raise UserError(f"run.{what}: metric {name!r} is {value!r}; metrics are numbers.") from None
+        self.steps = max(self.steps, position)
+        return position, values
+
+    def _send_points(self) -> None:
+        self._points_sent_at = self._session.clock.monotonic()
+        if self._points:
+            assignment = self._session.assignment
+            points, self._points = tuple(self._points), []
+            self._session.reports.report(
+                "metrics",
+                MetricsReport(trial_id=assignment.trial_id, allocation_id=assignment.allocation_id, points=points),
+            )
+
+    def _check_process(self) -> None:
+        if self._closed:
+            raise UserError("the run has ended: report and save inside the `with tenuto.init() as run:` block.")
+        if os.getpid() != self._session.process_id:
+            raise UserError("a process that the script has forked cannot report; do it in the script's own process.")

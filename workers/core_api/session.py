@@ -1,0 +1,62 @@
+"""One process's part in one trial: what it was told, whom it tells. At most one at a time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from tenuto.kernel.clock import Clock
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.base import Model
+from tenuto.workers.harness.directives import DirectiveBox
+
+if TYPE_CHECKING:
+    from tenuto.workers.core_api.run import Run
+
+
+class Reports(Protocol):
+    """Takes reports in order: the harness's Reporter, or a file where there is no cluster."""
+
+    def report(self, lane: Literal["tracker", "metrics", "logs"], body: Model) -> None: ...
+
+    def flush(self) -> None:
+        """Returns when every report is where it outlives this process."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Session:
+    assignment: Assignment
+    box: DirectiveBox
+    reports: Reports
+    checkpoint_directory: Path
+    clock: Clock
+    local_directory: Path | None = None
+    """Where the record is kept; None in a cluster."""
+    at_close: list[Callable[[], None]] = field(default_factory=list)
+    process_id: int = field(default_factory=os.getpid)
+    run: Run | None = None
+    """What `tenuto.init()` returned."""
+
+
+_current: Session | None = None
+
+
+def current() -> Session | None:
+    return _current
+
+
+def set_current(session: Session | None) -> None:
+    global _current
+    _current = session
+
+
+def say(text: str) -> None:
+    """A line to the user: in a cluster it stands in the trial's log."""
+    print(f"tenuto: {text}", file=sys.stderr, flush=True)

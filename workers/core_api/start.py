@@ -1,0 +1,48 @@
+"""`tenuto.init()`."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenuto.workers.core_api.run import Run
+from tenuto.workers.core_api.session import current, set_current
+from tenuto.workers.harness.errors import UserError
+
+
+def init(
+    config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    *,
+    hyperparameters: Mapping[str, Any] | None = None,
+    directory: str | os.PathLike[str] | None = None,
+) -> Run:
+    """The trial that this script trains: use as `with tenuto.init() as run:`.
+
+    In a cluster everything comes from the experiment, and the arguments count for nothing. Without one:
+
+    config: the experiment's configuration, as a YAML file or as plain data. None: `config.yaml` in the current directory.
+    hyperparameters: values for those that the configuration gives a range, or other ones for its constants.
+    directory: where the record is kept. One that holds a record is gone on with, from its latest checkpoint. None: a new one
+    under `tenuto-runs/`.
+
+    Raises UserError.
+    """
+    session = current()
+    if session is None or (session.run is not None and session.local_directory is not None):
+        if os.environ.get("TENUTO_AGENT_SOCKET"):
+            raise UserError(
+                "tenuto.init() belongs into the script that the experiment's entrypoint names, in its own process; a Trial "
+                "class, or a process that the script has started, gets along without it."
+            )
+        from tenuto.workers.core_api.local import open_local
+
+        session = open_local(config, hyperparameters or {}, Path(directory) if directory is not None else None)
+        set_current(session)
+    elif session.run is not None:
+        raise UserError("tenuto.init() was called before in this script; pass on the run that it returned.")
+    run = session.run = Run(session)
+    atexit.register(run.close)  # for scripts that do not use `with`
+    return run
