@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Literal
 
 from pydantic import Field
@@ -57,10 +58,8 @@ class EnvironmentRecord(Model):
 
     def digest(self) -> str:
         """SHA-256 (hex) of the record, whatever order its mappings were filled in."""
-        ordered = {
-            name: dict(sorted(value.items())) if isinstance(value, dict) else value for name, value in self.model_dump().items()
-        }
-        return hashlib.sha256(EnvironmentRecord(**ordered).to_json()).hexdigest()
+        document = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(document.encode()).hexdigest()
 
 
 class DataFingerprint(Model):

@@ -1,0 +1,85 @@
+"""Digests of files that have not changed since they were read, kept between runs on one node."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from types import TracebackType
+
+FRESH_SECONDS = 2.0
+"""A file that changed so recently may change again within one tick of the file system's clock, unseen: it is not cached."""
+ROWS_MAX = 1_000_000
+"""About 200 MB; beyond it the oldest entries go."""
+LOCK_SECONDS_MAX = 5.0
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS digests (
+    path TEXT NOT NULL, whole INTEGER NOT NULL, state TEXT NOT NULL, digest TEXT NOT NULL, PRIMARY KEY (path, whole))"""
+
+
+def default_cache_file() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tenuto" / "fingerprints.sqlite"
+
+
+class DigestCache:
+    """Use as a context manager. A cache that cannot be used costs time, never a run: all its errors are swallowed."""
+
+    def __init__(self, file: Path | None) -> None:
+        """None: nothing is kept."""
+        self._file = file
+        self._connection: sqlite3.Connection | None = None
+        self._new: list[tuple[str, bool, str, str]] = []
+
+    def __enter__(self) -> DigestCache:
+        if self._file is not None:
+            try:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                self._connection = sqlite3.connect(self._file, timeout=LOCK_SECONDS_MAX)
+                self._connection.execute(_SCHEMA)
+            except (OSError, sqlite3.Error):
+                self._connection = None
+        return self
+
+    def get(self, path: str, state: os.stat_result, whole: bool) -> str | None:
+        if self._connection is None:
+            return None
+        try:
+            row = self._connection.execute(
+                "SELECT digest FROM digests WHERE path = ? AND whole = ? AND state = ?", (_absolute(path), whole, _key(state))
+            ).fetchone()
+        except sqlite3.Error:
+            return None
+        return str(row[0]) if row else None
+
+    def put(self, path: str, state: os.stat_result, whole: bool, digest: str) -> None:
+        """`state` is from before the file was read: one that was changed meanwhile is not found again."""
+        if self._connection is not None and time.time() - max(state.st_mtime, state.st_ctime) > FRESH_SECONDS:
+            self._new.append((_absolute(path), whole, _key(state), digest))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            with connection:
+                connection.executemany("INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)", self._new)
+                connection.execute(
+                    "DELETE FROM digests WHERE rowid <= (SELECT max(rowid) FROM digests) - ?",
+                    (ROWS_MAX,),
+                )
+        except sqlite3.Error:
+            pass
+        finally:
+            self._new.clear()
+            connection.close()
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)
+
+
+def _key(state: os.stat_result) -> str:
+    # The time of the last change of the inode cannot be set back by hand, as that of the content can.
+    return f"{state.st_dev}:{state.st_ino}:{state.st_size}:{state.st_mtime_ns}:{state.st_ctime_ns}"

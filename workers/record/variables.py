@@ -1,0 +1,39 @@
+"""Environment variables that can change what a run computes, without what is secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+PREFIXES = (
+    "ATEN_", "BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "HF_", "JAX_", "KMP_", "MKL_", "NCCL_", "NPY_", "NUMBA_",
+    "NVIDIA_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TF_", "TOKENIZERS_", "TORCH", "TRANSFORMERS_", "XLA_",
+)  # fmt: skip
+NAMES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTHONHASHSEED", "PYTHONPATH", "PYTHONOPTIMIZE", "LANG",
+                   "LC_ALL", "TZ"})  # fmt: skip
+OF_THE_PLACE = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
+"""Differ for every slot; which slots a run had is in the record already."""
+VARIABLES_MAX = 500
+VALUE_CHARACTERS_MAX = 1_000
+MASK = "(hidden)"
+_SECRET = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|CREDENTIAL|PRIVATE|APIKEY|(^|_)(KEY|AUTH|PWD|PASS)(_|$)", re.IGNORECASE)
+_CREDENTIALS_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
+_KEY_SHAPE = re.compile(r"\b(hf_|sk-|ghp_|github_pat_|AKIA|xox[a-z]-)[A-Za-z0-9_-]{12,}")
+
+
+def variables_that_matter(environment: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
+    """`also`: names that the experiment sets itself. Tenuto's own are left out: they name the run, not its environment."""
+    wanted = set(also)
+    found = {}
+    for name in sorted(environment):
+        matters = name in wanted or name in NAMES or name.startswith(PREFIXES)
+        if matters and name not in OF_THE_PLACE and not name.startswith("TENUTO_"):
+            found[name] = masked(name, environment[name])
+    return dict(list(found.items())[:VARIABLES_MAX])
+
+
+def masked(name: str, value: str) -> str:
+    """The value, with what is or looks secret hidden, and bounded."""
+    if _SECRET.search(name):
+        return MASK
+    return _KEY_SHAPE.sub(MASK, _CREDENTIALS_IN_URL.sub(f"{MASK}@", value))[:VALUE_CHARACTERS_MAX]
