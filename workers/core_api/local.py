@@ -15,6 +15,7 @@ import fcntl
 import os
 import platform
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -119,7 +120,11 @@ def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None) -> Ex
     try:
         if isinstance(config, Mapping):
             script = Path(sys.argv[0]).name
-            named = {"name": Path(script).stem or "run", "entrypoint": script if script.endswith(".py") else "train.py", **config}
+            named = {
+                "name": Path(script).stem or "run",
+                "entrypoint": shlex.quote(script) if script.endswith(".py") else "train.py",
+                **config,
+            }
             if isinstance(named.get("searcher"), Mapping):
                 named["searcher"] = {"name": "single", **named["searcher"]}
             return ExperimentConfig.model_validate(named)

@@ -11,6 +11,7 @@ from typing import Any
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import current, set_current
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.record.recorder import record_environment
 
 
 def init(
@@ -44,5 +45,6 @@ def init(
     elif session.run is not None:
         raise UserError("tenuto.init() was called before in this script; pass on the run that it returned.")
     run = session.run = Run(session)
+    record_environment()
     atexit.register(run.close)  # for scripts that do not use `with`
     return run
