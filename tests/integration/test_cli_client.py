@@ -7,8 +7,9 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -36,6 +37,11 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(401, b"{}")
         elif self.path == "/api/v1/experiments/2":
             self._answer(404, b'{"error":{"code":"not_found","message":"There is no experiment 2."}}')
+        elif self.path == "/api/v1/experiments/4":
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"{")
         elif self.path == "/api/v1/experiments/3":
             self._answer(502, b"<html>")
         else:
@@ -85,6 +91,7 @@ def rest(url: str) -> Client:
         (1, "refused the token from token-file: give the one that its first start wrote"),
         (2, "^There is no experiment 2.$"),
         (3, "answered 502"),
+        (4, r"broke off the connection \(IncompleteRead.*\): try again.$"),
     ],
 )
 def test_refusals_in_words(rest: Client, experiment: int, message: str) -> None:
@@ -128,6 +135,30 @@ def test_a_stream_goes_on_where_it_broke(rest: Client, monkeypatch: pytest.Monke
         ("/api/v1/events/stream?after=3&experiment=7", "3"),
         ("/api/v1/events/stream?after=4&experiment=7", "4"),
     ]
+
+
+def test_no_connection_stays_open(rest: Client, url: str) -> None:
+    def open_connections() -> list[Any]:
+        port = int(url.rsplit(":", 1)[1])
+        return [
+            item for item in psutil.Process().net_connections("tcp") if item.fd != -1 and item.raddr and item.raddr.port == port
+        ]
+
+    rest.get("/agents")
+    assert list(rest.events())
+    for experiment in (1, 2, 3, 4):
+        with pytest.raises(CliError) as kept:  # a kept error keeps the frames, and so what they hold
+            rest.get(f"/experiments/{experiment}")
+        assert kept is not None
+    with rest.download("/checkpoints/1/download") as response:
+        assert open_connections()
+    assert response.closed
+    Handler.streams += [b'data: {"position":4,"data":{}}\n\ndata: {"position":5,"data":{}}\n\n']
+    events = rest.follow(3)
+    next(events)
+    assert open_connections()
+    events.close()
+    assert open_connections() == []
 
 
 def test_submission_is_a_form(rest: Client) -> None:

@@ -10,7 +10,8 @@ import secrets
 import socket
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -65,7 +66,11 @@ class Target:
 
 
 class Client:
-    """Raises CliError, with the server's own sentence where there is one."""
+    """Raises CliError, with the server's own sentence where there is one.
+
+    Each request has a connection of its own, closed when its answer was read: a command makes a few requests, and a kept
+    connection that the server has closed meanwhile would leave open whether a request that failed on it was carried out.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -76,7 +81,8 @@ class Client:
         self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path.rstrip("/") + API
 
     def get(self, path: str, **query: Any) -> Any:
-        return json.loads(self._request("GET", path, query=query).read())
+        with self._request("GET", path, query=query) as response:
+            return json.loads(response.read())
 
     def post(self, path: str, body: Any = None) -> Any:
         return self._json("POST", path, body)
@@ -104,18 +110,19 @@ class Client:
             "Content-Type": f"multipart/form-data; boundary={boundary}",
             "Content-Length": str(len(head) + context_bytes + len(tail)),
         }
-        return json.loads(self._request("POST", "/experiments", body=body(), headers=headers).read())
+        with self._request("POST", "/experiments", body=body(), headers=headers) as response:
+            return json.loads(response.read())
 
-    def download(self, path: str) -> http.client.HTTPResponse:
+    def download(self, path: str) -> AbstractContextManager[http.client.HTTPResponse]:
+        """Use with `with`: the answer is read from the connection as it comes."""
         return self._request("GET", path)
 
     def events(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> Iterator[bytes]:
         """Recorded events as the exact bytes of `encode_event`, up to `upto` or the present head."""
         while True:
-            body = self._request(
-                "GET", "/events", query={"after": after, "limit": PAGE_EVENTS, "upto": upto, "experiment": experiment}
-            ).read()
-            page = split_array(body)
+            query = {"after": after, "limit": PAGE_EVENTS, "upto": upto, "experiment": experiment}
+            with self._request("GET", "/events", query=query) as response:
+                page = split_array(response.read())
             if not page:
                 return
             yield from page
@@ -123,7 +130,7 @@ class Client:
             if len(page) < PAGE_EVENTS and (upto is None or after >= upto):
                 return
 
-    def follow(self, after: int, experiment: int | None = None) -> Iterator[dict[str, Any]]:
+    def follow(self, after: int, experiment: int | None = None) -> Generator[dict[str, Any]]:
         """Events from `after` on, for ever; a lost connection is made again from the last position."""
         failures = 0
         while True:
@@ -143,29 +150,31 @@ class Client:
             time.sleep(RECONNECT_SECONDS)
 
     def _stream(self, after: int, experiment: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-        response = self._request(
+        data: list[str] = []
+        with self._request(
             "GET",
             "/events/stream",
             query={"after": after, "experiment": experiment},
             headers={"Accept": "text/event-stream", "Last-Event-ID": str(after)},
             timeout_seconds=STREAM_TIMEOUT_SECONDS,
-        )
-        data: list[str] = []
-        for raw in response:
-            line = raw.decode().rstrip("\r\n")
-            if line.startswith("data:"):
-                data.append(line[5:].removeprefix(" "))
-            elif not line and data:
-                event = json.loads("\n".join(data))
-                data = []
-                if "position" in event:
-                    yield event["position"], event
+        ) as response:
+            for raw in response:
+                line = raw.decode().rstrip("\r\n")
+                if line.startswith("data:"):
+                    data.append(line[5:].removeprefix(" "))
+                elif not line and data:
+                    event = json.loads("\n".join(data))
+                    data = []
+                    if "position" in event:
+                        yield event["position"], event
 
     def _json(self, method: str, path: str, body: Any) -> Any:
         encoded = b"" if body is None else json.dumps(body).encode()
-        answer = self._request(method, path, body=encoded, headers={"Content-Type": "application/json"}).read()
+        with self._request(method, path, body=encoded, headers={"Content-Type": "application/json"}) as response:
+            answer = response.read()
         return json.loads(answer) if answer else None
 
+    @contextlib.contextmanager
     def _request(
         self,
         method: str,
@@ -175,31 +184,35 @@ class Client:
         body: Any = None,
         headers: dict[str, str] | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
-    ) -> http.client.HTTPResponse:
+    ) -> Iterator[http.client.HTTPResponse]:
         used = {name: value for name, value in (query or {}).items() if value is not None}
         address = self._prefix + path + (f"?{urllib.parse.urlencode(used)}" if used else "")
+        sent = {"Authorization": f"Bearer {self._target.token}", "Connection": "close", **(headers or {})}
+        with contextlib.closing(self._connect(timeout_seconds)) as connection:
+            # A server that refuses before it has read everything closes the pipe; its answer says why.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, address, body=body, headers=sent)
+            try:
+                with connection.getresponse() as response:
+                    if response.status >= 400:
+                        raise self._refusal(response)
+                    yield response
+            except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+                why = str(error) or type(error).__name__
+                raise CliError(f"The cluster at {self._target.url} broke off the connection ({why}): try again.") from error
+
+    def _connect(self, timeout_seconds: float) -> http.client.HTTPConnection:
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=timeout_seconds)
         try:
             connection.connect()
         except OSError as error:
+            connection.close()
             why = "it does not answer" if isinstance(error, (ConnectionRefusedError, socket.timeout)) else str(error)
             raise CliError(
                 f"The cluster at {self._target.url} cannot be reached: {why}. `tenuto up` starts the one on this machine."
             ) from error
-        sent = {"Authorization": f"Bearer {self._target.token}", **(headers or {})}
-        # A server that refuses before it has read everything closes the pipe; its answer says why.
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.request(method, address, body=body, headers=sent)
-        try:
-            response = connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            raise CliError(
-                f"The cluster at {self._target.url} broke off the connection: {error or type(error).__name__}."
-            ) from error
-        if response.status >= 400:
-            raise self._refusal(response)
-        return response
+        return connection
 
     def _refusal(self, response: http.client.HTTPResponse) -> CliError:
         body = response.read()

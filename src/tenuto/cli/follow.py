@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,16 @@ def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
 
     story = Story(experiment_id)
     screen = console()
-    events = client.follow(0, experiment_id)
-    if quiet or not sys.stdout.isatty():
+    with contextlib.closing(client.follow(0, experiment_id)) as events:
+        if not quiet and sys.stdout.isatty():
+            return _live(story, events, screen)
         for event in events:
             story.fold(event)
             if not quiet and (line := _line(story, event)):
                 print(line, flush=True)
             if story.ended:
                 break
-        return story
-    return _live(story, events, screen)
+    return story
 
 
 def _live(story: Story, events: Any, screen: Console) -> Story:
@@ -122,5 +123,6 @@ def _line(story: Story, event: dict[str, Any]) -> str:
     if kind == "TrialFailed":
         return f"{after}trial {data['trial_id']}: failed ({data['failures']}): {error}"
     if kind.startswith("Experiment"):
-        return f"{after}{kind.removeprefix('Experiment').lower()}{': ' + error if error else ''}"
+        why = error or (data.get("reason") or {}).get("text", "")
+        return f"{after}{kind.removeprefix('Experiment').lower()}{': ' + why if why else ''}"
     return ""
