@@ -8,8 +8,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api import Operation, Run, init
+    from tenuto.workers.record.recorder import data
 
-__all__ = ["Operation", "Run", "init"]
+__all__ = ["Operation", "Run", "data", "init"]
 
 _CORE_API = frozenset({"Operation", "Run", "init"})
 
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> object:
         from tenuto.workers import core_api
 
         return getattr(core_api, name)
+    if name == "data":
+        from tenuto.workers.record.recorder import data
+
+        return data
     raise AttributeError(f"module 'tenuto' has no attribute {name!r}")

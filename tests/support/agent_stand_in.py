@@ -24,6 +24,8 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.reports import (
     TRACKER_REPORT,
     CheckpointReport,
+    DataReport,
+    EnvironmentReport,
     LogsReport,
     MetricsReport,
     TrackerReport,
@@ -46,6 +48,8 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     error_file: Path
     last_sequence: int = 0
     reports: list[TrackerReport] = field(default_factory=list)
+    records: list[EnvironmentReport | DataReport] = field(default_factory=list)
+    """What each start put on record, apart from what training reports."""
     metrics: list[MetricsReport] = field(default_factory=list)
     logs: list[LogsReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -131,6 +135,9 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
         return pb.ReportReply(last_sequence=self.last_sequence)
 
     def _record(self, report: TrackerReport) -> None:
+        if isinstance(report, (EnvironmentReport, DataReport)):
+            self.records.append(report)
+            return
         self.reports.append(report)
         directive = self.react(report)
         if directive is not None:

@@ -28,6 +28,8 @@ from tenuto.workers.harness.errors import UserError, describe
 from tenuto.workers.harness.reporter import Reporter
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop, say
+from tenuto.workers.record import recorder
+from tenuto.workers.record.environment import models_of
 
 EXIT_CODES: dict[Action, int] = {"stop": 0, "preempt": 80, "pause": 81}
 EXIT_FAILED = 1
@@ -83,11 +85,13 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
             f"resources.slots_per_trial is {info.slots}, but a trial trains in one process on one GPU; set slots_per_trial to 1."
         )
     enter_context(welcome.context_directory)
+    recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), say))
     script = script_of(assignment.config.entrypoint)
     if script is not None:
         return _run_script(script, welcome, box, reporter, clock)
     trial_class = load_trial_class(assignment.config.entrypoint, welcome.context_directory)
     trainer = trial_class.make_trainer(info)
+    recorder.record_environment(models_of(trainer))
     try:
         loop = TrainingLoop(assignment, trainer, box, reporter, welcome.checkpoint_directory, clock)
         return loop.run()
