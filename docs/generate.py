@@ -170,7 +170,11 @@ def settings_page() -> str:
 CONFIG_PARTS = (
     ("Experiment", "experiment", "ExperimentConfig"),
     ("resources", "resources", "Resources"),
-    ("checkpoint_storage", "experiment", "CheckpointStorage"),
+    ("checkpoint_storage, all types", "storage", "StorageBase"),
+    ("checkpoint_storage: shared_directory", "storage", "SharedDirectoryStorage"),
+    ("checkpoint_storage: s3", "storage", "S3Storage"),
+    ("checkpoint_storage: gcs", "storage", "GcsStorage"),
+    ("checkpoint_storage: azure", "storage", "AzureStorage"),
     ("environment", "experiment", "Environment"),
     ("optimizations", "experiment", "Optimizations"),
     ("reproducibility", "experiment", "Reproducibility"),

@@ -20,6 +20,8 @@ class SourceCheckpoint(Model):
     checkpoint_id: str
     location: str
     batches: int
+    files_hash: str = ""
+    """`files_hash` of the recorded files: what is loaded must be what was recorded. Empty: not known."""
 
 
 class Assignment(Model):
@@ -38,6 +40,8 @@ class Assignment(Model):
     """The whole gang, in rank order."""
     checkpoint: SourceCheckpoint | None
     """Where to resume from: the trial's latest checkpoint when the workers start."""
+    earlier_checkpoints: tuple[SourceCheckpoint, ...] = ()
+    """Of the same trial, newest first: where to resume from if that one is damaged."""
     target_length: int
     action: Action = "run"
     trace: str = ""

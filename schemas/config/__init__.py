@@ -1,7 +1,6 @@
 """The experiment configuration: what a user writes in YAML."""
 
 from tenuto.schemas.config.experiment import (
-    CheckpointStorage,
     Environment,
     ExperimentConfig,
     Reproducibility,
@@ -24,6 +23,7 @@ from tenuto.schemas.config.searchers import (
     Searcher,
     SingleSearcher,
 )
+from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
 
 __all__ = [
     "AshaSearcher",
@@ -43,6 +43,7 @@ __all__ = [
     "Reproducibility",
     "Resources",
     "Searcher",
+    "SharedDirectoryStorage",
     "SingleSearcher",
     "Unit",
 ]

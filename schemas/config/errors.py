@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tenuto.schemas.config import entrypoint, hyperparameters, searchers
+from tenuto.schemas.config import entrypoint, hyperparameters, searchers, storage
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
 
@@ -28,6 +28,19 @@ _SEARCHERS: dict[str, type[BaseModel]] = {
     "grid": searchers.GridSearcher,
     "random": searchers.RandomSearcher,
     "single": searchers.SingleSearcher,
+}
+_STORAGES: dict[str, type[BaseModel]] = {
+    "azure": storage.AzureStorage,
+    "gcs": storage.GcsStorage,
+    "s3": storage.S3Storage,
+    "shared_directory": storage.SharedDirectoryStorage,
+}
+_PATTERNS = {
+    "account": "the name of a storage account: 3 to 24 small letters and digits",
+    "bucket": "the name of a bucket: 3 to 63 small letters, digits, dots and hyphens",
+    "container": "the name of a container: 3 to 63 small letters, digits and hyphens",
+    "endpoint": "an address such as https://minio.example.com:9000",
+    "prefix": "a path such as team/checkpoints, without a slash at either end",
 }
 _HYPERPARAMETERS: dict[str, type[BaseModel]] = {
     "const": hyperparameters.ConstHyperparameter,
@@ -153,7 +166,8 @@ def explain(error: ValidationError) -> list[Problem]:
         if kind == "union_tag_not_found":
             path = f"{path}.name"
         whole = not path or (kind == "value_error" and isinstance(item["input"], Mapping))
-        problems[path] = Problem(path, message, "" if missing or whole else _show(item["input"]))
+        secret = field.endswith("_variable") or (path.startswith("checkpoint_storage.") and kind == "extra_forbidden")
+        problems[path] = Problem(path, message, "" if missing or whole or secret else _show(item["input"]))
     return list(problems.values())
 
 
@@ -169,9 +183,9 @@ def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | No
             continue
         field = str(step)
         parts.append(f"[{step}]" if isinstance(step, int) else field)
-        if len(parts) == 1 and field == "searcher":
+        if len(parts) == 1 and field in ("searcher", "checkpoint_storage"):
             tag = next(steps, None)
-            model = _SEARCHERS.get(str(tag))
+            model = (_SEARCHERS if field == "searcher" else _STORAGES).get(str(tag))
             rest = tuple(steps)
             return _below(parts, model, rest) if rest else (field, ExperimentConfig, field)
         if len(parts) == 1 and field == "hyperparameters":
@@ -228,6 +242,8 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     if kind == "union_tag_not_found":
         return f"is required: one of {', '.join(sorted(_SEARCHERS))}"
     if kind == "union_tag_invalid":
+        if field == "checkpoint_storage":
+            return f"{context['tag']!r} is not a kind of storage; type must be one of {', '.join(sorted(_STORAGES))}"
         if field == "searcher":
             return f"{context['tag']!r} is not a search method; name must be one of {', '.join(sorted(_SEARCHERS))}"
         return f"{context['tag']!r} is not a type of hyperparameter; type must be one of {', '.join(sorted(_HYPERPARAMETERS))}"
@@ -240,6 +256,10 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
         return "must be {batches: N} or {epochs: N}" if inner else "must be a mapping of fields"
     if kind == "literal_error":
         return f"must be one of {str(context['expected']).replace(chr(39), '').replace(' or ', ', ')}"
+    if field.endswith("_variable") and kind == "string_pattern_mismatch":
+        return "must be the name of an environment variable; the secret itself is never written into a configuration"
+    if kind == "string_pattern_mismatch" and field in _PATTERNS:
+        return f"must be {_PATTERNS[field]}"
     if field == "pool" and kind == "string_pattern_mismatch":
         return "must be 1 to 63 letters, digits, _ or -"
     return f"must be {allowed}" if allowed else fallback[:1].lower() + fallback[1:]

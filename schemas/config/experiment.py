@@ -12,6 +12,7 @@ from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constant
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
+from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage, credential_variables
 
 RESERVED_VARIABLE_PREFIX = "TENUTO_"
 
@@ -19,19 +20,6 @@ RESERVED_VARIABLE_PREFIX = "TENUTO_"
 def _entrypoint(value: str) -> str:
     script_of(value)
     return value
-
-
-class CheckpointStorage(Model):
-    type: Literal["shared_directory"] = "shared_directory"
-    path: str | None = None
-    """Absolute path that all agents see. None: the cluster's own directory."""
-
-    @field_validator("path")
-    @classmethod
-    def _absolute(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith("/"):
-            raise ValueError("must be an absolute path that every agent can reach, such as /mnt/checkpoints")
-        return value
 
 
 class Environment(Model):
@@ -89,9 +77,11 @@ class ExperimentConfig(Model):
     resources: Resources = Resources()
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """best: keep each trial's best and latest checkpoint. all: keep every one. none: only what pausing and resuming need."""
-    checkpoint_storage: CheckpointStorage = CheckpointStorage()
+    checkpoint_storage: CheckpointStorage = SharedDirectoryStorage()
     min_checkpoint_period: Length | None = None
     """Save at least this often. None: at validations only."""
+    checkpoint_period_minutes: float | None = Field(default=None, gt=0, le=100_000)
+    """Save also when so many minutes have passed since the last checkpoint. None: not by the clock."""
     min_validation_period: Length | None = None
     """Validate at least this often. None: only at the lengths that the search compares."""
     log_period: Length = Length(batches=10)
@@ -106,6 +96,16 @@ class ExperimentConfig(Model):
     @classmethod
     def _bare_constants(cls, value: Any) -> Any:
         return bare_constants(value)
+
+    @model_validator(mode="after")
+    def _no_credentials(self) -> ExperimentConfig:
+        for variable in credential_variables(self.checkpoint_storage):
+            if variable in self.environment.variables:
+                raise ValueError(
+                    f"environment.variables.{variable}: it is a credential of checkpoint_storage, and the configuration is part of "
+                    "the record; set it in the environment of the agents, the tracker and the gateway instead"
+                )
+        return self
 
     @model_validator(mode="after")
     def _grid_has_counts(self) -> ExperimentConfig:

@@ -73,6 +73,11 @@ class AzureStorage(StorageBase):
     """Environment variable with the account's key. Unset: the machine's own identity."""
 
 
+def credential_variables(storage: StorageBase) -> tuple[str, ...]:
+    """The environment variables with its credentials."""
+    return tuple(getattr(storage, name) for name in type(storage).model_fields if name.endswith("_variable"))
+
+
 def _shared_directory_by_default(value: Any) -> Any:
     return {"type": "shared_directory", **value} if isinstance(value, dict) else value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import ClassVar
 
 from pydantic import Field
@@ -16,6 +18,14 @@ class CheckpointFile(Model):
     """Relative to the checkpoint's directory."""
     size_bytes: int = Field(ge=0)
     sha256: str
+
+
+def files_hash(files: Iterable[CheckpointFile]) -> str:
+    """SHA-256 over paths, sizes and contents of a checkpoint's files, whatever their order."""
+    digest = hashlib.sha256()
+    for file in sorted(files, key=lambda item: item.path):
+        digest.update(f"{len(file.path.encode())}:{file.path}:{file.size_bytes}:{file.sha256}\n".encode())
+    return digest.hexdigest()
 
 
 class Trial(EventData):

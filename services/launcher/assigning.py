@@ -66,6 +66,7 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
         experiment_seed=experiment.seed,
         slots=allocation.slots,
         checkpoint=trial.checkpoint,
+        earlier_checkpoints=trial.earlier,
         target_length=trial.target_length,
         action=action_of(state, allocation),
         trace=allocation.trace,

@@ -102,6 +102,7 @@ def _dump_trial(trial: Trial) -> dict[str, Any]:
     return {
         **vars(trial),
         "checkpoint": json.loads(trial.checkpoint.to_json()) if trial.checkpoint else None,
+        "earlier": [json.loads(item.to_json()) for item in trial.earlier],
         "data": _dump_data(trial.data),
     }
 
@@ -145,7 +146,8 @@ def _load_experiment(item: dict[str, Any]) -> Experiment:
 def _load_trial(item: dict[str, Any]) -> Trial:
     saved = item["checkpoint"]
     checkpoint = SourceCheckpoint.model_validate(saved) if saved else None
-    return Trial(**{**item, "checkpoint": checkpoint, "data": _load_data(item)})
+    earlier = tuple(SourceCheckpoint.model_validate(saved) for saved in item.get("earlier", ()))
+    return Trial(**{**item, "checkpoint": checkpoint, "earlier": earlier, "data": _load_data(item)})
 
 
 def _load_allocation(item: dict[str, Any]) -> Allocation:

@@ -23,10 +23,10 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, DataRecorded, TrialFinished
+from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, DataRecorded, TrialFinished, files_hash
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
-from tenuto.services.launcher.state import Agent, Allocation, Experiment, Part, State, Trial
+from tenuto.services.launcher.state import EARLIER_CHECKPOINTS_MAX, Agent, Allocation, Experiment, Part, State, Trial
 
 Index = Map[str, tuple[str, ...]]
 
@@ -129,18 +129,29 @@ def _saved(state: State, data: CheckpointSaved) -> State:
     experiment = state.experiments.get(experiment_of(data.trial_id))
     if experiment is None:
         return state
-    saved = SourceCheckpoint(checkpoint_id=data.checkpoint_id, location=data.location, batches=data.batches)
+    saved = SourceCheckpoint(
+        checkpoint_id=data.checkpoint_id, location=data.location, batches=data.batches, files_hash=files_hash(data.files)
+    )
     experiment = replace(experiment, checkpoints=experiment.checkpoints.set(data.checkpoint_id, saved))
     trial = experiment.trials.get(data.trial_id)
     state = _put(state, experiment)
-    return state if trial is None else _put_trial(state, replace(trial, checkpoint=saved))
+    if trial is None:
+        return state
+    earlier = (trial.checkpoint, *trial.earlier) if trial.checkpoint is not None else trial.earlier
+    return _put_trial(state, replace(trial, checkpoint=saved, earlier=earlier[:EARLIER_CHECKPOINTS_MAX]))
 
 
 def _deleted(state: State, data: CheckpointDeleted) -> State:
     experiment = state.experiments.get(experiment_of(data.trial_id))
     if experiment is None or data.checkpoint_id not in experiment.checkpoints:
         return state
-    return _put(state, replace(experiment, checkpoints=experiment.checkpoints.delete(data.checkpoint_id)))
+    state = _put(state, replace(experiment, checkpoints=experiment.checkpoints.delete(data.checkpoint_id)))
+    trial = experiment.trials.get(data.trial_id)
+    if trial is None:
+        return state
+    return _put_trial(
+        state, replace(trial, earlier=tuple(item for item in trial.earlier if item.checkpoint_id != data.checkpoint_id))
+    )
 
 
 def _granted(state: State, data: AllocationGranted, trace: str) -> State:

@@ -23,6 +23,10 @@ Phase = Literal["wanted", "paused", "stopped"]
 """wanted: it has budget left to train. paused: it waits for the search. stopped: it is over."""
 
 
+EARLIER_CHECKPOINTS_MAX = 3
+"""Of each trial. When so many in a row are damaged, the store is, and a person should look."""
+
+
 @dataclass(frozen=True)
 class Trial:
     trial_id: str
@@ -33,6 +37,8 @@ class Trial:
     phase: Phase = "wanted"
     checkpoint: SourceCheckpoint | None = None
     """What its next workers resume from: its latest checkpoint, or at first the one it was derived from."""
+    earlier: tuple[SourceCheckpoint, ...] = ()
+    """Those before it that are not deleted, newest first, for when it is damaged."""
     data: tuple[KnownData, ...] = ()
     """What its last run recorded of the data it declared, by name."""
 

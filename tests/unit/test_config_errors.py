@@ -55,7 +55,7 @@ TABLE = [
     (
         "unknown resource",
         GOOD + "resources: {slots: 2}\n",
-        "resources.slots: there is no such field; allowed are max_slots, pool, priority",
+        "resources.slots: there is no such field; allowed are agent_labels, device",
     ),
     (
         "wrong type",
@@ -145,6 +145,33 @@ TABLE = [
         'hyperparameters.batch_size: must be text, a number, true, false, null or a list (found "2020-01-01")',
     ),
     ("number as key", changed("batch_size: 32", "5: 32"), "hyperparameters.5: "),
+    (
+        "storage type",
+        GOOD + "checkpoint_storage: {type: nfs}\n",
+        "checkpoint_storage: 'nfs' is not a kind of storage; type must be one of azure, gcs, s3, shared_directory",
+    ),
+    ("bucket", GOOD + "checkpoint_storage: {type: s3}\n", "checkpoint_storage.bucket: is required: text"),
+    (
+        "bucket name",
+        GOOD + "checkpoint_storage: {type: s3, bucket: A/b}\n",
+        'checkpoint_storage.bucket: must be the name of a bucket: 3 to 63 small letters, digits, dots and hyphens (found "A/b")',
+    ),
+    (
+        "a key where its variable's name belongs",
+        GOOD + "checkpoint_storage: {type: s3, bucket: bbb, secret_key_variable: wJalr/XUtn+FEMI}\n",
+        "checkpoint_storage.secret_key_variable: must be the name of an environment variable; the secret itself is never written "
+        "into a configuration",
+    ),
+    (
+        "a key as a field",
+        GOOD + "checkpoint_storage: {type: s3, bucket: bbb, secret_key: wJalrXUtnFEMI}\n",
+        "checkpoint_storage.secret_key: there is no such field; allowed are ",
+    ),
+    (
+        "a key among the variables",
+        GOOD + "checkpoint_storage: {type: s3, bucket: bbb}\nenvironment: {variables: {AWS_SECRET_ACCESS_KEY: wJalrXUtnFEMI}}\n",
+        "environment.variables.AWS_SECRET_ACCESS_KEY: it is a credential of checkpoint_storage",
+    ),
     ("policy", GOOD + "checkpoint_policy: bst\n", 'checkpoint_policy: must be one of best, all, none (found "bst")'),
     ("pool", GOOD + "resources: {pool: a b}\n", 'resources.pool: must be 1 to 63 letters, digits, _ or - (found "a b")'),
     (
@@ -172,6 +199,7 @@ def test_message(text: str, message: str) -> None:
         parse_config(text)
     assert str(caught.value).startswith(message)
     assert len(caught.value.problems) == 1
+    assert "wJalr" not in str(caught.value), "a secret is not repeated"
 
 
 def test_all_problems_are_told_at_once() -> None:

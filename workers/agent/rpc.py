@@ -111,7 +111,7 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
 
 def checkpoint_directory(shared: Path, assignment: Assignment) -> Path:
     """Where a trial's checkpoints go: the experiment's own storage, else the cluster's."""
-    configured = assignment.config.checkpoint_storage.path
+    configured = getattr(assignment.config.checkpoint_storage, "path", None)  # only a directory has one
     root = Path(configured) if configured else shared / "checkpoints"
     return root / str(assignment.experiment_id) / assignment.trial_id
 
