@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import subprocess
 import sys
 import threading
@@ -135,6 +136,18 @@ def test_an_error_is_told_from_the_users_side(tmp_path: Path) -> None:
     assert text.splitlines()[0].startswith("model.py:4: JSONDecodeError: Expecting property name")
     assert "test_harness_parts" not in text, "frames before the user's explain nothing"
     assert "json" in text.splitlines()[-1].lower()
+
+
+def test_an_error_while_the_users_module_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raises_on_import.py").write_text("raise RuntimeError('no licence')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)  # as in a worker: `<frozen importlib>` is not a file there
+    with pytest.raises(RuntimeError) as raised:
+        importlib.import_module("raises_on_import")
+    assert describe(raised.value, tmp_path) == (
+        "raises_on_import.py:1: RuntimeError: no licence\n\nTraceback (most recent call last):\n"
+        "  File \"raises_on_import.py\", line 1, in <module>\n    raise RuntimeError('no licence')\nRuntimeError: no licence"
+    )
 
 
 def test_what_the_platform_says_carries_the_users_line_but_no_traceback(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def describe(error: BaseException, context_directory: Path) -> str:
         place = place or _place_of(error.at, context_directory)
         return f"{place}{error}"[:ERROR_CHARACTERS_MAX]
     detail = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__, context_directory)))
+    for root in {str(context_directory), os.path.realpath(context_directory)}:
+        detail = detail.replace(f'File "{root}/', 'File "')  # where the agent unpacked it says nothing to the user
     return _limited(f"{place}{_headline(error)}", detail)
 
 
@@ -88,6 +90,8 @@ def _users_part(trace: TracebackType | None, context_directory: Path) -> Traceba
 
 
 def _is_users(filename: str, context_directory: Path) -> bool:
+    if filename.startswith("<"):
+        return False  # such as `<frozen importlib._bootstrap>`: no file, and not in the current directory either
     return Path(filename).is_relative_to(context_directory) or Path(os.path.realpath(filename)).is_relative_to(
         os.path.realpath(context_directory)
     )

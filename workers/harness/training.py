@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -131,11 +132,19 @@ class TrainingLoop:
         self._send_points()  # this may be a long wait
 
     def _warn_of_missing_metric(self) -> None:
-        metric = self._assignment.config.searcher.metric
-        if self._validation is not None and metric not in self._validation:
+        """Said once per position in the trial's log, because the search goes on without this trial."""
+        metric, found = self._assignment.config.searcher.metric, self._validation
+        if found is None:
+            return
+        if metric not in found:
             say(
-                f"searcher.metric is {metric!r}, but validation reports {', '.join(sorted(self._validation)) or 'nothing'}: "
+                f"searcher.metric is {metric!r}, but validation reports {', '.join(sorted(found)) or 'nothing'}: "
                 "this trial counts as the worst. Return that metric, or change searcher.metric."
+            )
+        elif not math.isfinite(found[metric]):
+            say(
+                f"{metric} is {found[metric]} at batch {self._trainer.batches}: this trial counts as the worst. "
+                "Look at its training metrics; a smaller learning rate is the usual cure."
             )
 
     def _leave(self, action: Action) -> None:
@@ -157,8 +166,15 @@ class TrainingLoop:
                 break
             except OSError as error:
                 pause = min(2.0 ** (attempt - 1), SAVE_PAUSE_SECONDS_MAX)
-                more = f"next try in {pause:.0f} s" if attempt < tries_max else "training goes on without it"
-                say(f"checkpoint at batch {trainer.batches} could not be saved: {error}; {more}")
+                more = (
+                    f"next try in {pause:.0f} s"
+                    if attempt < tries_max
+                    else "training goes on without it, free or repair that storage"
+                )
+                say(
+                    f"the checkpoint at batch {trainer.batches} could not be saved under {self._checkpoint_directory} "
+                    f"({error.strerror or error}); {more}"
+                )
                 if attempt == tries_max:
                     return False
                 self._sleep(pause)
