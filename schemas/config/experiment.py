@@ -102,8 +102,8 @@ class ExperimentConfig(Model):
         for variable in credential_variables(self.checkpoint_storage):
             if variable in self.environment.variables:
                 raise ValueError(
-                    f"environment.variables.{variable}: it is a credential of checkpoint_storage, and the configuration is part of "
-                    "the record; set it in the environment of the agents, the tracker and the gateway instead"
+                    f"environment.variables.{variable}: it is a credential of checkpoint_storage, and the configuration is part "
+                    "of the record; set it in the environment of the agents, the tracker and the gateway instead"
                 )
         return self
 
