@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler, WeightedRandomSampler, default_collate
+from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, WeightedRandomSampler, default_collate
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch import data
@@ -64,12 +64,28 @@ def loaders(num_workers: int = 0) -> dict[str, DataLoader[Any]]:
             noisy, batch_size=4, sampler=WeightedRandomSampler([1.0] * 23, 23, replacement=True), num_workers=num_workers
         ),
         "batch sampler": DataLoader(noisy, batch_sampler=BatchSampler(GlobalShuffle(23), 4, False), num_workers=num_workers),
+        "own generators": DataLoader(OwnGenerators(), batch_size=4, shuffle=True, num_workers=num_workers),
         "one by one": DataLoader(noisy, batch_size=None, shuffle=True, num_workers=num_workers),
         "together": DataLoader(Together(), batch_size=4, shuffle=True, num_workers=num_workers),
         "random collation": DataLoader(
             noisy, batch_size=4, collate_fn=lambda items: default_collate(items) * torch.rand(1), num_workers=num_workers
         ),
     }
+
+
+class OwnGenerators(Noisy):
+    """Draws from generators that it keeps itself, one of them deep inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numpy = np.random.default_rng(4)
+        self.transforms = [{"shift": random.Random(5)}, (torch.Generator().manual_seed(6), np.random.RandomState(7))]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        shift: Any = self.transforms[0]
+        generator, legacy = self.transforms[1]
+        drawn = [self.numpy.random(), shift["shift"].random(), legacy.rand(), float(torch.rand((), generator=generator))]
+        return torch.tensor([index, *drawn], dtype=torch.float64)
 
 
 def take(loader: DataLoader[Any], start: int, count: int) -> list[torch.Tensor]:
@@ -85,24 +101,24 @@ def assert_same(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
 @pytest.mark.parametrize("kind", list(loaders()))
 def test_a_batch_depends_on_its_position_only(kind: str) -> None:
     loader = loaders()[kind]
-    count = 2 * data.epoch_batches(loader) + 3
+    count = 2 * len(loader) + 3
     whole = take(loader, 0, count)
-    for start in (1, data.epoch_batches(loader) - 1, data.epoch_batches(loader), count - 1):
+    for start in (1, len(loader) - 1, len(loader), count - 1):
         random.seed(start)  # whatever happened to the generators before
         torch.manual_seed(start)
         assert_same(take(loaders()[kind], start, count - start), whole[start:])
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "random collation", "batch sampler"])
+@pytest.mark.parametrize("kind", ["shuffled", "random collation", "batch sampler", "own generators"])
 def test_loader_workers_make_the_same_batches(kind: str) -> None:
     alone = loaders()[kind]
-    count = data.epoch_batches(alone) + 2
+    count = len(alone) + 2
     assert_same(take(loaders(num_workers=2)[kind], 1, count), take(alone, 1, count))
 
 
 def test_epochs_differ_and_hold_every_record_once() -> None:
     loader = loaders()["shuffled"]
-    batches = take(loader, 0, 2 * data.epoch_batches(loader))
+    batches = take(loader, 0, 2 * len(loader))
     first, second = (torch.cat(batches[: len(batches) // 2]), torch.cat(batches[len(batches) // 2 :]))
     assert first[:, 0].sort().values.tolist() == second[:, 0].sort().values.tolist() == [float(index) for index in range(23)]
     assert first[:, 0].tolist() != second[:, 0].tolist()
@@ -145,11 +161,6 @@ def test_generator_states_survive_a_round_trip() -> None:
     assert draw() == expected
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(3))
-
-
 class Lying(GlobalShuffle):
     def __len__(self) -> int:
         return self.length - 4
@@ -158,7 +169,6 @@ class Lying(GlobalShuffle):
 @pytest.mark.parametrize(
     ("loader", "expected"),
     [
-        (DataLoader(Stream()), "IterableDataset, which has no positions"),
         ([1, 2], r"build_x returned list; it must return a tenuto.pytorch.DataLoader"),
         (DataLoader(Noisy(3), batch_size=4, drop_last=True), "without batches"),
     ],

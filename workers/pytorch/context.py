@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
+from tenuto.schemas.config.experiment import Optimizations
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.pytorch.gradients import mark_used
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
+from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
 
 M = TypeVar("M", bound=nn.Module)
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class PyTorchTrialContext:
@@ -27,10 +32,20 @@ class PyTorchTrialContext:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._schedulers: list[LRScheduler] = []
         self._scalers: list[Any] = []
+        self._reducers: list[WrappedReducer] = []
+        self._clears_gradients = False
+        """Whoever steps now clears the gradients right after."""
         self._stepped: set[int] = set()
-        """Optimizers that stepped during the batch being trained."""
+        """Ids of optimizers that stepped during the batch being trained."""
+        self._scaled: list[Any] = []
+        """Scalers that stepped, and were not updated, during the batch being trained."""
         self._batches = 0
         self._epoch_batches: int | None = None
+        self._optimizations = Optimizations.model_validate(info.config.get("optimizations") or {})
+        self._precision = PRECISIONS.get(self._optimizations.mixed_precision or "")
+        self._own_scaler: Any = None
+        if self._precision is torch.float16:
+            self._own_scaler = self._keep_scaler(torch.amp.GradScaler(device.type))
 
     # What the experiment says.
 
@@ -80,10 +95,16 @@ class PyTorchTrialContext:
     def wrap_optimizer(self, optimizer: O) -> O:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise UserError(f"wrap_optimizer was given {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
-        index = len(self._optimizers)
         self._optimizers.append(optimizer)
-        optimizer.register_step_post_hook(lambda *_: self._stepped.add(index))
+        optimizer.register_step_post_hook(self._after_step)
         return optimizer
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._stepped.add(id(optimizer))
+        if not self._clears_gradients:
+            mark_used(optimizer)
+        if self._precision is not None:
+            torch.clear_autocast_cache()  # it holds copies of the weights as they were before this step
 
     def wrap_lr_scheduler(
         self,
@@ -91,16 +112,50 @@ class PyTorchTrialContext:
         step_mode: LRScheduler.StepMode = LRScheduler.StepMode.STEP_EVERY_EPOCH,
         frequency: int = 1,
     ) -> Any:
-        """The harness steps it after every `frequency` epochs or batches, or never with MANUAL_STEP."""
+        """The harness steps it after every `frequency` epochs, batches or optimizer steps, or never with MANUAL_STEP."""
         if not callable(getattr(scheduler, "step", None)) or not callable(getattr(scheduler, "state_dict", None)):
             raise UserError(f"wrap_lr_scheduler was given {type(scheduler).__name__}; it needs a torch learning-rate scheduler.")
         self._schedulers.append(LRScheduler(scheduler, step_mode, frequency))
         return scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
-        """A torch.amp.GradScaler: its scale is saved with the checkpoint."""
+        """A torch.amp.GradScaler of your own: its scale is saved with the checkpoint. Give it to `step_optimizer`; it is
+        updated once, at the end of the batch, unless you do it."""
+        if not callable(getattr(scaler, "step", None)) or not callable(getattr(scaler, "update", None)):
+            raise UserError(f"wrap_scaler was given {type(scaler).__name__}; it needs a torch.amp.GradScaler.")
+        if self._own_scaler is not None:
+            raise UserError("optimizations.mixed_precision: fp16 scales losses already; remove it, or the scaler of your own.")
+        return self._keep_scaler(scaler)
+
+    def _keep_scaler(self, scaler: Any) -> Any:
+        update = scaler.update
+
+        def update_once(*arguments: Any, **named: Any) -> None:
+            self._scaled = [other for other in self._scaled if other is not scaler]
+            update(*arguments, **named)
+
+        scaler.update = update_once
         self._scalers.append(scaler)
         return scaler
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> Any:
+        """Returns the reducer; or, for a function, an object with `update(value)`: the function is called with the list of all
+        values. `name`: the metric; None where the reducer returns a dict of metrics."""
+        if not isinstance(reducer, MetricReducer):
+            if isinstance(reducer, type) or not callable(reducer):
+                raise UserError(
+                    f"wrap_reducer was given {reducer!r}; it needs a function or an instance of pytorch.MetricReducer."
+                )
+            reducer = FunctionReducer(reducer)
+        reducer.reset()
+        self._reducers.append(WrappedReducer(reducer, name, for_training, for_validation))
+        return reducer
 
     # What train_batch calls.
 
@@ -108,8 +163,24 @@ class PyTorchTrialContext:
         """Tensors in nested dicts, lists and tuples, moved to the device. Batches arrive there already."""
         return to_device(data, self.device)
 
+    def autocast(self) -> AbstractContextManager[Any]:
+        """What `optimizations.mixed_precision` asks for. `train_batch` and `evaluate_batch` run inside it already."""
+        if self._precision is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self._precision)
+
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
-        loss.backward(**arguments)  # type: ignore[no-untyped-call]
+        """`loss.backward(**arguments)`, with what `optimizations` says of accumulation and mixed precision."""
+        optimizations = self._optimizations
+        if self._own_scaler is not None:
+            loss = self._own_scaler.scale(loss)
+        if optimizations.average_aggregated_gradients and optimizations.aggregation_frequency > 1:
+            loss = loss / optimizations.aggregation_frequency
+        if self._precision is None:
+            loss.backward(**arguments)  # type: ignore[no-untyped-call]
+        else:
+            with torch.autocast(self.device.type, enabled=False):  # the backward pass uses the types of the forward one
+                loss.backward(**arguments)  # type: ignore[no-untyped-call]
 
     def step_optimizer(
         self,
@@ -118,19 +189,60 @@ class PyTorchTrialContext:
         auto_zero_grads: bool = True,
         scaler: Any | None = None,
     ) -> None:
-        """Steps, and clears the gradients unless told not to. `clip_grads` gets the optimizer's parameters, unscaled."""
-        if clip_grads is not None:
+        """Steps, and clears the gradients unless told not to. With `optimizations.aggregation_frequency`: at the last of so
+        many batches, and does nothing before.
+
+        `clip_grads` gets the optimizer's parameters, their gradients unscaled; it takes the place of what `optimizations` says.
+        """
+        if not self.steps_optimizers():
+            return
+        scaler = scaler if scaler is not None else self._own_scaler
+        clip = clip_grads if clip_grads is not None else self._configured_clip()
+        if clip is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
-            clip_grads(parameter for group in optimizer.param_groups for parameter in group["params"])
-        if scaler is not None:
-            scaler.step(optimizer)
-            scaler.update()
-            self._stepped.update(index for index, known in enumerate(self._optimizers) if known is optimizer)
-        else:
-            optimizer.step()
+            clip(parameter for group in optimizer.param_groups for parameter in group["params"])
+        self._clears_gradients = auto_zero_grads
+        try:
+            if scaler is None:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+        finally:
+            self._clears_gradients = False
+        if scaler is not None and not any(other is scaler for other in self._scaled):
+            self._scaled.append(scaler)
         if auto_zero_grads:
             optimizer.zero_grad()
+
+    def steps_optimizers(self) -> bool:
+        """`step_optimizer` steps in this batch: false while gradients are gathered."""
+        return (self._batches + 1) % self._optimizations.aggregation_frequency == 0
+
+    def _configured_clip(self) -> Callable[[Iterable[nn.Parameter]], Any] | None:
+        norm, value = self._optimizations.clip_grad_norm, self._optimizations.clip_grad_value
+        if norm is None and value is None:
+            return None
+
+        def clip(parameters: Iterable[nn.Parameter]) -> None:
+            kept = list(parameters)
+            if value is not None:
+                nn.utils.clip_grad_value_(kept, value)
+            if norm is not None:
+                nn.utils.clip_grad_norm_(kept, norm)
+
+        return clip
+
+    def _begin_batch(self) -> None:
+        self._stepped.clear()
+
+    def _end_batch(self) -> None:
+        """After `train_batch`, before the position moves on."""
+        for scaler in list(self._scaled):
+            scaler.update()
+        self._batches += 1
+        for item in self._schedulers:
+            item.after_batch(self._batches, self._epoch_batches, id(getattr(item.scheduler, "optimizer", None)) in self._stepped)
 
     def current_train_batch(self) -> int:
         """Batches trained before this one, since the trial began."""
@@ -147,7 +259,10 @@ class PyTorchTrialContext:
 
     def _epochs_known(self) -> int:
         if self._epoch_batches is None:
-            raise UserError("epochs are known once the training data loader is built; ask in train_batch.")
+            raise UserError(
+                "the length of an epoch is not known: ask in train_batch, and for a stream without a length set "
+                "batches_per_epoch in your trial."
+            )
         return self._epoch_batches
 
 

@@ -3,6 +3,11 @@ whether 0 or 20 loader workers made it.
 
 The order of an epoch is a function of (seed, epoch). Whatever is random while a batch is made (augmentation, collation) draws
 from generators seeded by (seed, epoch, batch). Loader workers live through the whole training, across epochs.
+
+Why not torchdata's StatefulDataLoader, which is the library for this: tried with 0.11 on torch 2.13, shuffled and resumed in
+the middle of an epoch, it gives the same records in the same order, with 0 and 2 workers, but another augmentation (loader
+workers are seeded anew, and without workers the generators are the training's own), it must keep the number of workers, and
+it reads its place back by walking through the sampler. Streams, which have no index, do use it: see `streams.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +19,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from tenuto.workers.harness.errors import UserError
-from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
+from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, own_generators, reseed, seed_processor
+from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
 
 
 class BatchKey(NamedTuple):
@@ -31,9 +37,14 @@ class _PositionedDataset(Dataset[Any]):
     def __init__(self, loader: DataLoader[Any], seed: int) -> None:
         self._dataset, self._collate = loader.dataset, loader.collate_fn
         self._batched, self._seed = loader.batch_sampler is not None, seed
+        self._generators: list[Any] | None = None
 
     def __getitem__(self, key: BatchKey) -> Any:
         seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
+        if self._generators is None:
+            self._generators = own_generators(self._dataset, self._collate)
+        for index, generator in enumerate(self._generators):
+            reseed(generator, derive_seed(seed, index))
         if get_worker_info() is not None:
             seed_processor(seed)
             return self._make(key)
@@ -53,7 +64,7 @@ class _Keys:
 
     def __init__(self, loader: DataLoader[Any], seed: int, start_batches: int, endless: bool) -> None:
         self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
-        self._epoch_batches = epoch_batches(loader)
+        self._epoch_batches = len(loader)
 
     def __iter__(self) -> Iterator[BatchKey]:
         epoch, first = divmod(self._start, self._epoch_batches)
@@ -71,24 +82,31 @@ class _Keys:
             epoch, first = epoch + 1, 0
 
 
-def check_loader(loader: Any, where: str) -> DataLoader[Any]:
-    """Raises UserError where batches could not be found again by position."""
+def check_loader(loader: Any, where: str, at: Any = None) -> DataLoader[Any]:
+    """Raises UserError where there are no batches to find again. `at`: the user's function."""
     if not isinstance(loader, DataLoader):
-        raise UserError(f"{where} returned {type(loader).__name__}; it must return a tenuto.pytorch.DataLoader (torch's own).")
-    if isinstance(loader.dataset, IterableDataset):
         raise UserError(
-            f"{where} uses an IterableDataset, which has no positions, so training could not resume exactly; "
-            "use a dataset with __getitem__ and __len__."
+            f"{where} returned {type(loader).__name__}; it must return a tenuto.pytorch.DataLoader (torch's own).", at=at
         )
     if epoch_batches(loader) == 0:
         raise UserError(
-            f"{where} returned a loader without batches: the dataset is empty, or smaller than a batch with drop_last."
+            f"{where} returned a loader without batches: the dataset is empty, or smaller than a batch with drop_last.", at=at
         )
     return loader
 
 
-def epoch_batches(loader: DataLoader[Any]) -> int:
-    return len(loader)
+def is_stream(loader: DataLoader[Any]) -> bool:
+    return isinstance(loader.dataset, IterableDataset)
+
+
+def epoch_batches(loader: DataLoader[Any]) -> int | None:
+    """None: a stream without a length."""
+    try:
+        return len(loader)
+    except TypeError:
+        if is_stream(loader):
+            return None
+        raise
 
 
 def epoch_order(loader: DataLoader[Any], seed: int, epoch: int) -> list[Any]:
@@ -103,18 +121,24 @@ def epoch_order(loader: DataLoader[Any], seed: int, epoch: int) -> list[Any]:
         return list(sampler)
 
 
-def training_batches(loader: DataLoader[Any], seed: int, start_batches: int) -> Iterator[Any]:
-    """Batches from position `start_batches` on, without end."""
+def training_batches(
+    loader: DataLoader[Any], seed: int, start_batches: int, stream_state: dict[str, Any] | None = None
+) -> Iterator[Any]:
+    """Batches from position `start_batches` on, without end; those of a stream from where `stream_state` says."""
+    if is_stream(loader):
+        return StreamBatches(loader, seed, stream_state)
     return iter(_positioned(loader, seed, start_batches, endless=True))
 
 
 def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
     """The whole set once; the same batches each time."""
-    return iter(_positioned(loader, seed, 0, endless=False))
+    return iter(validation_loader(loader, seed))
 
 
-def positioned_validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
-    """For `evaluate_full_dataset`."""
+def validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
+    """The user's loader, with the same batches each time."""
+    if is_stream(loader):
+        return stream_loader(loader, seed)  # type: ignore[no-any-return]
     return _positioned(loader, seed, 0, endless=False)
 
 

@@ -12,20 +12,26 @@ class LRScheduler:
     class StepMode(enum.Enum):
         STEP_EVERY_EPOCH = "epoch"
         STEP_EVERY_BATCH = "batch"
+        STEP_EVERY_OPTIMIZER_STEP = "optimizer step"
+        """After the batches in which its optimizer stepped: what counts where gradients are accumulated."""
         MANUAL_STEP = "manual"
         """Your code calls `scheduler.step()`; the harness saves and restores its state only."""
 
     def __init__(self, scheduler: Any, step_mode: StepMode = StepMode.STEP_EVERY_EPOCH, frequency: int = 1) -> None:
-        """`frequency`: step after every so many epochs or batches."""
+        """`frequency`: step after every so many epochs, batches or optimizer steps."""
         if frequency < 1:
             raise ValueError(f"frequency is {frequency}, but must be at least 1")
         self.scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
+        self.optimizer_steps = 0
 
-    def after_batch(self, batches: int, epoch_batches: int) -> None:
-        """`batches` counts the one just trained."""
+    def after_batch(self, batches: int, epoch_batches: int | None, stepped: bool = True) -> None:
+        """`batches` counts the one just trained, in which its optimizer `stepped` or not."""
+        self.optimizer_steps += stepped
         if self.step_mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
             due = batches % self.frequency == 0
-        elif self.step_mode is LRScheduler.StepMode.STEP_EVERY_EPOCH:
+        elif self.step_mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
+            due = stepped and self.optimizer_steps % self.frequency == 0
+        elif self.step_mode is LRScheduler.StepMode.STEP_EVERY_EPOCH and epoch_batches is not None:
             due = batches % (epoch_batches * self.frequency) == 0
         else:
             due = False

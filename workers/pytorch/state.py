@@ -1,14 +1,19 @@
 """What a checkpoint of a PyTorch trial holds.
 
 `model.safetensors` (`model_1.safetensors`, ... for further models): weights and buffers, readable without pickle and without
-Tenuto. `state.pt`: what only this trial's resumption needs (optimizers, schedulers, scalers, generators, the user's own state,
-gradients that were accumulated but not applied); it is pickled, and read by nothing but the trial that wrote it.
+Tenuto. `state.pt`: what else resuming needs (optimizers, schedulers, scalers, generators, gradients that were accumulated but
+not applied, ...): tensors and plain values, read by torch's loader for those only. `user.pt`, where there is need for it: state
+of the user's own that holds other objects; it is pickled, so load it only if you trust who wrote it. `exactness.json`: where it
+was made, and what may have made it inexact.
 """
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
+import pickle
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,8 @@ import torch
 from tenuto.workers.harness.errors import UserError
 
 STATE_FILE = "state.pt"
+USER_FILE = "user.pt"
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
 ALIASES = "tenuto_aliases"
 """Metadata of a weights file: names that share one tensor (tied weights), as JSON from name to stored name."""
 
@@ -64,6 +71,64 @@ def load_model_state(directory: str | Path, index: int = 0) -> dict[str, torch.T
     return state | {name: state[stored] for name, stored in aliases.items()}
 
 
+def is_plain(value: Any) -> bool:
+    """Made of numbers, strings, tensors and their containers only: read back without running any code."""
+    if type(value) in (dict, OrderedDict):
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if type(value) in (list, tuple, set):
+        return all(is_plain(item) for item in value)
+    return type(value) in _PLAIN or type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+class Copier:
+    """Copies state, so that training may go on while the copy is written. Tensors that share memory whole share the copy."""
+
+    def __init__(self) -> None:
+        self._copies: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def tensor(self, value: torch.Tensor) -> torch.Tensor:
+        if value.layout is not torch.strided:
+            return value.detach().clone().cpu()
+        key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if value.numel() == 0 or key not in self._copies:
+            copy = torch.empty_like(value, device="cpu", requires_grad=False)
+            self._copies[key] = copy.copy_(value.detach())
+        return self._copies[key]
+
+    def __call__(self, value: Any) -> Any:
+        """Raises UserError for what cannot be copied."""
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if type(value) in (dict, OrderedDict):
+            return type(value)((key, self(item)) for key, item in value.items())
+        if type(value) in (list, tuple, set):
+            return type(value)(self(item) for item in value)
+        if type(value) in _PLAIN:
+            return value
+        try:
+            return copy.deepcopy(value)
+        except (AttributeError, TypeError, RuntimeError) as error:
+            raise _unpicklable(error) from error
+
+
+def _unpicklable(error: Exception) -> UserError:
+    return UserError(f"the trial's state cannot be saved: {error}; keep only picklable values in state_dict.")
+
+
+def save_parts(parts: dict[str, Any], directory: Path) -> None:
+    """Plain parts and others into their files. Raises OSError, UserError."""
+    plain = {name: value for name, value in parts.items() if is_plain(value)}
+    save_state(plain, directory / STATE_FILE)
+    if others := {name: value for name, value in parts.items() if name not in plain}:
+        save_state(others, directory / USER_FILE)
+
+
+def load_parts(directory: Path) -> dict[str, Any]:
+    """Raises OSError, UserError."""
+    plain: dict[str, Any] = torch.load(directory / STATE_FILE, map_location="cpu", weights_only=True)
+    return plain | (load_pickled(directory / USER_FILE) if (directory / USER_FILE).exists() else {})
+
+
 def save_state(state: dict[str, Any], path: Path) -> None:
     """Raises OSError; UserError where the user's own state cannot be pickled."""
     with path.open("wb") as file:
@@ -74,11 +139,11 @@ def save_state(state: dict[str, Any], path: Path) -> None:
             if isinstance(cause, OSError):
                 raise OSError(cause.errno, cause.strerror, str(path)) from error
             raise OSError(errno.EIO, str(error), str(path)) from error
-        except (AttributeError, TypeError) as error:
-            raise UserError(f"the trial's state cannot be saved: {error}; keep only picklable values in state_dict.") from error
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise _unpicklable(error) from error
 
 
-def load_state(path: Path) -> dict[str, Any]:
-    # Not weights_only: the user's own state and schedulers may hold any type. The file is this trial's own.
+def load_pickled(path: Path) -> dict[str, Any]:
+    # The user's own state may hold any type. Who calls this knows that the trial itself wrote the file.
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
     return state

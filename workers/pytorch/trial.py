@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch.utils.data import DataLoader
 
 from tenuto.workers.harness.trainer import TrialBase, TrialInfo
+from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.metrics import AnyReducer, Reducer, batch_length
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ class PyTorchTrial(TrialBase):
     """
 
     deterministic: ClassVar[bool] = True
-    """Ask torch for kernels that give the same bits each time. False: faster on some GPUs, but a resumed or repeated trial may
-    then differ in the last bits."""
+    """False: as `reproducibility: {exact: false}` in the configuration, for a trial that never needs the same bits twice."""
+    batches_per_epoch: int | None = None
+    """For training data that is a stream without a length: set it, in the class or in `__init__`, to count in epochs."""
 
     @abstractmethod
     def __init__(self, context: PyTorchTrialContext) -> None: ...
@@ -56,6 +58,10 @@ class PyTorchTrial(TrialBase):
     def get_batch_length(self, batch: Any) -> int:
         """Records in a batch: its weight in averages."""
         return batch_length(batch)
+
+    def build_callbacks(self) -> Mapping[str, PyTorchCallback]:
+        """By names, under which their state is saved. They are called in this order."""
+        return {}
 
     def state_dict(self) -> Mapping[str, Any]:
         """State of your own to save with each checkpoint."""

@@ -1,0 +1,142 @@
+"""From a trial in training to the parts of a checkpoint, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch import seeds, state
+from tenuto.workers.pytorch.callbacks import PyTorchCallback
+from tenuto.workers.pytorch.context import PyTorchTrialContext
+from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
+from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
+from tenuto.workers.pytorch.metrics import TrainingMetrics
+from tenuto.workers.pytorch.trial import PyTorchTrial
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that the state of a trial is spread over."""
+
+    context: PyTorchTrialContext
+    trial: PyTorchTrial
+    callbacks: Mapping[str, PyTorchCallback]
+    metrics: TrainingMetrics
+    exactness: Exactness
+
+
+def capture(parts: Parts, stream: dict[str, Any] | None, copies: bool) -> Callable[[Path], None]:
+    """What writes the state, as it is now, into an empty directory. `copies`: training may go on before it is called.
+
+    Raises UserError for state that cannot be copied; the function raises OSError, and UserError for what cannot be pickled.
+    """
+    context, copier = parts.context, state.Copier()
+    copy: Callable[[Any], Any] = copier if copies else _as_it_is
+    tensor: Callable[[torch.Tensor], torch.Tensor] = copier.tensor if copies else torch.Tensor.detach
+    models = [copy(dict(model.state_dict())) for model in context._models]
+    saved: dict[str, Any] = {
+        "batches": context._batches,
+        "optimizers": copy([optimizer.state_dict() for optimizer in context._optimizers]),
+        "gradients": open_gradients(context._optimizers, tensor),
+        "schedulers": copy([item.scheduler.state_dict() for item in context._schedulers]),
+        "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
+        "scalers": copy([scaler.state_dict() for scaler in context._scalers]),
+        "models_unsaved": copy([_unsaved(model) for model in context._models]),
+        "random": seeds.random_state(),
+        "metrics": parts.metrics.state(),
+        "reducers": copy([dict(item.reducer.state_dict()) if item.for_training else None for item in context._reducers]),
+        "callbacks": copy({name: dict(callback.state_dict()) for name, callback in parts.callbacks.items()}),
+        "stream": copy(stream),
+        "trial": copy(dict(parts.trial.state_dict())),
+    }
+    exactness = parts.exactness.record()
+
+    def write(directory: Path) -> None:
+        others = [state.save_model(model, directory / state.model_file(index)) for index, model in enumerate(models)]
+        state.save_parts({**saved, "models_other": others}, directory)
+        (directory / EXACTNESS_FILE).write_bytes(exactness)
+
+    return write
+
+
+def restore(parts: Parts, directory: Path) -> dict[str, Any] | None:
+    """Returns the stream's state. Raises OSError; UserError where `__init__` did not wrap what was saved."""
+    context, saved = parts.context, state.load_parts(directory)
+    _check_same(saved, context, parts.callbacks)
+    for index, model in enumerate(context._models):
+        model.load_state_dict(state.load_model_state(directory, index) | saved["models_other"][index])
+        _restore_unsaved(model, saved["models_unsaved"][index])
+    for optimizer, value in zip(context._optimizers, saved["optimizers"], strict=True):
+        optimizer.load_state_dict(value)
+    for item, value, steps in zip(context._schedulers, saved["schedulers"], saved["scheduler_steps"], strict=True):
+        item.scheduler.load_state_dict(value)
+        item.optimizer_steps = steps
+    for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
+        scaler.load_state_dict(value)
+    restore_gradients(context._optimizers, saved["gradients"])
+    parts.metrics.restore(saved["metrics"])
+    for reducer, value in zip(context._reducers, saved["reducers"], strict=True):
+        if value is not None:
+            reducer.reducer.load_state_dict(value)
+    if saved["trial"]:
+        parts.trial.load_state_dict(saved["trial"])
+    for name, callback in parts.callbacks.items():
+        callback.load_state_dict(saved["callbacks"][name])
+    context._batches = int(saved["batches"])
+    parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
+    seeds.restore_random_state(saved["random"])
+    stream: dict[str, Any] | None = saved["stream"]
+    return stream
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _check_same(saved: Mapping[str, Any], context: PyTorchTrialContext, callbacks: Mapping[str, Any]) -> None:
+    kinds: tuple[tuple[str, str, Sequence[Any]], ...] = (
+        ("optimizers", "optimizers", context._optimizers),
+        ("schedulers", "schedulers", context._schedulers),
+        ("scalers", "scalers (with that of mixed_precision: fp16)", context._scalers),
+        ("models_other", "models", context._models),
+        ("reducers", "reducers", context._reducers),
+    )
+    for kind, name, have in kinds:
+        if len(saved[kind]) != len(have):
+            raise UserError(
+                f"the checkpoint holds {len(saved[kind])} {name}, but __init__ wrapped {len(have)}; "
+                "it must wrap the same ones in the same order each time."
+            )
+    if sorted(saved["callbacks"]) != sorted(callbacks):
+        raise UserError(
+            f"the checkpoint holds the callbacks {sorted(saved['callbacks'])}, but build_callbacks returned {sorted(callbacks)}; "
+            "it must return the same names each time."
+        )
+
+
+def _unsaved(model: nn.Module) -> dict[str, Any]:
+    """What training can change in a model and its state dict leaves out: modules' modes, frozen parameters, buffers that are
+    not persistent."""
+    kept = model.state_dict().keys()
+    return {
+        "training": [module.training for module in model.modules()],
+        "trained": [parameter.requires_grad for parameter in model.parameters()],
+        "buffers": {name: buffer for name, buffer in model.named_buffers() if name not in kept},
+    }
+
+
+def _restore_unsaved(model: nn.Module, saved: Mapping[str, Any]) -> None:
+    for module, training in zip(model.modules(), saved["training"], strict=True):
+        module.training = training
+    for parameter, trained in zip(model.parameters(), saved["trained"], strict=True):
+        parameter.requires_grad_(trained)
+    buffers = dict(model.named_buffers())
+    for name, value in saved["buffers"].items():
+        if name in buffers and buffers[name].shape == value.shape:
+            buffers[name].copy_(value)

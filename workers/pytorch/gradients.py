@@ -1,0 +1,48 @@
+"""Gradients that wait for further batches when a checkpoint is made.
+
+Others need not be kept: an optimizer has used them, and the next batch clears them. A used gradient is known by its version
+counter at the time of the step: a later backward pass that adds to it (a second model's loss, say) changes that, so it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+_USED = "_tenuto_used_version"
+
+
+def mark_used(optimizer: torch.optim.Optimizer) -> None:
+    """After a step. The mark is on the gradient itself, so that it lives no longer."""
+    for parameter in parameters(optimizer):
+        gradient = parameter.grad
+        if gradient is not None:
+            setattr(gradient, _USED, gradient._version)
+
+
+def open_gradients(
+    optimizers: Sequence[torch.optim.Optimizer], copy: Callable[[torch.Tensor], torch.Tensor]
+) -> list[list[torch.Tensor | None]]:
+    """Per optimizer and parameter: the gradient, or None where there is none that matters."""
+    return [
+        [
+            None
+            if (gradient := parameter.grad) is None or getattr(gradient, _USED, None) == gradient._version
+            else copy(gradient)
+            for parameter in parameters(optimizer)
+        ]
+        for optimizer in optimizers
+    ]
+
+
+def restore_gradients(optimizers: Sequence[torch.optim.Optimizer], saved: Sequence[Sequence[torch.Tensor | None] | None]) -> None:
+    for optimizer, gradients in zip(optimizers, saved, strict=True):
+        for parameter, gradient in zip(parameters(optimizer), gradients or [], strict=False):
+            if gradient is not None:
+                parameter.grad = gradient.to(parameter.device)
+
+
+def parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -1,0 +1,164 @@
+"""Batches of an IterableDataset, from a position on.
+
+A stream has no positions of its own. Two ways lead back to one:
+
+- The dataset has `state_dict` and `load_state_dict`: torchdata's StatefulDataLoader carries them between the training process
+  and its loader workers, past what was prefetched. It restores positions exactly, but not what is random in a worker (tried
+  with torchdata 0.11 on torch 2.13: same order, other augmentation), so each item is made under randomness of its own here.
+- It has not: the resumed trial reads the stream from the start of its pass and drops what was trained already. As exact,
+  provided the stream gives the same items again, but it takes the time of reading.
+
+For datasets with an index neither is used: see `data.py`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
+
+
+class _SeededStream(IterableDataset[Any]):
+    """The user's dataset in one loader worker: item `n` is made under the randomness of (seed, worker, n)."""
+
+    def __init__(self, dataset: IterableDataset[Any], seed: int) -> None:
+        self._dataset, self._seed = dataset, seed
+        self._items = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        if worker is None:
+            yield from self._dataset
+            return
+        iterator = iter(self._dataset)
+        while True:
+            seed_processor(derive_seed(self._seed, "item", worker.id, self._items))
+            try:
+                item = next(iterator)
+            except StopIteration:
+                break
+            self._items += 1
+            yield item
+        self._items = 0
+
+
+class _SeededStatefulStream(_SeededStream):
+    def state_dict(self) -> dict[str, Any]:
+        return {"items": self._items, "dataset": self._dataset.state_dict()}  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._items = state["items"]
+        self._dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+
+
+def is_stateful(dataset: Any) -> bool:
+    return callable(getattr(dataset, "state_dict", None)) and callable(getattr(dataset, "load_state_dict", None))
+
+
+class StreamBatches:
+    """Batches without end, pass after pass over the stream. `state()` says where it is; `resume` begins there."""
+
+    def __init__(self, loader: DataLoader[Any], seed: int, resume: dict[str, Any] | None = None) -> None:
+        """`resume`: what `state` returned. Raises UserError where the number of loader workers is another one."""
+        self._loader, self._seed = loader, seed
+        self._stateful = is_stateful(loader.dataset)
+        self._pass = int(resume["pass"]) if resume else 0
+        self._in_pass = int(resume["batches"]) if resume else 0
+        if resume and resume["loader_workers"] != loader.num_workers:
+            raise UserError(
+                f"the checkpoint was made with num_workers={resume['loader_workers']} of the training data loader, now it is "
+                f"{loader.num_workers}; a stream's order depends on it, so set it back."
+            )
+        self._ahead: list[Any] = []
+        """The next batch, where `state` had to look for it."""
+        self._ahead_state: dict[str, Any] = {}
+        self._current = self._begin(resume["loader"] if resume and self._stateful else None)
+        self._batches = iter(self._current)
+        if resume and not self._stateful:
+            for batch in range(self._in_pass):
+                self._make(batch)
+
+    def __iter__(self) -> StreamBatches:
+        return self
+
+    def __next__(self) -> Any:
+        value = self._ahead.pop() if self._ahead else self._next()
+        self._in_pass += 1
+        return value
+
+    def state(self) -> dict[str, Any]:
+        """Between two batches. Reads one batch ahead, because a loader at the end of its pass does not say so before."""
+        if not self._ahead:
+            number, state = self._pass, self._state()
+            self._ahead.append(self._next())
+            self._ahead_state = state if self._pass == number else {**state, "pass": self._pass, "batches": 0, "loader": None}
+        return self._ahead_state
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "pass": self._pass,
+            "batches": self._in_pass,
+            "loader_workers": self._loader.num_workers,
+            "loader": self._current.state_dict() if self._stateful else None,
+        }
+
+    def _next(self) -> Any:
+        """A batch: the next of this pass, or the first of the next one."""
+        try:
+            return self._make(self._in_pass)
+        except StopIteration:
+            if self._in_pass == 0:
+                raise UserError("the training data's stream gave no batch.", at=type(self._loader.dataset)) from None
+        self._pass, self._in_pass = self._pass + 1, 0
+        self._current = self._begin(None)
+        self._batches = iter(self._current)
+        return self._make(0)
+
+    def _make(self, batch: int) -> Any:
+        if self._loader.num_workers:
+            return next(self._batches)
+        with isolated_randomness(derive_seed(self._seed, "pass", self._pass, "batch", batch)):
+            return next(self._batches)
+
+    def _begin(self, state: Any) -> Any:
+        """A loader for this pass, at its begin or where `state` says."""
+        if callable(set_epoch := getattr(self._loader.dataset, "set_epoch", None)):
+            set_epoch(self._pass)
+        seed = derive_seed(self._seed, "pass", self._pass)
+        with isolated_randomness(seed):
+            current = stream_loader(self._loader, seed, self._stateful)
+            if state is not None:
+                current.load_state_dict(state)
+        return current
+
+
+def stream_loader(loader: DataLoader[Any], seed: int, stateful: bool = False) -> Any:
+    """The user's loader again, its randomness a function of `seed`."""
+    if not stateful:
+        return DataLoader(_SeededStream(loader.dataset, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata's own affair
+        from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
+
+        return StatefulDataLoader(_SeededStatefulStream(loader.dataset, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
+
+
+def _arguments(loader: DataLoader[Any], seed: int) -> dict[str, Any]:
+    return {
+        "batch_size": loader.batch_size,
+        "drop_last": loader.drop_last,
+        "collate_fn": loader.collate_fn,
+        "num_workers": loader.num_workers,
+        "pin_memory": loader.pin_memory,
+        "timeout": loader.timeout,
+        "worker_init_fn": loader.worker_init_fn,
+        "multiprocessing_context": loader.multiprocessing_context,
+        "prefetch_factor": loader.prefetch_factor,
+        "generator": torch.Generator().manual_seed(derive_seed(seed, "workers")),
+    }
