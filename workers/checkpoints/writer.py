@@ -1,0 +1,196 @@
+"""Saves checkpoints off the training path: the training thread gives a copy of its state and goes on.
+
+At most one checkpoint is under way. Who wants to save the next one waits until it is done: that is the back-pressure, and it
+bounds memory to one copy of the state and the disk to one checkpoint's files. A checkpoint is reported when every byte of it is
+stored, never before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.checkpoints import Staged
+from tenuto.kernel.storage.manifest import Manifest
+from tenuto.kernel.storage.opening import location_of
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.reports import CheckpointReport
+from tenuto.workers.checkpoints.place import Place, Say
+
+Fill = Callable[[Path], None]
+"""Writes the checkpoint's files into an empty directory. Raises OSError where the disk does not take them."""
+Report = Callable[[CheckpointReport], None]
+
+TRIES_MAX = 3
+"""At a boundary, with on_failure: continue. A full disk rarely clears within seconds, and training need not wait for it."""
+LEAVING_TRIES_MAX = 60
+"""When leaving: what is not saved now is trained again. The agent's grace period usually ends it first."""
+PAUSE_SECONDS_MAX = 10.0
+WAIT_SAID_SECONDS = 5.0
+"""A wait for the store that is longer than this is worth a line: the store cannot follow."""
+
+
+@dataclass(frozen=True)
+class Position:
+    checkpoint_id: str
+    """Unique in the trial, and beginning with the allocation's id."""
+    batches: int
+    length: int
+    """The same in the unit of the experiment's lengths."""
+
+
+class CheckpointWriter:
+    """One allocation's checkpoints. Every method is for the training thread."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        place: Place,
+        report: Report,
+        say: Say,
+        *,
+        base: Manifest | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`report` may be called from another thread. `base`: the manifest that the trial was restored from."""
+        self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
+        self._retries = place.storage.on_failure == "retry"
+        self._base = base
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._stored: list[str] = []
+        self._failed_in_background = False
+        self._urgent = threading.Event()
+
+    def save(self, position: Position, snapshot: Callable[[], Fill], then: Callable[[], None] | None = None) -> None:
+        """In the background: `snapshot` copies the state now, and what it returns is called once, in another thread.
+
+        First waits for the checkpoint before. `then` is called when this one is reported or given up, by the other thread.
+        Raises what went wrong in the background that is no matter of the store (AgentGone, UserError), at the latest at the
+        next call.
+        """
+        self.wait()
+        if self._failed_in_background and self._retries:
+            self.save_now(position, snapshot)
+            if then is not None:
+                then()
+            return
+        fill = snapshot()
+        self._thread = threading.Thread(target=self._work, args=(position, fill, then), name="tenuto-checkpoint", daemon=True)
+        self._thread.start()
+
+    def save_now(self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False) -> bool:
+        """Returns when it is stored and reported. False: it was given up, and the user was told why. `snapshot` is called again
+        for each try that could not write its files."""
+        self._urgent.set() if leaving else None
+        self.wait()
+        tries_max = LEAVING_TRIES_MAX if leaving else (None if self._retries else TRIES_MAX)
+        return self._save(position, snapshot, tries_max)
+
+    def wait(self) -> None:
+        """Returns when nothing is under way. Raises what went wrong in the background."""
+        thread = self._thread
+        if thread is not None:
+            started = time.monotonic()
+            thread.join(WAIT_SAID_SECONDS)
+            if thread.is_alive():
+                self._say("training waits: the checkpoint before is still being stored")
+                thread.join()
+                self._say(f"training goes on after {time.monotonic() - started:.0f} s; save less often, or use a faster store")
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def take_stored(self) -> list[str]:
+        """Ids that were stored and reported since the last call, oldest first."""
+        taken: list[str] = []
+        while self._stored:
+            taken.append(self._stored.pop(0))
+        return taken
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _work(self, position: Position, fill: Fill, then: Callable[[], None] | None) -> None:
+        used = False
+
+        def once() -> Fill:
+            nonlocal used
+            if used:
+                raise _Consumed
+            used = True
+            return fill
+
+        try:
+            stored = self._save(position, once, None if self._retries else TRIES_MAX)
+            self._failed_in_background = not stored
+            if then is not None:
+                then()
+        except BaseException as error:
+            self._error = error
+
+    def _save(self, position: Position, snapshot: Callable[[], Fill], tries_max: int | None) -> bool:
+        staged: Staged | None = None
+        attempt = 0
+        try:
+            while True:
+                attempt += 1
+                try:
+                    if staged is None:
+                        staged = self._stage(position, snapshot())
+                    manifest = checkpoints.save(self._place.store, staged)
+                    break
+                except _Consumed:
+                    self._say(f"checkpoint at batch {position.batches} was not saved; training goes on without it")
+                    return False
+                except OSError as error:
+                    limit = min(tries_max or LEAVING_TRIES_MAX, LEAVING_TRIES_MAX) if self._urgent.is_set() else tries_max
+                    if not self._go_on(position, error, attempt, limit):
+                        return False
+        finally:
+            if staged is not None:
+                shutil.rmtree(staged.directory, ignore_errors=True)
+        self._base = manifest
+        self._report(
+            CheckpointReport(
+                trial_id=self._assignment.trial_id,
+                allocation_id=self._assignment.allocation_id,
+                checkpoint_id=position.checkpoint_id,
+                batches=position.batches,
+                length=position.length,
+                files=manifest.recorded,
+                size_bytes=manifest.size_bytes,
+                location=location_of(self._place.store, position.checkpoint_id),
+            )
+        )
+        self._stored.append(position.checkpoint_id)
+        return True
+
+    def _stage(self, position: Position, fill: Fill) -> Staged:
+        directory = self._place.staging(position.checkpoint_id)
+        try:
+            fill(directory)
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        return Staged(position.checkpoint_id, directory, self._base)
+
+    def _go_on(self, position: Position, error: OSError, attempt: int, tries_max: int | None) -> bool:
+        last = tries_max is not None and attempt >= tries_max
+        pause = min(2.0 ** (attempt - 1), PAUSE_SECONDS_MAX)
+        more = "training goes on without it" if last else f"next try in {pause:.0f} s"
+        self._say(f"checkpoint at batch {position.batches} could not be saved: {error}; {more}")
+        if not last:
+            self._sleep(pause)
+        return not last
+
+
+class _Consumed(Exception):
+    """The copy of the state was used up by a try that could not write it."""
