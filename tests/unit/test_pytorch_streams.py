@@ -75,7 +75,7 @@ def test_a_stream_goes_on_where_it_was(kind: type[Stream], num_workers: int) -> 
         expected.append(batch)
         states.append(whole.state())
     assert len({float(value) for batch in expected for value in batch[:, 1]}) == sum(len(batch) for batch in expected)
-    for position in range(len(expected)) if num_workers == 0 else (0, 1, 4, 5, 6, 7, 11, 12):
+    for position in range(len(expected)) if num_workers == 0 else (4, 5, 6, 11):
         random.seed(position)  # whatever happened to the generators before
         resumed = StreamBatches(loader(kind, num_workers), SEED, states[position])
         rest = list(islice(resumed, len(expected) - position))

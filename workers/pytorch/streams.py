@@ -4,7 +4,8 @@ A stream has no positions of its own. Two ways lead back to one:
 
 - The dataset has `state_dict` and `load_state_dict`: torchdata's StatefulDataLoader carries them between the training process
   and its loader workers, past what was prefetched. It restores positions exactly, but not what is random in a worker (tried
-  with torchdata 0.11 on torch 2.13: same order, other augmentation), so each item is made under randomness of its own here.
+  with torchdata 0.11 on torch 2.13: same order, other augmentation), so each item is made under randomness of its own here,
+  and it reads a loader worker's stream again that had ended before the others', so its end is remembered here.
 - It has not: the resumed trial reads the stream from the start of its pass and drops what was trained already. As exact,
   provided the stream gives the same items again, but it takes the time of reading.
 
@@ -30,14 +31,14 @@ class _SeededStream(IterableDataset[Any]):
     def __init__(self, dataset: IterableDataset[Any], seed: int) -> None:
         self._dataset, self._seed = dataset, seed
         self._items = 0
+        self._over = False
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
+        iterator = iter(()) if self._over else iter(self._dataset)
         if worker is None:
-            yield from self._dataset
-            return
-        iterator = iter(self._dataset)
-        while True:
+            yield from iterator
+        while worker is not None:
             seed_processor(derive_seed(self._seed, "item", worker.id, self._items))
             try:
                 item = next(iterator)
@@ -45,15 +46,16 @@ class _SeededStream(IterableDataset[Any]):
                 break
             self._items += 1
             yield item
-        self._items = 0
+        self._over = True
 
 
 class _SeededStatefulStream(_SeededStream):
     def state_dict(self) -> dict[str, Any]:
-        return {"items": self._items, "dataset": self._dataset.state_dict()}  # type: ignore[attr-defined]
+        # `over`: torchdata asks a stream that has ended for another batch after resuming, and most streams begin again then.
+        return {"items": self._items, "over": self._over, "dataset": self._dataset.state_dict()}  # type: ignore[attr-defined]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._items = state["items"]
+        self._items, self._over = state["items"], state["over"]
         self._dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
 
 
@@ -75,9 +77,6 @@ class StreamBatches:
                 f"the checkpoint was made with num_workers={resume['loader_workers']} of the training data loader, now it is "
                 f"{loader.num_workers}; a stream's order depends on it, so set it back."
             )
-        self._ahead: list[Any] = []
-        """The next batch, where `state` had to look for it."""
-        self._ahead_state: dict[str, Any] = {}
         self._current = self._begin(resume["loader"] if resume and self._stateful else None)
         self._batches = iter(self._current)
         if resume and not self._stateful:
@@ -88,19 +87,12 @@ class StreamBatches:
         return self
 
     def __next__(self) -> Any:
-        value = self._ahead.pop() if self._ahead else self._next()
+        value = self._next()
         self._in_pass += 1
         return value
 
     def state(self) -> dict[str, Any]:
-        """Between two batches. Reads one batch ahead, because a loader at the end of its pass does not say so before."""
-        if not self._ahead:
-            number, state = self._pass, self._state()
-            self._ahead.append(self._next())
-            self._ahead_state = state if self._pass == number else {**state, "pass": self._pass, "batches": 0, "loader": None}
-        return self._ahead_state
-
-    def _state(self) -> dict[str, Any]:
+        """Between two batches."""
         return {
             "pass": self._pass,
             "batches": self._in_pass,
