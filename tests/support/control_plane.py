@@ -31,11 +31,10 @@ AGENT = "node-1"
 FETCH_SECONDS = 0.2
 
 
-def make_context(shared: Path) -> str:
-    """A packed model directory in the shared directory; returns its hash."""
+def make_context(shared: Path, body: bytes = b"LR = 0.1\n") -> str:
+    """A packed model directory in the shared directory, with `body` as its model_def.py; returns its hash."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as tar:
-        body = b"LR = 0.1\n"
         info = tarfile.TarInfo("model_def.py")
         info.size = len(body)
         tar.addfile(info, io.BytesIO(body))

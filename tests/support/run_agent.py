@@ -8,6 +8,6 @@ from pathlib import Path
 from tenuto.workers.agent import app, main
 
 if __name__ == "__main__":
-    app.WORKER_COMMAND = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
-    app.AgentApp.__init__.__kwdefaults__["command"] = app.WORKER_COMMAND
+    command = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
+    app.AgentApp.__init__.__kwdefaults__["command"] = command
     main.main()

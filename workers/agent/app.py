@@ -29,13 +29,14 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.changed import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Disk, open_database
-from tenuto.workers.agent.environment import Node
+from tenuto.workers.agent.environment import Node, common_environment
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.slots import find_slots
 from tenuto.workers.agent.spool import Spool
+from tenuto.workers.agent.warm import WarmPool
 
 logger = logging.getLogger(__name__)
 
@@ -59,13 +60,14 @@ class AgentApp:
         clock: Clock,
         *,
         environment: Mapping[str, str] | None = None,
-        command: Sequence[str] = WORKER_COMMAND,
+        command: Sequence[str] | None = None,
         slots: tuple[Slot, ...] | None = None,
     ) -> None:
-        """Raises AgentError where a setting is missing, and NoSlots."""
+        """`command` instead of our own harness; then workers never start warm. Raises AgentError where a setting is missing, and
+        NoSlots."""
         self._directory = Path(_required(settings.data_directory, "TENUTO_DATA_DIRECTORY")).absolute()
         self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
-        self._settings, self._clock, self._command = settings, clock, command
+        self._settings, self._clock, self._command = settings, clock, command or WORKER_COMMAND
         self._node = Node(
             agent_id=settings.agent_id or os.uname().nodename,
             directory=self._directory,
@@ -79,6 +81,7 @@ class AgentApp:
         self._connection: sqlite3.Connection | None = None
         self._server: WorkerServer | None = None
         self._bus: Client | None = None
+        self._warm = WarmPool(self._directory, 0 if command else settings.warm_environments_max)
 
     async def open(self) -> None:
         """Takes the directory, finds earlier workers again, and opens the worker door. Needs no bus. Raises AgentError."""
@@ -105,8 +108,10 @@ class AgentApp:
             self._clock,
             grace_seconds=self._settings.preempt_grace_seconds_max,
             command=self._command,
+            warm=self._warm,
         )
         await self.manager.open()
+        self._warm.warm(common_environment(self._node, self._node.slots[:1]))
         door = WorkerDoor(self.manager, self._spool, self._disk, self._shared)
         self._server = WorkerServer(door, self._node.socket)
         await self._server.start()
@@ -140,6 +145,7 @@ class AgentApp:
         connection, self._connection = self._connection, None
         if connection is not None:
             await self.manager.close()
+        await self._warm.close()
         if self._server is not None:
             await self._server.stop()
         if self._bus is not None:

@@ -32,12 +32,17 @@ class Node:
         return RunFiles(self.directory / "runs" / allocation_id)
 
 
+def common_environment(node: Node, slots: tuple[Slot, ...]) -> dict[str, str]:
+    """Of all workers on such slots."""
+    return {name: value for name, value in node.base.items() if name not in _OWN_SETTINGS} | device_variables(slots)
+
+
 def worker_environment(node: Node, run: Run) -> dict[str, str]:
     assignment = run.assignment
     held = set(slots_on(assignment, node.agent_id))
-    devices = device_variables(tuple(slot for slot in node.slots if slot.slot_id in held))
-    environment = {name: value for name, value in node.base.items() if name not in _OWN_SETTINGS}
-    environment |= devices
+    slots = tuple(slot for slot in node.slots if slot.slot_id in held)
+    devices = device_variables(slots)
+    environment = common_environment(node, slots)
     environment |= assignment.config.environment.variables
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = devices["CUDA_VISIBLE_DEVICES"]

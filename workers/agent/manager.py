@@ -35,6 +35,7 @@ from tenuto.workers.agent.reconcile import (
 )
 from tenuto.workers.agent.runs import Run, Runs
 from tenuto.workers.agent.spool import NewReport, Spool
+from tenuto.workers.agent.warm import WarmPool
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +71,7 @@ class Manager:
         *,
         grace_seconds: float,
         command: Sequence[str],
+        warm: WarmPool,
     ) -> None:
         self.node = node
         self.spooled = Changed()
@@ -77,7 +79,7 @@ class Manager:
         self.committed = Changed()
         """Reports left the spool."""
         self._runs, self._spool, self._disk, self._contexts, self._clock = runs, spool, disk, contexts, clock
-        self._grace_seconds, self._command = grace_seconds, tuple(command)
+        self._grace_seconds, self._command, self._warm = grace_seconds, tuple(command), warm
         self._live: dict[str, Live] = {}
         self._done: dict[str, Run] = {}
         self._assigned: tuple[Assignment, ...] | None = None
@@ -266,8 +268,11 @@ class Manager:
             await self._note_end(live, name_end(None, live.run.killed_for, self.node.files(run.allocation_id)))
             return
         files = self.node.files(run.allocation_id)
+        environment = worker_environment(self.node, run)
         try:
-            spawned = processes.spawn(self._command, files, worker_environment(self.node, run), context)
+            spawned = await self._warm.spawn(files, environment, context) or processes.spawn(
+                self._command, files, environment, context
+            )
         except OSError as error:
             await self._note_end(live, End("lost", None, f"the worker process could not be started: {error}"))
             return

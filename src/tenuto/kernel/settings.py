@@ -52,6 +52,9 @@ class Settings:
     pool: str = "default"
     agent_id: str = ""
     """Empty: the host's name."""
+    warm_environments_max: int = 2
+    """Processes with the framework imported that an agent keeps, one for each environment, to fork workers from; about 350 MB
+    each with PyTorch, shared with their forks. 0: every worker starts cold."""
     cpu_slots: int = 0
     """CPU slots that an agent offers where there is no GPU. 0: one per core."""
 

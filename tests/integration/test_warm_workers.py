@@ -1,0 +1,171 @@
+"""Workers forked from a process that has imported torch, beside workers that are started: real agent, bus and harness."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.reports import LogsReport
+from tenuto.workers.agent import processes
+from tenuto.workers.agent.app import AgentApp
+from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, marked
+from tenuto.workers.agent.warm import WarmPool
+from tests.support.control_plane import AGENT, ControlPlane, make_assignment, make_config, make_context
+
+LOOKS_AROUND = b"""
+import json, os, random, signal, sys, threading
+import numpy, torch
+print("seen " + json.dumps({
+    "draws": [random.random(), numpy.random.random(), torch.rand(1).item()],
+    "hash": hash("a"), "flags": repr(sys.flags), "path": sys.path[0], "cwd": os.getcwd(), "argv": sys.argv[1:],
+    "threads": torch.get_num_threads(), "python_threads": sorted(t.name for t in threading.enumerate()),
+    "environment": {k: v for k, v in os.environ.items() if k not in ("TENUTO_TOKEN", "_", "SHLVL", "PWD", "OLDPWD")},
+    "parent": os.getppid(), "group": os.getpgrp(), "umask": os.umask(0o22),
+    "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)],
+    "stdin": os.readlink("/proc/self/fd/0"),
+}))
+"""
+LEAVES_A_STRAY = b"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+raise ValueError("left one behind")
+"""
+
+
+@dataclass
+class Bench:
+    control: ControlPlane
+    app: AgentApp
+    shared: Path
+    contexts: dict[bytes, str] = field(default_factory=dict)
+
+    async def run(self, body: bytes, number: int = 1, **changes: Any) -> str:
+        """Trains a trial with that model_def.py to its end; returns its exit's sentence."""
+        context = self.contexts.setdefault(body, "") or make_context(self.shared, body)
+        self.contexts[body] = context
+        assignment = make_assignment(context, allocation=number, **changes)
+        await self.control.until(lambda: bool(self.control.heartbeats))
+        await self.control.assign(assignment)
+        report = await self.control.exit_of(f"1-1-{number}")
+        await self.control.assign()
+        return report.error or ""
+
+    def seen(self) -> list[dict[str, Any]]:
+        lines = [line.text for _, body in self.control.reports["logs"] for line in LogsReport.from_json(body).lines]
+        return [json.loads(line.removeprefix("seen ")) for line in lines if line.startswith("seen ")]
+
+
+@pytest.fixture
+async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
+    settings = Settings(
+        nats_url=nats.url,
+        data_directory=str(tmp_path / "agent"),
+        shared_directory=str(tmp_path / "shared"),
+        agent_id=AGENT,
+        cpu_slots=1,
+        heartbeat_seconds=0.2,
+    )
+    control = ControlPlane(settings)
+    await control.start()
+    app = AgentApp(settings, SystemClock(), environment=dict(os.environ))  # pytest changes its own at every step
+    await app.open()
+    running = asyncio.create_task(app.run())
+    yield Bench(control, app, tmp_path / "shared")
+    await stop_task(running)
+    await app.close()
+    await control.stop()
+    assert not marked(tmp_path / "agent")
+
+
+async def test_a_warm_worker_finds_what_a_cold_one_finds(bench: Bench) -> None:
+    for number in (1, 2):
+        await bench.run(LOOKS_AROUND, number)
+    assert bench.app._warm.forks == 2
+    bench.app._warm._environments_max = 0
+    await bench.run(LOOKS_AROUND, 3)
+    assert bench.app._warm.forks == 2
+    first, second, cold = bench.seen()
+    draws = [run.pop("draws") for run in (first, second, cold)]
+    for n in range(3):
+        assert len({draw[n] for draw in draws}) == 3, "each run begins with a state of its own"
+    for run in (first, second, cold):
+        assert run.pop("parent") == run.pop("group"), "its parent leads the run's process group"
+        for name in ("TENUTO_ALLOCATION_ID", "TENUTO_ERROR_FILE", RUN_VARIABLE):
+            run["environment"][name] = run["environment"][name].rpartition("1-1-")[0]
+    assert first == second == cold
+
+
+async def test_another_environment_is_warmed_apart(bench: Bench) -> None:
+    config = make_config(environment={"variables": {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "WORD": "here"}})
+    await bench.run(LOOKS_AROUND, 1)
+    await bench.run(LOOKS_AROUND, 2, config=config)
+    one, two = bench.seen()
+    assert (one["threads"], two["threads"]) == (1, 2)
+    assert two["environment"]["WORD"] == "here"
+    assert "WORD" not in one["environment"]
+    assert bench.app._warm.forks == 2
+
+
+async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench) -> None:
+    assert "left one behind" in await bench.run(LEAVES_A_STRAY)
+    assert bench.app._warm.forks == 1
+    assert not marked(bench.app._directory)
+
+
+async def test_a_warm_process_that_was_killed_costs_a_cold_start_and_comes_back(bench: Bench) -> None:
+    await bench.run(LOOKS_AROUND, 1)
+    (zygote,) = bench.app._warm._zygotes.values()
+    zygote._process.send_signal(signal.SIGKILL)
+    zygote._process.wait()
+    await bench.run(LOOKS_AROUND, 2)
+    await bench.run(LOOKS_AROUND, 3)
+    assert len(bench.seen()) == 3
+    assert bench.app._warm.forks == 2
+
+
+async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path) -> None:
+    pool = WarmPool(tmp_path, 1)
+    environment = {**os.environ, RUN_VARIABLE: f"{tmp_path}:1-1-1"}
+    files = RunFiles(tmp_path / "run")
+    spawned = await pool.spawn(files, environment, tmp_path)
+    assert spawned is not None
+    assert marked(tmp_path) == {spawned.identity.pid: "1-1-1"}
+    spawned.abandon()
+    await processes.wait_gone(spawned.identity)
+    assert not files.exit.exists()
+    killed = await pool.spawn(files, environment, tmp_path)
+    assert killed is not None
+    processes.kill(killed.identity)
+    await processes.wait_gone(Identity(killed.identity.pid, killed.identity.started))
+    killed.go()
+    await pool.close()
+    assert not files.exit.exists()
+    assert processes.read_exit_code(files) is None
+
+
+async def test_what_cannot_be_imported_is_not_tried_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('no driver')\n")
+    pool = WarmPool(tmp_path, 1)
+    environment = {**os.environ, RUN_VARIABLE: f"{tmp_path}:1-1-1", "PYTHONPATH": str(tmp_path)}
+    assert await pool.spawn(RunFiles(tmp_path / "run"), environment, tmp_path) is None
+    assert pool.warm(environment) is None
+    assert "no driver" in (tmp_path / "warm.log").read_text()
+    await pool.close()

@@ -1,0 +1,185 @@
+"""Warm workers: processes forked from one that has imported the framework already (harness/zygote.py).
+
+A worker starts warm if its environment differs from that process's only in what is read after the imports: who it is, its trace
+and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, what a config's `environment` adds) has such a process of
+its own; the least recently used one leaves when there are too many. Whatever fails here, the worker starts cold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, start_time
+from tenuto.workers.harness.zygote import MARK_BYTES, Job
+
+logger = logging.getLogger(__name__)
+
+READY_SECONDS_MAX = 60.0
+"""To import the framework: seconds; on a cold network disk much longer. A cold start would have to wait for the same imports."""
+FORK_SECONDS_MAX = 5.0
+"""Two forks of a process of half a gigabyte: tens of milliseconds."""
+PER_RUN = frozenset(
+    {
+        "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", "TENUTO_TOKEN", "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
+        "TRACEPARENT", "CUDA_VISIBLE_DEVICES",
+    }
+)  # fmt: skip
+"""Read when a worker begins, or when the GPU is first used; never while the framework is imported."""
+
+Key = tuple[tuple[str, str], ...]
+
+
+class WarmSpawned:
+    """The leader of a run's session, which waits for its go."""
+
+    def __init__(self, control: socket.socket, identity: Identity) -> None:
+        self._control = control
+        self.identity = identity
+
+    def go(self) -> None:
+        with contextlib.suppress(OSError):  # it was killed meanwhile: the watcher sees that
+            self._control.sendall(b"go\n")
+        self._control.close()
+
+    def abandon(self) -> None:
+        """It leaves without having run anything."""
+        self._control.close()
+
+
+class Zygote:
+    """One process that forks, for one environment. Raises OSError if it cannot be started."""
+
+    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+        self._channel, theirs = socket.socketpair()
+        self._channel.setblocking(False)
+        with theirs, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tenuto.workers.harness.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={"PYTHONHASHSEED": "0", **environment, RUN_VARIABLE: "-" * MARK_BYTES},
+                cwd="/",
+                start_new_session=True,
+            )
+        self._ready: asyncio.Task[bool] = asyncio.create_task(self._wait_ready(), name="warming")
+
+    async def _wait_ready(self) -> bool:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(READY_SECONDS_MAX):
+                return await asyncio.get_running_loop().sock_recv(self._channel, 1) == b"r"
+        return False
+
+    @property
+    def was_ready(self) -> bool:
+        return self._ready.done() and not self._ready.cancelled() and self._ready.result()
+
+    async def ready(self) -> bool:
+        return await asyncio.shield(self._ready)
+
+    async def fork(self, job: Job) -> WarmSpawned:
+        """Raises OSError or TimeoutError."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        try:
+            with theirs:
+                socket.send_fds(self._channel, [b"f"], [theirs.fileno()])
+            async with asyncio.timeout(FORK_SECONDS_MAX):
+                await loop.sock_sendall(ours, json.dumps(job).encode() + b"\n")
+                pid = int(await loop.sock_recv(ours, 32) or b"0")
+            started = start_time(pid) if pid else None
+            if started is None:
+                raise OSError("the forked process ended at once")
+            ours.setblocking(True)
+            return WarmSpawned(ours, Identity(pid, started))
+        except BaseException:
+            ours.close()
+            raise
+
+    async def close(self) -> None:
+        """It leaves at the end of its socket; its forks go on."""
+        self._ready.cancel()
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(self._process.wait, FORK_SECONDS_MAX)
+            return
+        self._process.kill()
+
+
+class WarmPool:
+    def __init__(self, directory: Path, environments_max: int) -> None:
+        """`environments_max`: 0 switches warm workers off. `directory`: for the log of what goes wrong while importing."""
+        self._directory, self._environments_max = directory, environments_max
+        self._zygotes: dict[Key, Zygote] = {}
+        """The most recently used one last."""
+        self._failed: set[Key] = set()
+        """What could not be imported once is not tried again; a process that died later is."""
+        self.forks = 0
+        """Workers that were started warm."""
+
+    @property
+    def on(self) -> bool:
+        return self._environments_max > 0 and sys.platform == "linux"
+
+    def warm(self, environment: Mapping[str, str]) -> Zygote | None:
+        """Begins to import for workers of that environment, unless that is done or has failed before."""
+        key = tuple(sorted((name, value) for name, value in environment.items() if name not in PER_RUN))
+        if not self.on or key in self._failed:
+            return None
+        zygote = self._zygotes.pop(key, None)
+        if zygote is None:
+            try:
+                zygote = Zygote(dict(key), self._directory / "warm.log")
+            except OSError as error:
+                logger.warning("a worker starts cold: %s", error)
+                return None
+        self._zygotes[key] = zygote
+        return zygote
+
+    async def spawn(self, files: RunFiles, environment: Mapping[str, str], cwd: Path) -> WarmSpawned | None:
+        """None: start it cold."""
+        zygote = self.warm(environment)
+        if zygote is None:
+            return None
+        while len(self._zygotes) > self._environments_max:
+            await self._zygotes.pop(next(iter(self._zygotes))).close()
+        files.directory.mkdir(parents=True, exist_ok=True)
+        job = Job(
+            environment={"PYTHONHASHSEED": "0", **environment},
+            cwd=str(cwd),
+            mark=environment[RUN_VARIABLE],
+            exit_file=str(files.exit),
+            stdout=str(files.stdout),
+            stderr=str(files.stderr),
+        )
+        try:
+            if not await zygote.ready():
+                raise OSError("it did not import the framework")
+            spawned = await zygote.fork(job)
+            self.forks += 1
+            return spawned
+        except (OSError, TimeoutError, ValueError) as error:
+            key = next((key for key, one in self._zygotes.items() if one is zygote), None)
+            if key is not None:
+                del self._zygotes[key]
+                if not zygote.was_ready:
+                    self._failed.add(key)
+                reason = str(error) or type(error).__name__
+                logger.warning("a worker starts cold, as warming failed (%s); see %s", reason, self._directory / "warm.log")
+                await zygote.close()
+            return None
+
+    async def close(self) -> None:
+        zygotes = [*self._zygotes.values()]
+        self._zygotes.clear()
+        await asyncio.gather(*(zygote.close() for zygote in zygotes))

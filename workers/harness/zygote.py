@@ -1,0 +1,161 @@
+"""A process that has imported what every training process imports, and forks one for each run: `import torch` costs seconds,
+a fork some milliseconds. Started by the agent; nothing of a user's is ever loaded here.
+
+The agent sends one byte with a socket for each run. The fork that gets it plays the part of the shell in agent/processes.py: it
+leads a session of its own, says its process id, waits for its go, forks the worker, and writes the worker's exit code to a
+file. The end of the agent's socket, before the go or here, means that the agent is gone: then nothing is started any more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import random
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn, TypedDict
+
+MARK_VARIABLE = "TENUTO_RUN"
+MARK_BYTES = 2_048
+"""Room kept for the mark: the agent's directory and an allocation id."""
+JOB_BYTES_MAX = 4 << 20
+"""An environment is at most a few hundred kilobytes; more is not a job."""
+SIGNAL_EXIT_BASE = 128
+_FIELD_ENVIRONMENT_START = 47
+"""Field 50 of /proc/<pid>/stat, counted from the process state."""
+PRELOADED = (
+    "tenuto.workers.harness.main",
+    "tenuto.workers.pytorch",
+    "torch._dynamo",  # every torch optimizer imports it: a second and a half
+)
+
+
+class Job(TypedDict):
+    environment: dict[str, str]
+    cwd: str
+    mark: str
+    exit_file: str
+    stdout: str
+    stderr: str
+
+
+def main() -> NoReturn:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    for name in PRELOADED:
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+            importlib.import_module(name)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended runs leave the process table by themselves
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would touch, and so copy, every object of the modules
+    channel.sendall(b"r")
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(channel, 1, 1)
+        if not data:
+            os._exit(0)
+        for descriptor in descriptors:
+            if os.fork() == 0:
+                channel.close()
+                _lead(socket.socket(fileno=descriptor))
+            os.close(descriptor)
+
+
+def _lead(control: socket.socket) -> NoReturn:
+    """In the first fork: the leader of a run's session."""
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        job: Job = json.loads(_read_line(control))
+        _write_mark(job["mark"])
+        control.sendall(b"%d\n" % os.getpid())
+        if _read_line(control) != b"go":
+            os._exit(0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _ignore)  # the worker's business
+        worker = os.fork()
+        if worker == 0:
+            control.close()
+            _work(job)
+        control.close()
+        _, status = os.waitpid(worker, 0)
+        code = os.waitstatus_to_exitcode(status)
+        partial = f"{job['exit_file']}.partial"
+        Path(partial).write_text(f"{code if code >= 0 else SIGNAL_EXIT_BASE - code}\n")
+        os.replace(partial, job["exit_file"])
+        code = 0
+    finally:
+        if os.getpid() == os.getsid(0):  # the worker leaves through its own exit handlers
+            os._exit(code)
+    raise AssertionError("unreachable")
+
+
+def _work(job: Job) -> NoReturn:
+    """In the second fork: from here on as if `python -m tenuto.workers.harness` had been started."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for target, path, flags in ((0, os.devnull, os.O_RDONLY), (1, job["stdout"], append), (2, job["stderr"], append)):
+        descriptor = os.open(path, flags, 0o666)
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(job["environment"])
+    os.chdir(job["cwd"])
+    sys.argv = [str(Path(__file__).with_name("__main__.py"))]
+    _fresh_randomness()
+    from tenuto.workers.harness.main import main as work
+
+    work()
+
+
+def _fresh_randomness() -> None:
+    """Forks would all begin with the state that the generators had here; a started process begins anywhere."""
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].seed()
+
+
+def _write_mark(mark: str) -> None:
+    """Puts the run's mark where others read this process's environment (/proc/<pid>/environ): a fork shows the environment that
+    its ancestor was started with. All that is forked from here on shows the mark too, so a stray helper is found and killed."""
+    name = f"{MARK_VARIABLE}=".encode()
+    value = mark.encode()
+    block = Path("/proc/self/environ").read_bytes()
+    offset = block.index(b"\0" + name) + 1 + len(name)
+    if len(value) > MARK_BYTES:
+        raise ValueError(f"the mark {mark!r} is longer than {MARK_BYTES} bytes")
+    stat = Path("/proc/self/stat").read_text()
+    start = int(stat[stat.rindex(")") + 2 :].split()[_FIELD_ENVIRONMENT_START])
+    ctypes.memmove(start + offset, value + b"\0" * (MARK_BYTES - len(value)), MARK_BYTES)
+    if not Path("/proc/self/environ").read_bytes()[offset:].startswith(value + b"\0"):
+        raise OSError("the mark cannot be seen")
+
+
+def _read_line(control: socket.socket) -> bytes:
+    """Empty at the end of the stream."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        piece = control.recv(65_536)
+        if not piece or len(data) > JOB_BYTES_MAX:
+            return b""
+        data += piece
+    return bytes(data[:-1])
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A handler, not SIG_IGN: a worker would inherit that."""
+
+
+if __name__ == "__main__":
+    main()
