@@ -73,7 +73,7 @@ def test_the_table_shows_it() -> None:
     from rich.console import Console
 
     screen = Console(width=160, record=True, file=io.StringIO())
-    screen.print(view(told(requested(1), validated("1-1", 0.25))))
+    screen.print(view(told(requested(1), validated("1-1", 0.25)), screen.width))
     text = screen.export_text()
     assert "digits (experiment 1, asha): active" in text
     assert "25/25" in text

@@ -92,7 +92,8 @@ def list_experiments(context: typer.Context, json: Json = False) -> None:
 @app.command()
 def describe(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
     """Show an experiment with its trials and its best checkpoint."""
-    from tenuto.cli.output import console, duration, print_json, table, when
+    from tenuto.cli.describe import experiment_view
+    from tenuto.cli.output import console, print_json
 
     rest = client(context)
     view = rest.get(f"/experiments/{experiment}")
@@ -102,29 +103,8 @@ def describe(context: typer.Context, experiment: ExperimentId, json: Json = Fals
     if json:
         print_json({**view, "trial_list": trials, "best_checkpoint": checkpoint})
         return
-    goal = "smallest" if view["smaller_is_better"] else "largest"
-    rows: list[tuple[str, Any]] = [
-        ("name", view["name"]),
-        ("state", view["state"]),
-        ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
-        ("slots per trial", view["slots_per_trial"]),
-        ("priority", view["priority"]),
-        ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
-        ("took", duration(view["submitted_us"], view["ended_us"])),
-    ]
-    if view["best_trial_id"]:
-        rows.append(("best", f"trial {view['best_trial_id']} with {view['metric']} {view['best_metric']:.6g}"))
-    if checkpoint:
-        rows.append(("its checkpoint", f"{checkpoint['id']} at {checkpoint['location']}"))
-    if view["error"]:
-        rows.append(("error", view["error"]))
     screen = console()
-    screen.print(table(f"experiment {experiment}", ("", ""), rows))
-    cells = [
-        (row["id"], row["state"], row["length"], row["best_metric"], row["allocations"], row["hyperparameters"], row["reason"])
-        for row in trials
-    ]
-    screen.print(table("trials", ("trial", "state", ">length", ">best", ">runs", "hyperparameters", "last decision"), cells))
+    screen.print(experiment_view(view, trials, checkpoint, screen.width))
 
 
 @app.command()

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tenuto.cli.client import Client
-from tenuto.cli.output import STATE_STYLES, duration, plain
+from tenuto.cli.output import STATE_STYLES, aligned, compare, duration, plain
 from tenuto.cli.story import Story, TrialStory
 
 if TYPE_CHECKING:
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 REFRESHES_PER_SECOND = 4
 TRIALS_SHOWN_MAX = 30
 BAR_WIDTH = 16
+TRIAL_COLUMNS_WIDTH = 72
+"""What comes before the hyperparameters: trial, state, bar, lengths and two metrics."""
+METRIC_DIGITS = 5
 
 
 def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
@@ -39,16 +42,17 @@ def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
 def _live(story: Story, events: Any, screen: Console) -> Story:
     from rich.live import Live
 
-    with Live(view(story), console=screen, refresh_per_second=REFRESHES_PER_SECOND, transient=False) as live:
+    with Live(view(story, screen.width), console=screen, refresh_per_second=REFRESHES_PER_SECOND, transient=False) as live:
         for event in events:
             story.fold(event)
-            live.update(view(story))
+            live.update(view(story, screen.width))
             if story.ended:
                 break
     return story
 
 
-def view(story: Story) -> RenderableType:
+def view(story: Story, width: int) -> RenderableType:
+    """`width` of the screen, in characters."""
     from rich.console import Group
     from rich.text import Text
 
@@ -56,17 +60,11 @@ def view(story: Story) -> RenderableType:
 
     trials = sorted(story.trials.values(), key=_rank(story))
     shown = trials[:TRIALS_SHOWN_MAX]
+    values = compare([trial.hyperparameters for trial in shown], width - TRIAL_COLUMNS_WIDTH)
+    latest, best = (aligned([getattr(trial, name) for trial in shown], METRIC_DIGITS) for name in ("latest", "best"))
     rows = [
-        (
-            trial.id,
-            trial.state,
-            _bar(trial, story),
-            f"{trial.length}/{trial.target}",
-            trial.latest,
-            trial.best,
-            trial.hyperparameters,
-        )
-        for trial in shown
+        (trial.id, trial.state, _bar(trial, story), f"{trial.length}/{trial.target}", latest[index], best[index], *cells)
+        for index, (trial, cells) in enumerate(zip(shown, values.rows, strict=True))
     ]
     head = Text.assemble(
         (f"{story.name} ", "bold"),
@@ -74,12 +72,12 @@ def view(story: Story) -> RenderableType:
         (story.state, STATE_STYLES.get(story.state, "")),
         f"  {duration(story.started_us, story.time_us)}  {_counts(trials)}",
     )
-    columns = ("trial", "state", "progress", f">{story.unit}", f">{story.metric or 'metric'}", ">best", "hyperparameters")
+    columns = ("trial", "state", "progress", f">{story.unit}", f">{story.metric or 'metric'}", ">best", *values.columns)
     parts: list[RenderableType] = [head, table("", columns, rows)]
     if len(trials) > len(shown):
         parts.append(Text(f"... and {len(trials) - len(shown)} more trials", style="dim"))
-    if best := story.best:
-        parts.append(Text(f"best: trial {best.id} with {story.metric} {plain(best.best)}", style="bold"))
+    if found := story.best:
+        parts.append(Text(f"best: trial {found.id} with {story.metric} {plain(found.best)}", style="bold"))
     if story.last_reason and not story.ended:
         parts.append(Text(f"last decision: {story.last_reason}", style="dim"))
     if story.error:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+PIPE_WIDTH = 200
+GAP = 2
+"""Characters between two columns of a table."""
+DIGITS = 4
+DECIMALS_MAX = 7
+EXPONENT_MAX = 6
+"""Numbers from 0.0001 to 9,999,999 are easier to read without an exponent."""
 STATE_STYLES = {
     "completed": "green",
     "running": "cyan",
@@ -30,25 +40,94 @@ def console() -> Console:
     from rich.console import Console
 
     # Soft wrapping into a pipe: programs such as grep get whole lines.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
-    """Columns whose name begins with ">" are aligned to the right."""
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], bold: int | None = None) -> Table:
+    """Columns whose name begins with ">" are aligned to the right. Without names it is a list of facts: name, value.
+    `bold`: index of a row that stands out."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(Text(text, style=STATE_STYLES.get(text, "")) for text in map(plain, row)))
+    facts = not any(columns)
+    made = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=None if facts else SIMPLE_HEAD,
+        show_header=not facts,
+        pad_edge=False,
+        padding=(0, 2, 0, 0) if facts else (0, 1, 0, 0),
+    )
+    for index, column in enumerate(columns):
+        right = column.startswith(">")
+        whole = facts and index == 0
+        made.add_column(
+            column.removeprefix(">"),
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=right or whole,
+            vertical="top" if facts else "bottom",
+            style="dim" if whole else None,
+        )
+    for number, row in enumerate(rows):
+        cells = (Text(text, style=STATE_STYLES.get(text, "")) for text in map(plain, row))
+        made.add_row(*cells, style="bold" if number == bold else None)
     return made
+
+
+def aligned(values: Sequence[Any], digits: int = DIGITS) -> list[str]:
+    """Numbers of one column with the same count of decimals, so that they can be compared at a glance; the smallest one has at
+    least `digits` significant digits. Numbers that differ too much for that are written with an exponent."""
+    numbers = [value for value in values if isinstance(value, float) and math.isfinite(value) and value != 0]
+    if not numbers or not all(isinstance(value, float) or value is None for value in values):
+        return [plain(value) for value in values]
+    exponents = [math.floor(math.log10(abs(number))) for number in numbers]
+    decimals = max(0, digits - 1 - min(exponents))
+    if decimals > DECIMALS_MAX or max(exponents) > EXPONENT_MAX:
+        return [plain(value) if value is None or not math.isfinite(value) else f"{value:.{digits - 1}e}" for value in values]
+    texts = [plain(value) if value is None or not math.isfinite(value) else f"{value:.{decimals}f}" for value in values]
+    while decimals > 1 and all(text.endswith("0") for text in texts if "." in text):
+        texts = [text[:-1] if "." in text else text for text in texts]
+        decimals -= 1
+    return texts
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """Those of several trials: what differs as columns, what is the same once."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """One per trial, in the order given."""
+    same: dict[str, Any]
+
+
+def compare(trials: Sequence[dict[str, Any]], width: int) -> Hyperparameters:
+    """A column for each hyperparameter that differs between trials; one for all of them where `width` characters are too few."""
+    flats = [flat(trial) for trial in trials]
+    names = list(dict.fromkeys(name for values in flats for name in values))
+    first = flats[0] if flats else {}
+    same = {name: first[name] for name in names if len(flats) > 1 and all(name in v and v[name] == first[name] for v in flats)}
+    varied = [name for name in names if name not in same]
+    if not varied:
+        return Hyperparameters((), tuple(() for _ in flats), same)
+    cells = {name: aligned([values.get(name) for values in flats]) for name in varied}
+    widths = {name: max(map(len, texts)) for name, texts in cells.items()}
+    heads = {name: name for name in varied}
+    if sum(GAP + max(widths[name], len(name)) for name in varied) > width:
+        heads = {name: name if len(name) <= widths[name] else name.replace("_", "_\n").replace(".", ".\n") for name in varied}
+    if sum(GAP + max(widths[name], *map(len, heads[name].split("\n"))) for name in varied) > width:
+        joined = [" ".join(f"{name}={cells[name][row]}" for name in varied) for row in range(len(flats))]
+        return Hyperparameters(("hyperparameters",), tuple((text,) for text in joined), same)
+    numeric = {name for name in varied if all(isinstance(v.get(name), (int, float, NoneType)) for v in flats)}
+    columns = tuple(f">{heads[name]}" if name in numeric else heads[name] for name in varied)
+    return Hyperparameters(columns, tuple(tuple(cells[name][row] for name in varied) for row in range(len(flats))), same)
 
 
 def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:

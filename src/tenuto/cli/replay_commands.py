@@ -99,6 +99,7 @@ def _state(rest: Client, experiment: int, at: int | None, json: bool) -> None:
         print_json({**asdict(story), "best_trial_id": best.id if best else None, "at": upto, "states": states})
         return
     print(f"At position {upto}:")
-    console().print(view(story))
+    screen = console()
+    screen.print(view(story, screen.width))
     for service, digest in states.items():
         print(f"state of {service:<10} sha256 {digest}")

@@ -1,0 +1,77 @@
+"""What `tenuto exp describe` shows: the facts of an experiment, its trials with the best first, and why each ended as it did."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tenuto.cli.output import aligned, compare, duration, plain, table, when
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+TRIAL_COLUMNS_WIDTH = 47
+"""What trial, state, progress, metric and runs take; the rest of the line is for hyperparameters."""
+METRIC_DIGITS = 5
+
+
+def experiment_view(
+    view: dict[str, Any], trials: list[dict[str, Any]], checkpoint: dict[str, Any] | None, width: int
+) -> RenderableType:
+    """`view`, `trials` and `checkpoint` (the best one) as the REST door sends them; `width` of the screen in characters."""
+    from rich.console import Group
+    from rich.padding import Padding
+
+    ranked = sorted(trials, key=lambda trial: _rank(trial, view["smaller_is_better"]))
+    values = compare([trial["hyperparameters"] for trial in ranked], width - TRIAL_COLUMNS_WIDTH)
+    facts = _facts(view, checkpoint)
+    if values.same:
+        facts.append(("same in all trials", values.same))
+    parts: list[RenderableType] = [table(f"experiment {view['id']}", ("", ""), facts)]
+    if ranked:
+        best = [trial["best_metric"] for trial in ranked]
+        rows = [
+            (trial["id"], trial["state"], f"{trial['length']}/{trial['target_length']}", metric, trial["allocations"], *cells)
+            for trial, metric, cells in zip(ranked, aligned(best, METRIC_DIGITS), values.rows, strict=True)
+        ]
+        columns = ("trial", "state", ">" + _unit(view), f">best\n{view['metric']}", ">runs", *values.columns)
+        found = next((index for index, trial in enumerate(ranked) if trial["id"] == view["best_trial_id"]), None)
+        parts.append(Padding(table("trials", columns, rows, bold=found), (1, 0, 0, 0)))
+        why = [(trial["id"], trial["error"].split("\n", 1)[0] if trial["error"] else trial["reason"]) for trial in ranked]
+        parts.append(table("why", ("", ""), why))
+    return Group(*parts)
+
+
+def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tuple[str, Any]]:
+    goal = "smallest" if view["smaller_is_better"] else "largest"
+    facts: list[tuple[str, Any]] = [
+        ("name", view["name"]),
+        ("state", view["state"]),
+        ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
+        ("slots per trial", view["slots_per_trial"]),
+        ("priority", view["priority"]),
+        ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
+        ("took", duration(view["submitted_us"], view["ended_us"])),
+    ]
+    if view["best_trial_id"]:
+        facts.append(("best", f"trial {view['best_trial_id']} with {view['metric']} {plain(view['best_metric'])}"))
+    elif view["state"] == "completed":
+        facts.append(("best", f"none: {view['metric']} was never a finite number; `tenuto exp logs {view['id']}` may say why"))
+    if checkpoint:
+        facts.append(("its checkpoint", f"{checkpoint['id']} at {checkpoint['location']}"))
+    elif view["best_trial_id"]:
+        facts.append(("its checkpoint", f"none is kept; `tenuto exp logs {view['id']}` says so if one could not be saved"))
+    if view["error"]:
+        facts.append(("error", view["error"]))
+    return facts
+
+
+def _unit(view: dict[str, Any]) -> str:
+    lengths = view["config"]["searcher"].get("max_length") or {}
+    return next((unit for unit, value in lengths.items() if value is not None), "length")
+
+
+def _rank(trial: dict[str, Any], smaller_is_better: bool) -> tuple[bool, float, int]:
+    metric = trial["best_metric"]
+    known = isinstance(metric, (int, float)) and math.isfinite(metric)
+    return (not known, (metric if smaller_is_better else -metric) if known else 0.0, trial["number"])
