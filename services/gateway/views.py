@@ -144,6 +144,15 @@ class CheckpointDetail(CheckpointView):
     files: tuple[CheckpointFile, ...]
 
 
+class CheckpointVerdict(Model):
+    id: str
+    ok: bool
+    problems: tuple[str, ...]
+    """What is wrong with it, file by file."""
+    files: int
+    size_bytes: int
+
+
 class AllocationView(Model):
     id: str
     trial_id: str

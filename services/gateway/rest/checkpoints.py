@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
-from tenuto.services.gateway.downloads import check_files, directory_of, tar_size_bytes, tar_stream
+from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
+from tenuto.services.gateway.downloads import open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.queries import POINTS_MAX
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.views import CheckpointDetail, CheckpointView
+from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, CheckpointView
 
 router = APIRouter(tags=["checkpoints"])
+_STORAGE: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
 
 
 @router.get("/checkpoints", response_model=list[CheckpointView])
@@ -42,16 +45,36 @@ async def download(door: Door, checkpoint_id: str) -> Response:
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
         raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}.")
-    directory = directory_of(found.location)
-    await run_in_threadpool(check_files, directory, found.files)
+    read = await run_in_threadpool(open_checkpoint, found.location, await _storage(door, found), found.files)
     return StreamingResponse(
-        tar_stream(directory, found.files),
+        tar_stream(read, found.files),
         media_type="application/x-tar",
         headers={
             "Content-Length": str(tar_size_bytes(found.files)),
             "Content-Disposition": f'attachment; filename="{"".join(c for c in found.id if c.isalnum() or c in "-_")}.tar"',
         },
     )
+
+
+@router.post("/checkpoints/{checkpoint_id}/verify", response_model=CheckpointVerdict)
+async def verify(door: Door, checkpoint_id: str) -> Response:
+    """Reads every byte of it and compares with the recorded sizes and SHA-256."""
+    found = await _checkpoint(door, checkpoint_id)
+    if found.deleted_us is not None:
+        raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}.")
+    problems = await run_in_threadpool(verify_checkpoint, found.location, await _storage(door, found), found.files)
+    return answer(
+        CheckpointVerdict(
+            id=found.id, ok=not problems, problems=tuple(problems), files=len(found.files), size_bytes=found.size_bytes
+        )
+    )
+
+
+async def _storage(door: Gateway, checkpoint: CheckpointDetail) -> CheckpointStorage:
+    experiment = await door.views.experiment(checkpoint.experiment_id)
+    if experiment is None:
+        return SharedDirectoryStorage()
+    return _STORAGE.validate_python(experiment.config.get("checkpoint_storage", {}))
 
 
 async def _checkpoint(door: Gateway, checkpoint_id: str) -> CheckpointDetail:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
+from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.services.gateway.contexts import ContextRefused
 from tenuto.services.gateway.downloads import DownloadRefused
@@ -32,6 +33,7 @@ STATUS = {
     "internal": 500,
     "unavailable": 503,
     "no_space": 507,
+    "store_away": 503,
 }
 RETRY_AFTER_SECONDS = 2
 AWAY = "The database cannot be reached right now; try again in a few seconds. Training goes on meanwhile."
@@ -91,6 +93,10 @@ async def _gone(_: Request, error: Exception) -> Response:
     return error_response("gone", str(error))
 
 
+async def _store(_: Request, error: Exception) -> Response:
+    return error_response("store_away", f"The checkpoint's store cannot be read: {str(error).rstrip('.')}.")
+
+
 async def _unavailable(_: Request, error: Exception) -> Response:
     logger.warning("answered 503: %s", error)
     return error_response("unavailable", AWAY)
@@ -118,6 +124,7 @@ def install(app: FastAPI) -> None:
     for kind in (TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError, asyncpg.AdminShutdownError):
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(asyncpg.CrashShutdownError, _unavailable)
+    app.add_exception_handler(StoreError, _store)
     app.add_exception_handler(DoorError, _door_error)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ContextRefused, _refused)

@@ -1,0 +1,159 @@
+"""Tracker and gateway on checkpoints in a real S3 server and in a directory: deletion, download, verification."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_memory import MemoryEventLog
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.checkpoints import Staged
+from tenuto.kernel.storage.manifest import Manifest
+from tenuto.kernel.storage.opening import location_of, open_trial
+from tenuto.kernel.storage.store import Store, StoreError
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.storage import CheckpointStorage
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
+from tenuto.schemas.ids import name_id
+from tenuto.services.gateway.downloads import (
+    DownloadRefused,
+    open_checkpoint,
+    tar_size_bytes,
+    tar_stream,
+    verify_checkpoint,
+)
+from tenuto.services.tracker.effects import NotOurs, delete_checkpoint
+from tests.support.s3_server import S3Server
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
+    server = S3Server(directory)
+    try:
+        server.start()
+        server.make_bucket("checkpoints")
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(params=["directory", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStorage:
+    if request.param == "directory":
+        raw: dict[str, Any] = {"type": "shared_directory", "path": str(tmp_path / "store")}
+    else:
+        server: S3Server = request.getfixturevalue("s3_server")
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        raw = server.storage(prefix=tmp_path.name)
+    adapter: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
+    return adapter.validate_python(raw)
+
+
+def save(store: Store, tmp_path: Path, checkpoint_id: str, files: dict[str, bytes], base: Manifest | None = None) -> Manifest:
+    directory = tmp_path / f"staged-{checkpoint_id}"
+    directory.mkdir()
+    for name, data in files.items():
+        (directory / name).write_bytes(data)
+    return checkpoints.save(store, Staged(checkpoint_id, directory, base))
+
+
+async def record(log: MemoryEventLog, data: EventData) -> Event:
+    event = Event(
+        id=name_id(data.to_json().decode()), stream=data.stream(), type=data.TYPE, schema_version=1, time_us=0,
+        payload=data.to_json(), actor="t",
+    )  # fmt: skip
+    return (await log.append(Append(events=[event]))).events[0]
+
+
+def submitted(storage: CheckpointStorage) -> ExperimentSubmitted:
+    config = ExperimentConfig.model_validate(
+        {
+            "name": "n",
+            "entrypoint": "m:T",
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
+            "checkpoint_storage": storage.model_dump(),
+        }
+    )
+    return ExperimentSubmitted(experiment_id=1, config=config, context_hash="ab" * 32, context_size_bytes=1, seed=1, user="u")
+
+
+def saved(location: str, checkpoint_id: str, manifest: Manifest) -> CheckpointSaved:
+    return CheckpointSaved(
+        trial_id="1-1", allocation_id="1-1-1", checkpoint_id=checkpoint_id, batches=1, length=1, files=manifest.recorded,
+        size_bytes=manifest.size_bytes, location=location,
+    )  # fmt: skip
+
+
+async def test_a_recorded_deletion_frees_what_no_other_checkpoint_uses(storage: CheckpointStorage, tmp_path: Path) -> None:
+    log = MemoryEventLog()
+    await record(log, submitted(storage))
+    store = open_trial(storage, tmp_path, "1-1")
+    first = save(store, tmp_path, "1-1-1-1", {"same": b"s", "own": b"1"})
+    second = save(store, tmp_path, "1-1-1-2", {"same": b"s", "own": b"2"}, first)
+    for manifest in (first, second):
+        await record(log, saved(location_of(store, manifest.checkpoint_id), manifest.checkpoint_id, manifest))
+    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
+    for _ in range(2):
+        await delete_checkpoint(log, event)
+        assert checkpoints.list_manifests(store) == ["1-1-1-2"]
+        assert checkpoints.verify(store, second) == []
+        assert len(list(store.entries("blobs"))) == 2
+
+
+async def test_a_location_of_another_trial_is_left_alone(storage: CheckpointStorage, tmp_path: Path) -> None:
+    log = MemoryEventLog()
+    await record(log, submitted(storage))
+    other = open_trial(storage, tmp_path, "1-2")
+    manifest = save(other, tmp_path, "1-1-1-1", {"a": b"1"})
+    await record(log, saved(location_of(other, "1-1-1-1"), "1-1-1-1", manifest))
+    with pytest.raises(NotOurs):
+        await delete_checkpoint(log, await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r")))
+    assert checkpoints.verify(other, manifest) == []
+
+
+def test_a_download_is_the_recorded_files_and_damage_cuts_it(storage: CheckpointStorage, tmp_path: Path) -> None:
+    store = open_trial(storage, tmp_path, "1-1")
+    files = {"a": b"alpha", "empty": b"", "weights": b"w" * 5_000_000}
+    manifest = save(store, tmp_path, "1-1-1-1", files)
+    location = location_of(store, "1-1-1-1")
+    data = b"".join(tar_stream(open_checkpoint(location, storage, manifest.recorded), manifest.recorded))
+    assert len(data) == tar_size_bytes(manifest.recorded)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        unpacked = {entry.name: archive.extractfile(entry).read() for entry in archive}  # type: ignore[union-attr]
+    assert unpacked == files
+    assert verify_checkpoint(location, storage, manifest.recorded) == []
+
+    blob = next(file.blob for file in manifest.files if file.path == "weights")
+    store.put_bytes(blob, b"W" * 5_000_000)
+    assert verify_checkpoint(location, storage, manifest.recorded) == ["weights does not have the SHA-256 that was saved"]
+    read = open_checkpoint(location, storage, manifest.recorded)
+    with pytest.raises(OSError, match="weights does not have the SHA-256"):
+        list(tar_stream(read, manifest.recorded))
+    with pytest.raises(DownloadRefused, match="differs from the record in a"):
+        open_checkpoint(location, storage, manifest.recorded[1:])
+    assert verify_checkpoint(location, storage, manifest.recorded[1:]) == ["its manifest differs from the record in a"]
+
+
+def test_a_store_that_is_away_is_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = S3Server(tmp_path)  # never started
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    adapter: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
+    storage = adapter.validate_python(server.storage())
+    with pytest.raises(StoreError, match=r"s3://checkpoints/1/1-1/manifests/c\.json"):
+        verify_checkpoint("s3://checkpoints/1/1-1/manifests/c.json", storage, [])
