@@ -12,6 +12,7 @@ from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constant
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
+from tenuto.schemas.config.space import check_space
 from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage, credential_variables
 
 RESERVED_VARIABLE_PREFIX = "TENUTO_"
@@ -113,11 +114,16 @@ class ExperimentConfig(Model):
             _check_grid(self.hyperparameters, "hyperparameters")
         return self
 
+    @model_validator(mode="after")
+    def _space_fits_together(self) -> ExperimentConfig:
+        check_space(self.hyperparameters, self.searcher)
+        return self
+
 
 def _check_grid(space: dict[str, Any], path: str) -> None:
     for name, value in space.items():
         where = f"{path}.{name}"
         if isinstance(value, dict):
             _check_grid(value, where)
-        elif getattr(value, "type", "") in ("double", "log") and value.count is None:
+        elif getattr(value, "type", "") in ("double", "log") and value.count is None and value.step is None:
             raise ValueError(f"{where}: the grid searcher needs `count`, the number of grid points along this range")

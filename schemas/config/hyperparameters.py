@@ -13,14 +13,25 @@ DEPTH_MAX = 16
 """Nesting bound of the search space: deeper than any real model's configuration, small enough for any recursion."""
 
 
-class ConstHyperparameter(Model):
+class _Leaf(Model):
+    when: dict[str, Any] | None = Field(default=None, min_length=1)
+    """Only used when others have these values: path (`optimizer`, `net.kind`) to a value or a list of values. Otherwise it is
+    left out of the trial's hyperparameters."""
+
+
+class ConstHyperparameter(_Leaf):
     type: Literal["const"] = "const"
     val: JsonScalar | list[Any]
 
 
-class _Range(Model):
+class _Range(_Leaf):
     count: int | None = Field(default=None, ge=1)
     """Grid points along this axis; needed by the grid searcher only."""
+
+
+class _Real(_Range):
+    step: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """Quantised: only minval, minval + step, ... are drawn, each equally often (of a log range: these exponents)."""
 
 
 class IntHyperparameter(_Range):
@@ -29,6 +40,8 @@ class IntHyperparameter(_Range):
     type: Literal["int"]
     minval: int
     maxval: int
+    step: int | None = Field(default=None, ge=1)
+    """Quantised: only minval, minval + step, ... are drawn, each equally often."""
 
     @model_validator(mode="after")
     def _order(self) -> IntHyperparameter:
@@ -37,7 +50,7 @@ class IntHyperparameter(_Range):
         return self
 
 
-class DoubleHyperparameter(_Range):
+class DoubleHyperparameter(_Real):
     """Uniform over [minval, maxval]."""
 
     type: Literal["double"]
@@ -51,7 +64,7 @@ class DoubleHyperparameter(_Range):
         return self
 
 
-class LogHyperparameter(_Range):
+class LogHyperparameter(_Real):
     """base ** x with x uniform over [minval, maxval]: minval and maxval are exponents."""
 
     type: Literal["log"]
@@ -70,7 +83,7 @@ class LogHyperparameter(_Range):
         return self
 
 
-class CategoricalHyperparameter(Model):
+class CategoricalHyperparameter(_Leaf):
     type: Literal["categorical"]
     vals: list[Any] = Field(min_length=1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,10 @@ CONCURRENT_TRIALS_MAX = 10_000
 """More trials than this never run at once in one experiment."""
 TRIALS_MAX = 1_000_000
 """Bound on the trials of one experiment."""
+MODEL_TRIALS_MAX = 10_000
+"""Bound where a model is fitted to all results: it is slow long before."""
+CONSTRAINTS_MAX = 100
+STARTING_POINTS_MAX = 1_000
 
 
 class _Searcher(Model):
@@ -21,20 +25,38 @@ class _Searcher(Model):
     smaller_is_better: bool = True
     max_length: Length
     """Full length of a trial. Its unit is the unit of every length of the experiment."""
+    constraints: list[str] = Field(default=[], max_length=CONSTRAINTS_MAX)
+    """Each must hold for every trial's hyperparameters, such as `net.width * net.layers <= 4096`. A draw that breaks one is drawn
+    again."""
+    starting_points: list[dict[str, Any]] = Field(default=[], max_length=STARTING_POINTS_MAX)
+    """Hyperparameters of the first trials. What a point leaves out is drawn as usual."""
+
+
+class _Many(_Searcher):
+    max_trials: int = Field(ge=1, le=TRIALS_MAX)
+    """Configurations tried in all."""
+    max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+    """Trials that run at once, at most."""
 
 
 class SingleSearcher(_Searcher):
     """One trial with the given hyperparameters."""
 
     name: Literal["single"]
+    trial_seed: int | None = Field(default=None, ge=0, lt=2**63)
+    """The trial's seed, to repeat a trial of another search. None: it follows from the experiment's seed."""
 
 
-class RandomSearcher(_Searcher):
+class RandomSearcher(_Many):
     """`max_trials` independent draws, each trained for `max_length`."""
 
     name: Literal["random"]
-    max_trials: int = Field(ge=1, le=TRIALS_MAX)
-    max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+
+
+class SobolSearcher(_Many):
+    """As random, but the draws are a shifted Sobol sequence, which fills the space more evenly (Joe and Kuo 2008)."""
+
+    name: Literal["sobol"]
 
 
 class GridSearcher(_Searcher):
@@ -44,23 +66,139 @@ class GridSearcher(_Searcher):
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
 
 
-class AshaSearcher(_Searcher):
-    """Asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020)."""
-
-    name: Literal["asha"]
-    max_trials: int = Field(ge=1, le=TRIALS_MAX)
-    """n: configurations tried in all."""
-    max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+class _Halving(_Many):
     divisor: int = Field(default=4, ge=2, le=100)
     """eta: one in `divisor` goes on to the next rung."""
     max_rungs: int = Field(default=5, ge=1, le=20)
     """Rung lengths are max_length / divisor**k; this bounds how many there are."""
+
+
+class ShaSearcher(_Halving):
+    """Synchronous successive halving (Jamieson and Talwalkar, AISTATS 2016): a rung is compared when all its trials are there."""
+
+    name: Literal["sha"]
+
+
+class HyperbandSearcher(_Searcher):
+    """Hyperband (Li et al., JMLR 2018): brackets of successive halving, from many short trials to few long ones."""
+
+    name: Literal["hyperband"]
+    divisor: int = Field(default=3, ge=2, le=100)
+    """eta: one in `divisor` goes on to the next rung. 3 is the paper's."""
+    max_rungs: int = Field(default=5, ge=1, le=20)
+    """s_max + 1 of the paper, at most: rungs of the longest bracket, and how many brackets there are."""
+    iterations: int = Field(default=1, ge=1, le=1000)
+    """Times all brackets are run, with new configurations."""
+    max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+
+
+class AshaSearcher(_Halving):
+    """Asynchronous successive halving (Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020)."""
+
+    name: Literal["asha"]
     mode: Literal["promotion", "stopping"] = "promotion"
     """promotion: a trial waits at its rung and goes on when it is in the top 1/divisor (Algorithm 2 of the paper).
     stopping: a trial goes on at once unless it is outside the top 1/divisor of those seen so far."""
 
 
+class AdaptiveAshaSearcher(_Halving):
+    """ASHA in several brackets at once, which differ in how early they compare: the hedge of Hyperband without its waiting."""
+
+    name: Literal["adaptive_asha"]
+    mode: Literal["conservative", "standard", "aggressive"] = "standard"
+    """conservative: brackets of 1, 2, ..., `max_rungs` rungs. standard: the upper half of these. aggressive: the longest only."""
+    stop_once: bool = False
+    """False: promotion form in each bracket. True: stopping form, which never pauses a trial."""
+
+
+class BohbSearcher(_Halving):
+    """ASHA whose new configurations come from a model of the good and the bad ones so far (Falkner et al., ICML 2018)."""
+
+    name: Literal["bohb"]
+    max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
+    mode: Literal["promotion", "stopping"] = "promotion"
+    """As for asha."""
+    random_fraction: float = Field(default=1 / 3, ge=0, le=1)
+    """rho: part of the configurations that is drawn at random, so that no region is given up for ever."""
+    top_fraction: float = Field(default=0.15, gt=0, lt=1)
+    """gamma: part of the results that counts as good."""
+    candidates: int = Field(default=64, ge=1, le=1000)
+    """N_s: drawn from the model of the good ones; the one with the best ratio of good to bad is taken."""
+
+
+class PbtSearcher(_Searcher):
+    """Population-based training (Jaderberg et al., 2017), in generations: the worst are replaced by copies of the best, from
+    their checkpoints and with changed hyperparameters."""
+
+    name: Literal["pbt"]
+    population_size: int = Field(default=20, ge=2, le=CONCURRENT_TRIALS_MAX)
+    generations: int = Field(default=10, ge=1, le=1000)
+    """Parts of equal length that max_length is trained in; between two of them the population is compared."""
+    truncate_fraction: float = Field(default=0.2, gt=0, le=0.5)
+    """Part of the population that is replaced after each generation, by copies of as many of the best."""
+    resample_probability: float = Field(default=0.25, ge=0, le=1)
+    """Chance that a copied hyperparameter is drawn anew instead of being changed a little."""
+    perturb_factor: float = Field(default=0.2, gt=0, lt=1)
+    """A number is multiplied by 1 - perturb_factor or 1 + perturb_factor."""
+    max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+
+
+class _Sampled(_Many):
+    max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
+    max_concurrent_trials: int = Field(default=4, ge=1, le=CONCURRENT_TRIALS_MAX)
+    """Trials that run at once, at most. Each is proposed without the results of the others, so many at once learn less."""
+    startup_trials: int = Field(default=10, ge=1, le=1000)
+    """Random configurations before the model proposes."""
+
+
+class TpeSearcher(_Sampled):
+    """Tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011), by Optuna's sampler. Trials train for max_length."""
+
+    name: Literal["tpe"]
+
+
+class GpSearcher(_Sampled):
+    """Gaussian-process Bayesian optimisation, by Optuna's sampler (needs torch and scipy where the searcher runs)."""
+
+    name: Literal["gp"]
+    max_trials: int = Field(ge=1, le=1_000)
+
+
+class CmaEsSearcher(_Sampled):
+    """CMA-ES (Hansen 2016), by Optuna's sampler (needs the package cmaes where the searcher runs). For numbers; categoricals are
+    drawn at random."""
+
+    name: Literal["cmaes"]
+
+
+class Objective(Model):
+    metric: str = Field(min_length=1)
+    smaller_is_better: bool = True
+
+
+class Nsga2Searcher(_Sampled):
+    """NSGA-II (Deb et al. 2002), by Optuna's sampler: several metrics at once. What comes out is a Pareto front."""
+
+    name: Literal["nsga2"]
+    objectives: list[Objective] = Field(min_length=1, max_length=5)
+    """Metrics compared beside `metric`."""
+    population_size: int = Field(default=50, ge=2, le=1000)
+
+
 Searcher = Annotated[
-    SingleSearcher | RandomSearcher | GridSearcher | AshaSearcher,
+    SingleSearcher
+    | RandomSearcher
+    | SobolSearcher
+    | GridSearcher
+    | ShaSearcher
+    | HyperbandSearcher
+    | AshaSearcher
+    | AdaptiveAshaSearcher
+    | BohbSearcher
+    | PbtSearcher
+    | TpeSearcher
+    | GpSearcher
+    | CmaEsSearcher
+    | Nsga2Searcher,
     Field(discriminator="name"),
 ]

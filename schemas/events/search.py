@@ -35,6 +35,10 @@ class TrialRequested(Search):
     target_length: int = Field(gt=0)
     """Train up to this length in total, in the unit of `searcher.max_length` (batches or epochs)."""
     source_checkpoint_id: str | None = None
+    parent_trial_id: str | None = None
+    """The trial whose checkpoint and hyperparameters it goes on from (population-based training)."""
+    bracket: int = Field(default=0, ge=0)
+    """Which of the search's brackets it competes in."""
     reason: Reason
 
 

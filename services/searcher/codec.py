@@ -9,10 +9,11 @@ from immutables import Map
 from pydantic import TypeAdapter
 
 from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.services.searcher.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.ranking import Ranking, Rung
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial, TrialStatus
 
-_CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "paused": "p", "stopped": "s"}
+_CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "invalid": "i", "paused": "p", "stopped": "s"}
 _STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}
 SEARCHER: TypeAdapter[Searcher] = TypeAdapter(Searcher)
 SPACE: TypeAdapter[Hyperparameters] = TypeAdapter(Hyperparameters)
@@ -39,6 +40,11 @@ _PLAIN = (
     "active",
     "paused",
     "failed",
+    "invalid",
+    "remembers",
+    "replaces",
+    "trials_ceiling",
+    "concurrent_ceiling",
     "validated",
     "metric_seen",
     "best_trial",
@@ -53,22 +59,28 @@ def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
     return plain | {
         "settings": SEARCHER.dump_json(experiment.settings).decode(),
         "space": SPACE.dump_json(experiment.space).decode(),
-        "lengths": experiment.lengths,
+        "brackets": [[bracket.trials, bracket.lengths] for bracket in experiment.brackets],
+        "memory": [[number, text] for number, text in sorted(experiment.memory.items())],
         "metric_names": experiment.metric_names,
-        "trials": [[t.number, t.rung, _CODES[t.status], t.score] for _, t in sorted(experiment.trials.items())],
-        "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting)] for r in experiment.rungs],
+        "trials": [[t.number, t.rung, _CODES[t.status], t.score, t.checkpoint_id] for _, t in sorted(experiment.trials.items())],
+        "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting), r.started, r.entered] for r in experiment.rungs],
     }
 
 
 def _experiment_from_json(item: dict[str, Any]) -> Experiment:
+    brackets = tuple(Bracket(trials, tuple(lengths)) for trials, lengths in item["brackets"])
     return Experiment(
         **{name: item[name] for name in _PLAIN},
         settings=SEARCHER.validate_json(item["settings"]),
         space=SPACE.validate_json(item["space"]),
-        lengths=tuple(item["lengths"]),
+        brackets=brackets,
+        lengths=flat_lengths(brackets),
+        lasts=last_rungs(brackets),
+        order=promotion_order(brackets),
+        memory=Map(dict(item["memory"])),
         metric_names=tuple(item["metric_names"]),
-        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], t[3]) for t in item["trials"]}),
-        rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3])) for r in item["rungs"]),
+        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], t[3], t[4]) for t in item["trials"]}),
+        rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3]), r[4], r[5]) for r in item["rungs"]),
     )
 
 

@@ -13,7 +13,16 @@ from tenuto.services.searcher.evolve import evolve, experiment_of
 from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.state import SearcherState, check, initial
 
-CONSUMES = frozenset({"ExperimentSubmitted", "ExperimentCancelRequested", "ValidationReported", "TrialFailed", "TrialFinished"})
+CONSUMES = frozenset(
+    {
+        "ExperimentSubmitted",
+        "ExperimentCancelRequested",
+        "ValidationReported",
+        "CheckpointSaved",
+        "TrialFailed",
+        "TrialFinished",
+    }
+)
 
 
 class SearcherCore:

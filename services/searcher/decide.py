@@ -20,6 +20,7 @@ from tenuto.schemas.events.search import (
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.services.searcher.evolve import experiment_of, fold, number_of
 from tenuto.services.searcher.methods import Method, method_for
+from tenuto.services.searcher.methods.base import Proposal, place
 from tenuto.services.searcher.methods.reasons import length, metric_value, reason, show
 from tenuto.services.searcher.sampling import trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
@@ -27,6 +28,8 @@ from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 DECISIONS_MAX = 2_000
 """Events from one cause, so that they fit one append of the log. What is left over follows from the next event of the experiment,
 and there is always one: each trial that was asked for or stopped is heard of again."""
+ERROR_LINE_CHARACTERS_MAX = 300
+"""Of an error, in a reason."""
 
 
 def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[EventData]:
@@ -65,6 +68,11 @@ class _Decision:
         self.end()
         return _without_passing_pauses(self.decided)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a new trial is to come from outside these rules."""
+        return self.method.asks_outside and self.now.wants_trials
+
     def settle(self, cause: EventData) -> None:
         """Decide about the trial that the cause is about, and about those that it beat for good."""
         if not isinstance(cause, (ValidationReported, TrialFailed)):
@@ -74,9 +82,11 @@ class _Decision:
             return
         if trial.status == "failing" and isinstance(cause, TrialFailed):
             self.emit(_given_up(self.now, trial, cause))
+        elif trial.status == "invalid":
+            self.emit(_invalid(self.now, trial, cause))
         elif trial.status == "reported" and not self.now.canceling:
             self.emit(self.method.reached(self.now, trial))
-        while not self.full and (stop := self.method.hopeless(self.now)) is not None:
+        while not self.full and (stop := self.method.hopeless(self.now, trial.rung)) is not None:
             self.emit(stop)
 
     def fill(self) -> None:
@@ -85,8 +95,8 @@ class _Decision:
             extended = self.method.go_on(self.now)
             if extended is not None:
                 self.emit(extended)
-            elif self.now.wants_trials:
-                self.emit(self.new_trial())
+            elif self.now.wants_trials and (proposal := self.method.next_trial(self.now)) is not None:
+                self.emit(requested(self.now, proposal))
             else:
                 break
         if self.now.active == 0 and not self.now.canceling and not self.full:
@@ -94,31 +104,10 @@ class _Decision:
             if last is not None:
                 self.emit(last)
 
-    def new_trial(self) -> TrialRequested:
-        number = self.now.requested + 1
-        return TrialRequested(
-            experiment_id=self.now.id,
-            trial_id=self.now.trial_id(number),
-            trial_number=number,
-            hyperparameters=self.method.hyperparameters(self.now.seed, number),
-            seed=trial_seed(self.now.seed, number),
-            target_length=self.now.lengths[0],
-            reason=reason(
-                f"{self.now.settings.name}.new_trial",
-                f"Trial {number} of at most {self.now.trials_max:,}, as {self.now.active} of at most"
-                f" {self.now.concurrent_trials_max} are active and none that waits is due; it trains to {length(self.now, 0)}.",
-                rung=0,
-                trial=number,
-                trials_max=self.now.trials_max,
-                active=self.now.active,
-                concurrent_trials_max=self.now.concurrent_trials_max,
-            ),
-        )
-
     def stop_rest(self) -> None:
         """Stop what the search does not need any more: everything when canceling, what waits when nothing else runs."""
         canceling, open_trials = self.now.canceling, self.now.active + self.now.paused
-        if open_trials == 0 or (self.now.active > 0 and not canceling):
+        if open_trials == 0 or ((self.now.active > 0 or self.awaited) and not canceling):
             return
         for _, trial in sorted(self.now.trials.items()):
             if self.full:
@@ -127,8 +116,36 @@ class _Decision:
                 self.emit(_canceled(self.now, trial) if canceling else _outlived(self.now, trial))
 
     def end(self) -> None:
-        if not self.now.trials:
+        if not self.now.trials and not self.awaited:
             self.decided.append(_ending(self.now))
+
+
+def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
+    number = experiment.requested + 1
+    rung = proposal.rung
+    return TrialRequested(
+        experiment_id=experiment.id,
+        trial_id=experiment.trial_id(number),
+        trial_number=number,
+        hyperparameters=proposal.hyperparameters,
+        seed=trial_seed(experiment.seed, number),
+        target_length=experiment.lengths[rung],
+        source_checkpoint_id=proposal.source_checkpoint_id,
+        parent_trial_id=None if proposal.parent is None else experiment.trial_id(proposal.parent),
+        bracket=experiment.bracket_of(rung),
+        reason=reason(
+            f"{experiment.settings.name}.{proposal.rule}",
+            f"Trial {number} of at most {experiment.trials_max + experiment.invalid:,}, as {experiment.active} of at most"
+            f" {experiment.concurrent_trials_max} are active and none that waits is due; it trains to {length(experiment, rung)}."
+            + (f" {proposal.why}." if proposal.why else ""),
+            rung=rung,
+            trial=number,
+            trials_max=experiment.trials_max,
+            active=experiment.active,
+            concurrent_trials_max=experiment.concurrent_trials_max,
+            **proposal.numbers,
+        ),
+    )
 
 
 def _without_passing_pauses(decided: list[EventData]) -> list[EventData]:
@@ -153,13 +170,29 @@ def _given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> Trial
         outcome="failed",
         reason=reason(
             "failed",
-            f"Given up after {times}; at rung {trial.rung} ({length(experiment, trial.rung)}) it counts as worst of {rung.size}."
+            f"Given up after {times}; at {place(experiment, trial.rung)} it counts as worst of {rung.size}."
             if trial.key is None
-            else f"Given up after {times} while it waited at rung {trial.rung} ({length(experiment, trial.rung)}).",
+            else f"Given up after {times} while it waited at {place(experiment, trial.rung)}.",
             rung=trial.rung,
             length=experiment.lengths[trial.rung],
             of=rung.size,
             failures=cause.failures,
+        ),
+    )
+
+
+def _invalid(experiment: Experiment, trial: Trial, cause: ValidationReported | TrialFailed) -> TrialStopped:
+    said = cause.error.split("\n", 1)[0][:ERROR_LINE_CHARACTERS_MAX] if isinstance(cause, TrialFailed) else ""
+    return TrialStopped(
+        experiment_id=experiment.id,
+        trial_id=experiment.trial_id(trial.number),
+        outcome="failed",
+        reason=reason(
+            "invalid_hyperparameters",
+            f"The model code refused its hyperparameters ({said}): it counts for nothing, and another trial takes its place.",
+            rung=trial.rung,
+            length=experiment.lengths[trial.rung],
+            invalid=experiment.invalid,
         ),
     )
 
@@ -183,8 +216,8 @@ def _outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
         outcome="early_stopped",
         reason=reason(
             "search_over",
-            f"The search is over: no trial runs and no new one is wanted. Rank {rank} of {rung.size} at rung {trial.rung}"
-            f" ({length(experiment, trial.rung)}), {show(experiment, trial.score)}, so it was not trained on.",
+            f"The search is over: no trial runs and no new one is wanted. Rank {rank} of {rung.size} at"
+            f" {place(experiment, trial.rung)}, {show(experiment, trial.score)}, so it was not trained on.",
             rung=trial.rung,
             length=experiment.lengths[trial.rung],
             rank=rank,
@@ -199,7 +232,7 @@ def _ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | 
     count = experiment.requested
     if experiment.canceling:
         return ExperimentCanceled(experiment_id=experiment.id, trials=count)
-    if experiment.failed == count:
+    if count and experiment.failed == experiment.counted:
         which = "The trial" if count == 1 else f"All {count:,} trials"
         return ExperimentFailed(
             experiment_id=experiment.id,

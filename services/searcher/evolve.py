@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from immutables import Map
+import json
 
 from tenuto.schemas import ids
 from tenuto.schemas.events import EventData
@@ -20,17 +18,16 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.ranking import Rung
-from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, METRIC_NAMES_MAX, Experiment, SearcherState, Trial
-
-Concerns = ExperimentSubmitted | ExperimentCancelRequested | ValidationReported | TrialFailed | TrialFinished
+from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Experiment, SearcherState, Trial
 
 
 def experiment_of(data: EventData) -> int | None:
     """The experiment that an event is about; None if it is about none."""
-    if isinstance(data, (ValidationReported, TrialFailed, TrialFinished)):
+    if isinstance(data, (ValidationReported, CheckpointSaved, TrialFailed, TrialFinished)):
         return ids.experiment_of(data.trial_id)
     if isinstance(data, (Search, ExperimentSubmitted, ExperimentCancelRequested)):
         return data.experiment_id
@@ -62,17 +59,23 @@ def evolve(state: SearcherState, data: EventData) -> SearcherState:
 def begin(data: ExperimentSubmitted) -> Experiment:
     config = data.config
     method = method_for(config.searcher, config.hyperparameters)
-    lengths = method.lengths
+    brackets = method.brackets
     return Experiment(
         id=data.experiment_id,
         seed=data.seed,
         settings=config.searcher,
         space=config.hyperparameters,
-        lengths=lengths,
+        brackets=brackets,
+        lengths=flat_lengths(brackets),
+        lasts=last_rungs(brackets),
+        order=promotion_order(brackets),
         trials_max=method.trials_max,
         concurrent_trials_max=method.concurrent_trials_max,
-        rungs=(Rung(method.rung_best_max),) * len(lengths),
-        trials=Map(),
+        rungs=tuple(Rung(method.rung_best_max(index)) for index, bracket in enumerate(brackets) for _ in bracket.lengths),
+        remembers=method.remembers,
+        replaces=method.replaces,
+        trials_ceiling=method.trials_max,
+        concurrent_ceiling=method.concurrent_trials_max,
     )
 
 
@@ -84,13 +87,35 @@ def fold(experiment: Experiment, data: EventData) -> Experiment:
         case ExperimentCancelRequested():
             return experiment if experiment.canceling else experiment.changed(canceling=True)
         case TrialRequested():
-            trial = Trial(data.trial_number, experiment.lengths.index(data.target_length), "running")
-            return experiment.with_trial(trial, requested=max(experiment.requested, data.trial_number))
-        case ValidationReported() | TrialFailed() | TrialFinished() | TrialExtended() | TrialPaused() | TrialStopped():
+            return _requested(experiment, data)
+        case CheckpointSaved() if experiment.remembers != "living":
+            return experiment
+        case (
+            ValidationReported()
+            | CheckpointSaved()
+            | TrialFailed()
+            | TrialFinished()
+            | TrialExtended()
+            | TrialPaused()
+            | TrialStopped()
+        ):
             known = experiment.trials.get(number_of(data.trial_id))
             return experiment if known is None else _fold_trial(experiment, known, data)
         case _:
             return experiment
+
+
+def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
+    index = experiment.rung_of(data.bracket, data.target_length)
+    memory = experiment.memory
+    if experiment.remembers != "nothing":
+        memory = memory.set(data.trial_number, json.dumps(data.hyperparameters, separators=(",", ":")))
+    return experiment.with_trial(
+        Trial(data.trial_number, index, "running"),
+        requested=max(experiment.requested, data.trial_number),
+        rungs=experiment.with_rung(index, experiment.rungs[index].start()),
+        memory=memory,
+    )
 
 
 def _fold_trial(experiment: Experiment, trial: Trial, data: EventData) -> Experiment:
@@ -99,26 +124,39 @@ def _fold_trial(experiment: Experiment, trial: Trial, data: EventData) -> Experi
             return _validated(experiment, trial, data)
         case TrialFailed():
             return _failed(experiment, trial, data) if data.final else experiment
+        case CheckpointSaved():
+            return experiment.with_trial(trial.changed(checkpoint_id=data.checkpoint_id))
         case TrialFinished():
             if trial.status != "stopped":
                 return experiment
-            return experiment.changed(trials=experiment.trials.delete(trial.number))
+            memory = experiment.memory
+            if experiment.remembers == "living" and trial.number in memory:
+                memory = memory.delete(trial.number)
+            return experiment.changed(trials=experiment.trials.delete(trial.number), memory=memory)
         case TrialExtended():
-            rung = experiment.lengths.index(data.target_length)
-            return experiment.with_trial(Trial(trial.number, rung, "running"), rungs=_left(experiment, trial))
+            return _extended(experiment, trial)
         case TrialPaused():
             rungs = experiment.rungs
             if trial.key is not None:
                 rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
-            return experiment.with_trial(replace(trial, status="paused"), rungs=rungs)
+            return experiment.with_trial(trial.changed(status="paused"), rungs=rungs)
         case TrialStopped():
             return experiment.with_trial(
-                replace(trial, status="stopped"),
+                trial.changed(status="stopped"),
                 rungs=_left(experiment, trial),
-                failed=experiment.failed + (data.outcome == "failed"),
+                failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
             )
         case _:
             return experiment
+
+
+def _extended(experiment: Experiment, trial: Trial) -> Experiment:
+    rungs = list(experiment.rungs)
+    if trial.status == "paused" and trial.key is not None:
+        rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
+    rung = trial.rung + 1
+    rungs[rung] = rungs[rung].enter()
+    return experiment.with_trial(trial.changed(rung=rung, status="running", score=None), rungs=tuple(rungs))
 
 
 def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
@@ -133,7 +171,7 @@ def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -
     experiment = _noted(experiment, trial, score, data)
     if trial.status != "running" or data.length < experiment.lengths[trial.rung]:
         return experiment
-    trial = replace(trial, status="reported", score=score)
+    trial = trial.changed(status="reported", score=score)
     rungs = experiment.with_rung(trial.rung, experiment.rungs[trial.rung].arrive(trial.key))
     return experiment.with_trial(trial, rungs=rungs)
 
@@ -163,9 +201,23 @@ def _noted(experiment: Experiment, trial: Trial, score: float | None, data: Vali
 def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experiment:
     if trial.status not in ("running", "paused"):
         return experiment
+    index = trial.rung
+    if getattr(data, "invalid_hyperparameters", False) and experiment.replaces and _may_be_replaced(experiment, trial):
+        # It never counted: neither for a rung nor for the number of trials.
+        rungs = experiment.with_rung(index, experiment.rungs[index].withdraw())
+        return experiment.with_trial(trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)
     rungs = _left(experiment, trial)
     if trial.status == "running":
         # It counts as worst of the rung that it did not reach. One that waited is compared there already.
-        rungs = experiment.with_rung(trial.rung, rungs[trial.rung].arrive(None))
-    failing = replace(trial, status="failing")
-    return experiment.with_trial(failing, rungs=rungs, last_error=data.error[:ERROR_CHARACTERS_MAX])
+        rungs = experiment.with_rung(index, rungs[index].arrive(None))
+    return experiment.with_trial(trial.changed(status="failing"), rungs=rungs, last_error=data.error[:ERROR_CHARACTERS_MAX])
+
+
+def _may_be_replaced(experiment: Experiment, trial: Trial) -> bool:
+    """Only one that has not been compared yet, or the comparison would have counted somebody who never was."""
+    started_here = trial.rung in _firsts(experiment)
+    return trial.status == "running" and started_here and experiment.invalid < max(INVALID_MAX, experiment.trials_max)
+
+
+def _firsts(experiment: Experiment) -> list[int]:
+    return [experiment.first(bracket) for bracket in range(len(experiment.brackets))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import overload
+from dataclasses import dataclass, field
+from typing import Any, overload
 
 Key = tuple[float, int]
 """(score, trial number): smaller is better, and of two equal scores the earlier trial. Total: scores are finite."""
@@ -58,6 +58,8 @@ class Ranking:
         if isinstance(rank, slice):
             return tuple(self)[rank]
         if rank < 0:
+            if rank == -1 and self.chunks:
+                return self.chunks[-1][-1]
             rank += self.size
         for chunk in self.chunks:
             if 0 <= rank < len(chunk):
@@ -107,19 +109,42 @@ class Rung:
     """The best `best_max` scores of those that reported a finite metric here."""
     waiting: Ranking = field(default_factory=Ranking)
     """Trials that are paused here and may go on later."""
+    started: int = 0
+    """Trials whose first target this rung is."""
+    entered: int = 0
+    """Trials that were ever sent here: those that started here, and those that came from the rung below."""
+
+    def changed(self, **fields: Any) -> Rung:
+        """As `dataclasses.replace`, at a fifth of its cost."""
+        copy = object.__new__(Rung)
+        copy.__dict__.update(self.__dict__, **fields)
+        return copy
+
+    def start(self) -> Rung:
+        """One more trial begins with this rung as its first target."""
+        return self.changed(started=self.started + 1, entered=self.entered + 1)
+
+    def withdraw(self) -> Rung:
+        """A trial that started here is taken back: it never counted."""
+        return self.changed(started=self.started - 1, entered=self.entered - 1)
+
+    def enter(self) -> Rung:
+        return self.changed(entered=self.entered + 1)
 
     def arrive(self, key: Key | None) -> Rung:
         """One more trial is compared here. None: it has no finite metric, so it is worse than all others."""
         if key is None:
-            return replace(self, size=self.size + 1)
+            return self.changed(size=self.size + 1)
+        if self.best.size < self.best_max:
+            return self.changed(size=self.size + 1, best=self.best.add(key))
+        if self.best_max == 0 or key > self.best[-1]:
+            return self.changed(size=self.size + 1)
         best = self.best.add(key)
-        if len(best) > self.best_max:
-            best = best.remove(best[-1])
-        return replace(self, size=self.size + 1, best=best)
+        return self.changed(size=self.size + 1, best=best.remove(best[-1]))
 
     def wait(self, key: Key) -> Rung:
-        return replace(self, waiting=self.waiting.add(key))
+        return self.changed(waiting=self.waiting.add(key))
 
     def leave(self, key: Key) -> Rung:
         """The trial waits here no more. Its score stays and is compared with those that come later."""
-        return replace(self, waiting=self.waiting.remove(key))
+        return self.changed(waiting=self.waiting.remove(key))

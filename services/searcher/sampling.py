@@ -9,7 +9,7 @@ last bit.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from hashlib import blake2b
 from sys import float_info
@@ -21,12 +21,17 @@ from tenuto.schemas.config import (
     DoubleHyperparameter,
     IntHyperparameter,
     LogHyperparameter,
+    Searcher,
 )
+from tenuto.schemas.config.constraints import holds
+from tenuto.schemas.config.space import allowed, flat, same
 
 Path = tuple[str, ...]
 Leaf = ConstHyperparameter | IntHyperparameter | DoubleHyperparameter | LogHyperparameter | CategoricalHyperparameter
 
 _DRAW_BITS = 128
+ATTEMPTS_MAX = 1_000
+"""Draws for one trial until its constraints hold: enough where one in a hundred does, and quickly over where none does."""
 _KEY = json.JSONEncoder(separators=(",", ":"))
 _PERSON = b"tenuto.search.1"
 # 40 digits: far beyond the 17 of a double, so that the rounding to a double is the same everywhere. No traps: an overflow
@@ -56,20 +61,101 @@ def leaves(space: Mapping[str, Any], prefix: Path = ()) -> Iterator[tuple[Path, 
 
 
 def fill(space: Mapping[str, Any], values: Mapping[Path, Any], prefix: Path = ()) -> dict[str, Any]:
-    """The space with each hyperparameter replaced by its value: the nesting and the order of keys stay."""
-    return {
-        name: fill(value, values, (*prefix, name)) if isinstance(value, Mapping) else values[(*prefix, name)]
-        for name, value in space.items()
-    }
+    """The space with each hyperparameter replaced by its value: the nesting and the order of keys stay. What has no value is left
+    out."""
+    filled: dict[str, Any] = {}
+    for name, value in space.items():
+        path = (*prefix, name)
+        if isinstance(value, Mapping):
+            filled[name] = fill(value, values, path)
+        elif path in values:
+            filled[name] = values[path]
+    return filled
 
 
-def sample(space: Mapping[str, Any], seed: int, trial_number: int) -> dict[str, Any]:
-    """One independent draw of every hyperparameter."""
+def read(hyperparameters: Mapping[str, Any], path: Path) -> Any:
+    """The value at the path; raises KeyError where the trial does not have it."""
+    found: Any = hyperparameters
+    for name in path:
+        found = found[name]
+    return found
+
+
+def sample(space: Mapping[str, Any], seed: int, trial_number: int, attempt: int = 0) -> dict[str, Any]:
+    """One independent draw of every hyperparameter in use. Another attempt is another draw."""
+    purpose = "hyperparameter" if attempt == 0 else f"hyperparameter/{attempt}"
     drawn = {
-        path: draw(leaf, draw_bits(seed, trial_number, "hyperparameter", path) if _is_random(leaf) else 0)
-        for path, leaf in leaves(space)
+        path: draw(leaf, draw_bits(seed, trial_number, purpose, path) if is_random(leaf) else 0) for path, leaf in leaves(space)
     }
-    return fill(space, drawn)
+    return fill(space, in_use(space, drawn))
+
+
+Draw = Callable[[int], dict[str, Any]]
+"""Hyperparameters by attempt: 0 is the first, others are asked for where a constraint does not hold."""
+
+
+def configuration(settings: Searcher, space: Mapping[str, Any], trial_number: int, draw: Draw) -> dict[str, Any] | None:
+    """What the trial trains with: the user's starting point with that number, if there is one, else the first draw that keeps the
+    constraints. None: no draw of ATTEMPTS_MAX does."""
+    start = settings.starting_points[trial_number - 1] if trial_number <= len(settings.starting_points) else None
+    if start is None and not settings.constraints:
+        return draw(0)
+    for attempt in range(ATTEMPTS_MAX):
+        drawn = draw(attempt)
+        if start is not None:
+            drawn = started_at(space, start, drawn)
+        if keeps(settings.constraints, drawn):
+            return drawn
+    return None
+
+
+def keeps(constraints: Iterable[str], hyperparameters: Mapping[str, Any]) -> bool:
+    values = dict(dotted(hyperparameters))
+    return all(holds(text, values) for text in constraints)
+
+
+def dotted(hyperparameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Values by dotted path. A mapping that is a value itself has both: the whole and its parts."""
+    for name, value in hyperparameters.items():
+        yield f"{prefix}{name}", value
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{name}.")
+
+
+def started_at(space: Mapping[str, Any], start: Mapping[str, Any], drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """The draw with the user's values in place of it, as far as they are given; what `when` then asks for is the draw's."""
+    known = dict(leaves(space))
+    given = flat(start, {".".join(path): leaf for path, leaf in known.items()})
+    values = {}
+    for path, leaf in known.items():
+        if ".".join(path) in given:
+            values[path] = given[".".join(path)]
+        else:
+            try:
+                values[path] = read(drawn, path)
+            except KeyError:
+                # It was not in use in the draw, but may be now: its middle, or its first value.
+                values[path] = draw(leaf, 1 << (_DRAW_BITS - 1))
+    return fill(space, in_use(space, values))
+
+
+def in_use(space: Mapping[str, Any], values: Mapping[Path, Any]) -> Mapping[Path, Any]:
+    """The values without those whose `when` does not hold, or refers to one that is not in use itself."""
+    conditions = {path: leaf.when for path, leaf in leaves(space) if leaf.when}
+    if not conditions:
+        return values
+    used: dict[Path, bool] = {}
+
+    def uses(path: Path) -> bool:
+        if path not in used:
+            used[path] = all(
+                uses(other) and any(same(values[other], value) for value in allowed(condition))
+                for name, condition in conditions.get(path, {}).items()
+                for other in [tuple(name.split("."))]
+            )
+        return used[path]
+
+    return {path: value for path, value in values.items() if uses(path)}
 
 
 def draw(leaf: Leaf, bits: int) -> Any:
@@ -77,12 +163,31 @@ def draw(leaf: Leaf, bits: int) -> Any:
     if isinstance(leaf, ConstHyperparameter):
         return leaf.val
     if isinstance(leaf, CategoricalHyperparameter):
-        return leaf.vals[_below(len(leaf.vals), bits)]
+        return leaf.vals[below(len(leaf.vals), bits)]
     if isinstance(leaf, IntHyperparameter):
-        return leaf.minval + _below(leaf.maxval - leaf.minval + 1, bits)
-    fraction = (bits >> (_DRAW_BITS - 53)) / (1 << 53)
-    inside = min(leaf.maxval, leaf.minval + fraction * (leaf.maxval - leaf.minval))
+        if leaf.step is not None:
+            return leaf.minval + leaf.step * below(steps(leaf), bits)
+        return leaf.minval + below(leaf.maxval - leaf.minval + 1, bits)
+    if leaf.step is not None:
+        inside = stepped(leaf, below(steps(leaf), bits))
+    else:
+        fraction = (bits >> (_DRAW_BITS - 53)) / (1 << 53)
+        inside = min(leaf.maxval, leaf.minval + fraction * (leaf.maxval - leaf.minval))
     return power(leaf.base, inside) if isinstance(leaf, LogHyperparameter) else inside
+
+
+def steps(leaf: IntHyperparameter | DoubleHyperparameter | LogHyperparameter) -> int:
+    """How many values a quantised range has."""
+    if isinstance(leaf, IntHyperparameter):
+        return (leaf.maxval - leaf.minval) // (leaf.step or 1) + 1
+    assert leaf.step is not None
+    width = Decimal(str(leaf.maxval)) - Decimal(str(leaf.minval))
+    return int(_DECIMAL.divide_int(width, Decimal(str(leaf.step)))) + 1
+
+
+def stepped(leaf: DoubleHyperparameter | LogHyperparameter, index: int) -> float:
+    """The index-th value of a quantised range, as a person would write it: 0.1 + 2 * 0.1 is 0.3."""
+    return float(Decimal(str(leaf.minval)) + index * Decimal(str(leaf.step)))
 
 
 def power(base: float, exponent: float) -> float:
@@ -90,10 +195,15 @@ def power(base: float, exponent: float) -> float:
     return float(min(_LARGEST, _DECIMAL.power(Decimal(base), Decimal(exponent))))
 
 
-def _is_random(leaf: Leaf) -> bool:
+def exponent_of(base: float, value: float) -> float:
+    """x with base ** x = value, the same double on every platform. `value` must be above 0."""
+    return float(_DECIMAL.divide(_DECIMAL.ln(Decimal(value)), _DECIMAL.ln(Decimal(base))))
+
+
+def is_random(leaf: Leaf) -> bool:
     return not isinstance(leaf, ConstHyperparameter)
 
 
-def _below(count: int, bits: int) -> int:
+def below(count: int, bits: int) -> int:
     """Uniform over 0..count-1: the bias of the multiplication is below count / 2**128."""
     return (bits * count) >> _DRAW_BITS

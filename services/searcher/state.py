@@ -10,13 +10,17 @@ from immutables import Map
 
 from tenuto.schemas import ids
 from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.ranking import Key, Rung
 
-TrialStatus = Literal["running", "reported", "failing", "paused", "stopped"]
+TrialStatus = Literal["running", "reported", "failing", "invalid", "paused", "stopped"]
 """running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not
-decided yet. paused: waits at its rung without slots. stopped: gets no more budget; its workers may still be leaving.
-A finished trial (no worker runs any more) is no longer in the state."""
-_ACTIVE = frozenset({"running", "reported", "failing"})
+decided yet. invalid: its model code refused the hyperparameters, not decided yet. paused: waits at its rung without slots.
+stopped: gets no more budget; its workers may still be leaving. A finished trial (no worker runs any more) is no longer in the
+state."""
+_ACTIVE = frozenset({"running", "reported", "failing", "invalid"})
+Remembers = Literal["nothing", "living", "all"]
+"""Whose hyperparameters a method looks at later: nobody's, those of trials that are not finished, or everybody's."""
 
 METRIC_NAMES_MAX = 20
 """Names of reported metrics that are kept for an error message: enough to find the right one."""
@@ -25,16 +29,27 @@ ERROR_CHARACTERS_MAX = 2_000
 FAILURES_AT_START_MAX = 8
 """So many trials may be given up before any validation came; then no new trial is asked for, because the code is broken rather
 than a configuration unlucky. One validation of a trial still running lets the search go on."""
+INVALID_MAX = 100
+"""So many trials, or as many as the search may have if that is more, are replaced because the model code refused their
+hyperparameters. Beyond it they count as failed: the space has next to nothing that the code takes."""
 
 
 @dataclass(frozen=True)
 class Trial:
     number: int
     rung: int
-    """Index of the rung that it trains towards or has reached; its target is the rung's length."""
+    """Index of the rung that it trains towards or has reached, among those of all brackets; its target is the rung's length."""
     status: TrialStatus
     score: float | None = None
     """Its metric at the last rung it reached, signed so that smaller is better. None: not reached, missing or not finite."""
+    checkpoint_id: str | None = None
+    """Its newest checkpoint, where the method copies trials."""
+
+    def changed(self, **fields: Any) -> Trial:
+        """As `dataclasses.replace`, at a fifth of its cost."""
+        copy = object.__new__(Trial)
+        copy.__dict__.update(self.__dict__, **fields)
+        return copy
 
     @property
     def key(self) -> Key | None:
@@ -51,11 +66,23 @@ class Experiment:
     seed: int
     settings: Searcher
     space: Hyperparameters
+    brackets: tuple[Bracket, ...]
     lengths: tuple[int, ...]
-    """Lengths of the rungs, rising; the last is the full length. Methods without rungs have this one only."""
+    """Lengths of the rungs of all brackets, one bracket after the other; in each they rise to the full length. Methods without
+    rungs have this one only."""
+    lasts: tuple[int, ...]
+    """Of each rung: the index of the last rung of its bracket."""
+    order: tuple[int, ...]
+    """Rungs below the full length, the longest first: who waits there is looked at in this order."""
     trials_max: int
     concurrent_trials_max: int
     rungs: tuple[Rung, ...]
+    remembers: Remembers = "nothing"
+    replaces: bool = True
+    """Whether another trial takes the place of one whose hyperparameters the model code refused."""
+    trials_ceiling: int = 0
+    concurrent_ceiling: int = 0
+    """The largest trials_max and concurrent_trials_max there ever were: what runs already is not stopped by a lower one."""
     rule_version: int = 0
     """0 until ExperimentStarted says by which rules it is searched."""
     trials: Map[int, Trial] = Map()  # noqa: RUF009 (a persistent map cannot be changed by its sharers)
@@ -63,6 +90,10 @@ class Experiment:
     active: int = 0
     paused: int = 0
     failed: int = 0
+    invalid: int = 0
+    """Trials that were replaced because the model code refused their hyperparameters: they count for no limit."""
+    memory: Map[int, str] = Map()  # noqa: RUF009
+    """Hyperparameters by trial number, as JSON, of those that the method remembers."""
     validated: bool = False
     """A validation was reported, whatever it held."""
     metric_seen: bool = False
@@ -81,15 +112,36 @@ class Experiment:
     def unit(self) -> str:
         return self.settings.max_length.unit
 
+    def is_top(self, rung: int) -> bool:
+        """Whether it is the last rung of its bracket, the full length."""
+        return self.lasts[rung] == rung
+
+    def first(self, bracket: int) -> int:
+        """Index of the bracket's first rung."""
+        return sum(len(item.lengths) for item in self.brackets[:bracket])
+
+    def bracket_of(self, rung: int) -> int:
+        before = 0
+        for index, bracket in enumerate(self.brackets):
+            before += len(bracket.lengths)
+            if rung < before:
+                return index
+        raise IndexError(rung)
+
+    def rung_of(self, bracket: int, target_length: int) -> int:
+        """Index of the bracket's rung with this length."""
+        return self.lengths.index(target_length, self.first(bracket))
+
     @property
-    def top(self) -> int:
-        return len(self.lengths) - 1
+    def counted(self) -> int:
+        """Trials that were asked for and not taken back."""
+        return self.requested - self.invalid
 
     @property
     def wants_trials(self) -> bool:
         """Whether new trials may still be asked for."""
         broken = self.failed >= FAILURES_AT_START_MAX and not self.validated
-        return self.requested < self.trials_max and not self.canceling and not broken
+        return self.counted < self.trials_max and not self.canceling and not broken
 
     def trial_id(self, number: int) -> str:
         return ids.trial_id(self.id, number)
@@ -144,14 +196,17 @@ def _check_experiment(experiment: Experiment) -> None:
     trials = [trial for _, trial in sorted(experiment.trials.items())]
     assert experiment.active == sum(trial.active for trial in trials), "the count of active trials is wrong"
     assert experiment.paused == sum(trial.status == "paused" for trial in trials), "the count of paused trials is wrong"
-    assert experiment.active <= experiment.concurrent_trials_max, "more trials than allowed at once"
-    assert experiment.requested <= experiment.trials_max, "more trials than allowed"
-    assert list(experiment.lengths) == sorted(set(experiment.lengths)), "rung lengths do not rise"
-    assert len(experiment.rungs) == len(experiment.lengths)
+    assert experiment.active <= experiment.concurrent_ceiling, "more trials than allowed at once"
+    assert experiment.counted <= experiment.trials_ceiling, "more trials than allowed"
+    for bracket in experiment.brackets:
+        assert list(bracket.lengths) == sorted(set(bracket.lengths)), "rung lengths do not rise"
+    assert experiment.lengths == tuple(length for bracket in experiment.brackets for length in bracket.lengths)
+    assert len(experiment.rungs) == len(experiment.lengths) == len(experiment.lasts)
+    assert sum(rung.started for rung in experiment.rungs) == experiment.counted, "a trial started at no rung"
     waiting: set[int] = set()
     for index, rung in enumerate(experiment.rungs):
         assert len(rung.best) <= min(rung.size, rung.best_max), "a rung keeps more than it may"
-        assert rung.size <= experiment.requested, "more trials at a rung than there are"
+        assert rung.size <= rung.entered <= experiment.requested, "more trials at a rung than were sent there"
         for ranking in (rung.best, rung.waiting):
             keys = list(ranking)
             assert keys == sorted(set(keys)), "a ranking is not sorted"

@@ -18,7 +18,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tenuto.schemas.events.trial import TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.ids import name_id
 from tenuto.services.searcher.core import SearcherCore
 
@@ -187,6 +187,8 @@ class World:
         for data in decided:
             if isinstance(data, TrialRequested):
                 worker = Worker(data.trial_id, data.trial_number, data.hyperparameters, data.target_length)
+                if data.source_checkpoint_id is not None:
+                    worker.length = int(data.source_checkpoint_id.split("@")[1])
                 self.workers[data.trial_id] = worker
                 self.queue.append(worker)
             elif isinstance(data, TrialExtended):
@@ -252,10 +254,18 @@ class World:
             return None
         self.trained += target - worker.length
         worker.length = target
+        if self.request.config.searcher.name == "pbt":
+            self.react(self.recorder.put(self.saved(worker)))
         data = self.validation(worker, target)
         if self.chance(self.faults.repeat):
             self.at(self.random.random() * 3, lambda: data)
         return data
+
+    def saved(self, worker: Worker) -> CheckpointSaved:
+        return CheckpointSaved(
+            trial_id=worker.trial_id, allocation_id="a", checkpoint_id=f"{worker.trial_id}@{worker.length}",
+            batches=worker.length * 10, length=worker.length, files=(), size_bytes=0, location="file:///x",
+        )  # fmt: skip
 
     def validation(self, worker: Worker, length: int) -> ValidationReported:
         metrics = {"accuracy": 0.5}

@@ -132,7 +132,7 @@ TABLE = [
     (
         "unknown key below",
         changed("maxval: -1", "maxval: -1, steps: 3"),
-        "hyperparameters.learning_rate.steps: there is no such field; allowed are base, count",
+        "hyperparameters.learning_rate.steps: there is no such field; did you mean step? allowed are base, count",
     ),
     (
         "nested",

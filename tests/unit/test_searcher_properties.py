@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from math import isfinite
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenuto.kernel.replay import fold, verify_decisions
-from tenuto.schemas.config import AshaSearcher
+from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed, TrialFinished, ValidationReported
@@ -19,22 +20,52 @@ from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.methods import method_for
 from tests.support.search_world import ENDS, Faults, World, submitted
 
+ACTOR = f"searcher/{SearcherCore().rule_version}"
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 CONCURRENT = st.integers(1, 12)
+LENGTH = st.builds(lambda n: {"batches": n}, st.integers(1, 30))
+HALVING: dict[str, st.SearchStrategy[Any]] = {
+    "max_trials": st.integers(1, 60),
+    "max_concurrent_trials": CONCURRENT,
+    "divisor": st.integers(2, 4),
+    "max_rungs": st.integers(1, 4),
+    "smaller_is_better": st.booleans(),
+    "max_length": LENGTH,
+}
 SEARCHERS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"name": st.just("single"), "max_length": st.just({"epochs": 3})}),
     st.fixed_dictionaries({"name": st.just("random"), "max_trials": st.integers(1, 30), "max_concurrent_trials": CONCURRENT}),
+    st.fixed_dictionaries({"name": st.just("sobol"), "max_trials": st.integers(1, 30), "max_concurrent_trials": CONCURRENT}),
+    st.fixed_dictionaries({"name": st.just("asha"), "mode": st.sampled_from(["promotion", "stopping"])} | HALVING),
+    st.fixed_dictionaries({"name": st.just("bohb"), "candidates": st.just(4)} | HALVING),
+    st.fixed_dictionaries({"name": st.just("sha")} | HALVING),
     st.fixed_dictionaries(
         {
-            "name": st.just("asha"),
-            "max_trials": st.integers(1, 60),
+            "name": st.just("adaptive_asha"),
+            "mode": st.sampled_from(["conservative", "standard", "aggressive"]),
+            "stop_once": st.booleans(),
+        }
+        | HALVING
+    ),
+    st.fixed_dictionaries(
+        {
+            "name": st.just("hyperband"),
+            "iterations": st.integers(1, 2),
             "max_concurrent_trials": CONCURRENT,
             "divisor": st.integers(2, 4),
             "max_rungs": st.integers(1, 4),
-            "mode": st.sampled_from(["promotion", "stopping"]),
-            "smaller_is_better": st.booleans(),
-            "max_length": st.builds(lambda n: {"batches": n}, st.integers(1, 30)),
+            "max_length": LENGTH,
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "name": st.just("pbt"),
+            "population_size": st.integers(2, 12),
+            "generations": st.integers(1, 5),
+            "truncate_fraction": st.sampled_from([0.1, 0.2, 0.5]),
+            "max_concurrent_trials": CONCURRENT,
+            "max_length": LENGTH,
         }
     ),
 )
@@ -63,7 +94,7 @@ WORLDS = st.builds(
 def test_every_search_keeps_the_rules_and_ends(world: World) -> None:
     log = world.run()
     assert broken(world, log) == []
-    own = [event for event in log if event.actor == "searcher/1"]
+    own = [event for event in log if event.actor == ACTOR]
     assert own[0].type == "ExperimentStarted"
     assert [event.type for event in own if event.type in ENDS] == [own[-1].type], "it ends once, and then is silent"
     assert not world.recorder.state.experiments, "memory is given back"
@@ -80,7 +111,7 @@ def test_replay_is_the_same_byte_for_byte(world: World) -> None:
     assert core.dump(fold(core, log)) == core.dump(world.recorder.state)
     verdict = verify_decisions(core, log)
     assert verdict.ok, verdict.divergences
-    assert verdict.decisions == sum(event.actor == "searcher/1" for event in log)
+    assert verdict.decisions == sum(event.actor == ACTOR for event in log)
 
 
 @few
@@ -143,29 +174,39 @@ def test_the_order_of_arrival_changes_no_hyperparameter(seed: int, one: int, oth
 
 def broken(world: World, log: Iterable[Event]) -> list[str]:
     """What a search must not do, judged from the events alone."""
-    config = world.request.config.searcher
-    method = method_for(config, world.request.config.hyperparameters)
-    judge = Judge(method.lengths, method.trials_max, method.concurrent_trials_max, config)
+    judge = Judge(world.request.config)
     for event in log:
         judge.see(event)
     return judge.wrong
 
 
+Place = tuple[int, int]
+"""Bracket, and index of the rung in it."""
+
+
 class Judge:
     """Keeps its own, naive account of the search: every rung as a plain list of all scores."""
 
-    def __init__(self, lengths: tuple[int, ...], trials_max: int, concurrent_max: int, config: Any) -> None:
-        self.lengths, self.trials_max, self.concurrent_max, self.config = lengths, trials_max, concurrent_max, config
+    def __init__(self, config: Any) -> None:
+        self.config = config.searcher
+        method = method_for(self.config, config.hyperparameters)
+        self.brackets, self.trials_max, self.concurrent_max = method.brackets, method.trials_max, method.concurrent_trials_max
         self.status: dict[str, str] = {}
-        self.rung: dict[str, int] = {}
+        self.rung: dict[str, Place] = {}
         self.scores: dict[str, float] = {}
-        self.rungs: list[list[tuple[float, int]]] = [[] for _ in lengths]
+        self.rungs: defaultdict[Place, list[tuple[float, int]]] = defaultdict(list)
+        self.sent: Counter[Place] = Counter()
         self.wrong: list[str] = []
-        self.seen_upto = 0
         self.inputs: list[Event] = []
 
+    def length(self, place: Place) -> int:
+        return self.brackets[place[0]].lengths[place[1]]
+
+    def key(self, trial: str) -> tuple[float, int]:
+        return (self.scores.get(trial, float("inf")), int(trial.split("-")[1]))
+
     def see(self, event: Event) -> None:
-        if event.actor != "searcher/1":
+        if event.actor != ACTOR:
             self.inputs.append(event)
             return
         while self.inputs and self.inputs[0].position <= event.seen_position:
@@ -175,13 +216,13 @@ class Judge:
     def learn(self, data: Any) -> None:
         trial = getattr(data, "trial_id", "")
         if isinstance(data, ValidationReported) and self.status.get(trial) == "running":
-            rung = self.rung[trial]
-            if data.length >= self.lengths[rung]:
+            place = self.rung[trial]
+            if data.length >= self.length(place):
                 value = data.metrics.get("loss", float("inf"))
                 sign = 1 if self.config.smaller_is_better else -1
-                score = sign * value if isfinite(value) else float("inf")
-                self.status[trial], self.scores[trial] = "reached", score
-                insort(self.rungs[rung], (score, int(trial.split("-")[1])))
+                self.scores[trial] = sign * value if isfinite(value) else float("inf")
+                self.status[trial] = "reached"
+                insort(self.rungs[place], self.key(trial))
         elif isinstance(data, TrialFailed) and data.final:
             if self.status.get(trial) == "running":
                 insort(self.rungs[self.rung[trial]], (float("inf"), int(trial.split("-")[1])))
@@ -192,18 +233,15 @@ class Judge:
         trial = getattr(data, "trial_id", "")
         status = self.status.get(trial)
         if isinstance(data, TrialRequested):
-            self.expect(status is None, f"{trial} is asked for twice")
-            self.expect(data.target_length == self.lengths[0], f"{trial} starts at another length than the first rung")
-            self.status[trial], self.rung[trial] = "running", 0
-            self.expect(len(self.status) <= self.trials_max, "more trials than max_trials")
-            self.expect(data.hyperparameters.keys() == {"lr", "model", "dropout", "batch_size"}, "hyperparameters differ")
+            self.judge_request(trial, data)
         elif isinstance(data, TrialExtended):
             self.expect(status in ("reached", "paused"), f"{trial} goes on when it is {status}")
-            self.rung[trial] += 1
-            self.expect(data.target_length == self.lengths[self.rung[trial]], f"{trial} skips a rung")
             self.expect(isfinite(self.scores[trial]), f"{trial} goes on without a metric")
-            if isinstance(self.config, AshaSearcher):
-                self.judge_promotion(trial, data.reason.rule)
+            self.judge_promotion(trial, data.reason.rule)
+            bracket, index = self.rung[trial]
+            self.rung[trial] = (bracket, index + 1)
+            self.sent[self.rung[trial]] += 1
+            self.expect(data.target_length == self.length(self.rung[trial]), f"{trial} skips a rung")
             self.status[trial] = "running"
         elif isinstance(data, TrialPaused):
             self.expect(status == "reached", f"{trial} pauses when it is {status}")
@@ -212,26 +250,53 @@ class Judge:
             self.expect(status not in (None, "stopped"), f"{trial} is stopped when it is {status}")
             self.expect((data.outcome == "failed") == (status == "failing"), f"{trial} ends as {data.outcome}")
             if data.outcome == "completed":
-                self.expect(self.rung[trial] == len(self.lengths) - 1, f"{trial} is completed below the full length")
+                self.expect(self.length(self.rung[trial]) == self.config.max_length.value, f"{trial} is completed too early")
             self.status[trial] = "stopped"
         active = sum(status == "running" for status in self.status.values())
         self.expect(active <= self.concurrent_max, "more trials at once than max_concurrent_trials")
 
+    def judge_request(self, trial: str, data: TrialRequested) -> None:
+        self.expect(trial not in self.status, f"{trial} is asked for twice")
+        self.expect(data.hyperparameters.keys() == {"lr", "model", "dropout", "batch_size"}, "hyperparameters differ")
+        lengths = self.brackets[data.bracket].lengths
+        place = (data.bracket, lengths.index(data.target_length))
+        if data.parent_trial_id is None:
+            self.expect(place[1] == 0, f"{trial} starts at another length than the first rung")
+            started = sum(rung[0] == data.bracket for rung in self.rung.values())
+            self.expect(started < self.brackets[data.bracket].trials, "more trials than the bracket has")
+        else:
+            before = (place[0], place[1] - 1)
+            rung = self.rungs[before]
+            parent = data.parent_trial_id
+            self.expect(len(rung) == self.sent[before], f"{trial} is a copy before the generation is complete")
+            top = max(1, int(self.config.population_size * self.config.truncate_fraction))
+            self.expect(rung.index(self.key(parent)) < top, f"{trial} is a copy of one that is not among the best")
+            self.expect(data.source_checkpoint_id == f"{parent}@{self.length(before)}", f"{trial} has another checkpoint")
+        self.status[trial], self.rung[trial] = "running", place
+        self.sent[place] += 1
+        self.expect(len(self.status) <= self.trials_max, "more trials than max_trials")
+
     def judge_promotion(self, trial: str, rule: str) -> None:
-        index = self.rung[trial] - 1
-        rung = self.rungs[index]
-        key = (self.scores[trial], int(trial.split("-")[1]))
-        top = len(rung) // self.config.divisor
-        if self.config.mode == "stopping":
-            top = max(1, top)
+        place = self.rung[trial]
+        rung, key = self.rungs[place], self.key(trial)
         waiting = [
-            (self.scores[name], int(name.split("-")[1]))
+            self.key(name)
             for name, status in self.status.items()
-            if self.rung[name] == index and status in ("paused", "reached") and name != trial
+            if self.rung[name] == place and status in ("paused", "reached") and name != trial
         ]
+        stopping = getattr(self.config, "mode", "") == "stopping" or getattr(self.config, "stop_once", False)
+        if isinstance(self.config, PbtSearcher):
+            replaced = max(1, int(self.config.population_size * self.config.truncate_fraction))
+            top = max(1, len(rung) - replaced)
+        else:
+            top = len(rung) // self.config.divisor
+        if stopping or isinstance(self.config, (ShaSearcher, HyperbandSearcher)):
+            top = max(1, top)
+        if isinstance(self.config, (ShaSearcher, HyperbandSearcher, PbtSearcher)):
+            self.expect(len(rung) == self.sent[place], f"{trial} goes on before its rung is complete")
         if rule != "asha.finalist":
             self.expect(rung.index(key) < top, f"{trial} goes on from outside the top")
-        if self.config.mode == "promotion":
+        if not stopping:
             self.expect(all(key < other for other in waiting), f"{trial} goes on before a better one")
 
     def expect(self, holds: bool, what: str) -> None:

@@ -1,7 +1,9 @@
 """Asynchronous successive halving: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020,
 https://arxiv.org/abs/1810.05934, Algorithm 2.
 
-Symbols of the paper: eta is `divisor`, R is `max_length`, n is `max_trials`, r is the shortest rung. Rungs are counted from 0.
+Symbols of the paper: eta is `divisor`, R is `max_length`, n is `max_trials`, r is the shortest rung, s (minimum early-stopping
+rate) is the number of rungs that `max_rungs` leaves out. Rungs are counted from 0. Defaults: eta 4 is the paper's; 5 rungs span
+a factor of 256 in length, beyond which the shortest trials say little about the longest.
 
 mode promotion (Algorithm 2): a trial waits at its rung. A free place goes to the best waiting trial that is in the top
 1/eta of its rung, rungs from the top down; only if there is none, a new trial starts.
@@ -14,68 +16,67 @@ Departures from the paper:
   on (rule `asha.finalist`): the paper assumes n >= eta**k, but whoever asks for 10 trials still wants one that is fully trained.
 - A waiting trial with so many better ones that it cannot be promoted even if all trials arrive is stopped at once
   (`asha.no_chance`): it frees its checkpoint, and memory grows with n / eta, not with n.
+- With several brackets (adaptive ASHA) each has rungs of its own. A free place goes to the longest rung that has somebody to
+  promote, whatever its bracket; a new trial goes to the bracket that is furthest behind its share.
 - A trial whose metric is missing or not finite counts as worst of its rung and is never promoted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from tenuto.schemas.config import AshaSearcher, Hyperparameters
+from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
-from tenuto.services.searcher.methods.reasons import completed, length, metric_value, reason, show
+from tenuto.services.searcher.ladder import Bracket, rung_lengths
+from tenuto.services.searcher.methods.base import Proposal, Rules, length, metric_value, place, reason, show
+from tenuto.services.searcher.methods.reasons import completed
 from tenuto.services.searcher.ranking import Key
-from tenuto.services.searcher.sampling import sample
 from tenuto.services.searcher.state import Experiment, Trial
 
 WAITING_SPARE = 4
 """Trials kept waiting beyond those that can be promoted: the next best, should those fail later on."""
 
 
-def rung_lengths(max_length: int, divisor: int, max_rungs: int) -> tuple[int, ...]:
-    """Rising lengths, the last one max_length; at most max_rungs, none below 1."""
-    lengths = [max_length]
-    while len(lengths) < max_rungs and (shorter := max_length // divisor ** len(lengths)) >= 1:
-        lengths.append(shorter)
-    return tuple(reversed(lengths))
-
-
-@dataclass(frozen=True)
-class Asha:
-    settings: AshaSearcher
-    space: Hyperparameters
+class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
+    @cached_property
+    def brackets(self) -> tuple[Bracket, ...]:
+        lengths = rung_lengths(self.settings.max_length.value, self.settings.divisor, self.settings.max_rungs)
+        return (Bracket(self.settings.max_trials, lengths),)
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        return rung_lengths(self.settings.max_length.value, self.settings.divisor, self.settings.max_rungs)
+    def stops(self) -> bool:
+        """The stopping form instead of promotion."""
+        return self.settings.mode == "stopping"
 
-    @property
-    def trials_max(self) -> int:
-        return self.settings.max_trials
+    def rung_best_max(self, bracket: int) -> int:
+        return self.brackets[bracket].trials // self.settings.divisor + WAITING_SPARE
 
-    @property
-    def concurrent_trials_max(self) -> int:
-        return self.settings.max_concurrent_trials
+    def next_trial(self, experiment: Experiment) -> Proposal | None:
+        number = experiment.requested + 1
+        hyperparameters = self.hyperparameters(experiment.seed, number)
+        return None if hyperparameters is None else Proposal(hyperparameters, self.next_rung(experiment))
 
-    @property
-    def rung_best_max(self) -> int:
-        return self.settings.max_trials // self.settings.divisor + WAITING_SPARE
-
-    @property
-    def problem(self) -> str | None:
-        return None
-
-    def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any]:
-        return sample(self.space, seed, trial_number)
+    def next_rung(self, experiment: Experiment) -> int:
+        """The first rung of the bracket that has started the smallest part of its trials."""
+        if len(experiment.brackets) == 1:
+            return 0
+        firsts = [experiment.first(index) for index in range(len(experiment.brackets))]
+        started = [experiment.rungs[first].started for first in firsts]
+        best = 0
+        for index, bracket in enumerate(experiment.brackets):
+            # As (started + 1) / trials, in whole numbers; of equal ones the first.
+            if (started[index] + 1) * experiment.brackets[best].trials < (started[best] + 1) * bracket.trials:
+                best = index
+        return firsts[best]
 
     def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
-        if trial.rung == experiment.top:
+        if experiment.is_top(trial.rung):
             return completed(experiment, trial)
         if trial.key is None:
-            return self._worst(experiment, trial)
-        if self.settings.mode == "stopping":
+            return self.worst(experiment, trial)
+        if self.stops:
             return self._stop_or_go_on(experiment, trial, trial.key)
         # Algorithm 2: it joins those that wait, then its place goes to whom it is due, which may be itself.
         return self._wait(experiment, trial, trial.key)
@@ -86,17 +87,17 @@ class Asha:
     def last(self, experiment: Experiment) -> TrialExtended | None:
         return self._finalist(experiment)
 
-    def hopeless(self, experiment: Experiment) -> TrialStopped | None:
-        for index, rung in enumerate(experiment.rungs):
-            if rung.waiting and self._has_no_chance(experiment, index, rung.waiting[-1]):
-                return self._no_chance(experiment, index, rung.waiting[-1])
+    def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
+        waiting = experiment.rungs[rung].waiting
+        if waiting and self._has_no_chance(experiment, rung, waiting[-1]):
+            return self._no_chance(experiment, rung, waiting[-1])
         return None
 
     # -- promotion
 
     def _waiting(self, experiment: Experiment) -> Iterator[tuple[int, Key]]:
-        """The best waiting trial of each rung that has one, rungs from the top down."""
-        for index in range(experiment.top - 1, -1, -1):
+        """The best waiting trial of each rung that has one, the longest rungs first."""
+        for index in experiment.order:
             if waiting := experiment.rungs[index].waiting:
                 yield index, waiting[0]
 
@@ -111,14 +112,14 @@ class Asha:
                     index,
                     key,
                     "asha.promotion",
-                    f"Rank {rank + 1} of {rung.size} at rung {index} ({length(experiment, index)}), {show(experiment, key[0])}:"
+                    f"Rank {rank + 1} of {rung.size} at {place(experiment, index)}, {show(experiment, key[0])}:"
                     f" in the top 1/{self.settings.divisor} (the best {top}), so it trains on to"
                     f" {length(experiment, index + 1)}.",
                 )
         return None
 
     def _finalist(self, experiment: Experiment) -> TrialExtended | None:
-        if experiment.rungs[experiment.top].best:
+        if any(experiment.rungs[top].best for top in experiment.lasts):
             return None
         for index, key in self._waiting(experiment):
             rank = experiment.rungs[index].best.rank(key) + 1
@@ -128,7 +129,8 @@ class Asha:
                 key,
                 "asha.finalist",
                 f"All trials are compared and none is trained to the full length: the best that waits at the highest rung"
-                f" (rank {rank} at rung {index}, {show(experiment, key[0])}) trains on to {length(experiment, index + 1)}.",
+                f" (rank {rank} at {place(experiment, index)}, {show(experiment, key[0])}) trains on to"
+                f" {length(experiment, index + 1)}.",
             )
         return None
 
@@ -154,8 +156,7 @@ class Asha:
             trial_id=experiment.trial_id(trial.number),
             reason=reason(
                 "asha.wait",
-                f"Rank {rank + 1} of {rung.size} at rung {trial.rung} ({length(experiment, trial.rung)}),"
-                f" {show(experiment, key[0])}: {why}.",
+                f"Rank {rank + 1} of {rung.size} at {place(experiment, trial.rung)}, {show(experiment, key[0])}: {why}.",
                 **self._numbers(experiment, trial.rung, key),
             ),
         )
@@ -165,7 +166,7 @@ class Asha:
     def _stop_or_go_on(self, experiment: Experiment, trial: Trial, key: Key) -> TrialExtended | TrialStopped:
         rung = experiment.rungs[trial.rung]
         rank, top = rung.best.rank(key), max(1, rung.size // self.settings.divisor)
-        where = f"at rung {trial.rung} ({length(experiment, trial.rung)}), {show(experiment, key[0])}"
+        where = f"at {place(experiment, trial.rung)}, {show(experiment, key[0])}"
         if rank < top:
             return self._extended(
                 experiment,
@@ -183,17 +184,21 @@ class Asha:
 
     def _has_no_chance(self, experiment: Experiment, rung: int, key: Key) -> bool:
         """A rank only gets worse, and the top 1/eta never holds more than max_trials / eta."""
-        return experiment.rungs[rung].best.rank(key) >= self.rung_best_max
+        return experiment.rungs[rung].best.rank(key) >= self._promotable(experiment, rung) + WAITING_SPARE
+
+    def _promotable(self, experiment: Experiment, rung: int) -> int:
+        return experiment.brackets[experiment.bracket_of(rung)].trials // self.settings.divisor
 
     def _no_chance(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
-        promotable = self.settings.max_trials // self.settings.divisor
+        promotable = self._promotable(experiment, rung)
+        trials = experiment.brackets[experiment.bracket_of(rung)].trials
         return self._stopped(
             experiment,
             rung,
             key,
             "asha.no_chance",
-            f"at rung {rung} ({length(experiment, rung)}), {show(experiment, key[0])}: of"
-            f" {self.settings.max_trials:,} trials at most the best {promotable} can go on",
+            f"at {place(experiment, rung)}, {show(experiment, key[0])}: of"
+            f" {trials:,} trials at most the best {promotable} can go on",
         )
 
     def _stopped(self, experiment: Experiment, index: int, key: Key, rule: str, text: str) -> TrialStopped:
@@ -207,34 +212,17 @@ class Asha:
             reason=reason(rule, f"{place} {text}, so it is stopped.", **self._numbers(experiment, index, key)),
         )
 
-    def _worst(self, experiment: Experiment, trial: Trial) -> TrialStopped:
-        rung = experiment.rungs[trial.rung]
-        return TrialStopped(
-            experiment_id=experiment.id,
-            trial_id=experiment.trial_id(trial.number),
-            outcome="early_stopped",
-            reason=reason(
-                "asha.worst",
-                f"{show(experiment, None)} at rung {trial.rung} ({length(experiment, trial.rung)}): it counts as worst of"
-                f" {rung.size} and is stopped.",
-                rung=trial.rung,
-                length=experiment.lengths[trial.rung],
-                rank=rung.size,
-                of=rung.size,
-                metric=None,
-            ),
-        )
-
     def _numbers(self, experiment: Experiment, index: int, key: Key) -> dict[str, Any]:
         """The comparison as numbers: ranks count from 1; `cut_off` is the metric of the last one in the top 1/eta."""
         rung = experiment.rungs[index]
         top = rung.size // self.settings.divisor
-        if self.settings.mode == "stopping":
+        if self.stops:
             top = max(1, top)
         rank = rung.best.rank(key) + 1
         cut_off = rung.best[top - 1][0] if 1 <= top <= len(rung.best) else None
-        return {
-            "rung": index,
+        bracket = experiment.bracket_of(index)
+        return ({} if len(experiment.brackets) == 1 else {"bracket": bracket}) | {
+            "rung": index - experiment.first(bracket),
             "length": experiment.lengths[index],
             "rank" if rank <= rung.best_max else "rank_at_least": rank,
             "of": rung.size,

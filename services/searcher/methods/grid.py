@@ -6,6 +6,7 @@ in the order of their paths' names, the last one changing fastest, whatever the 
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -17,8 +18,8 @@ from tenuto.schemas.config import (
     LogHyperparameter,
 )
 from tenuto.schemas.config.searchers import TRIALS_MAX
-from tenuto.services.searcher.methods.full_length import FullLength
-from tenuto.services.searcher.sampling import Leaf, fill, leaves, power
+from tenuto.services.searcher.methods.base import Rules
+from tenuto.services.searcher.sampling import Leaf, fill, in_use, leaves, power, stepped, steps
 
 
 def points(axis: Leaf) -> int:
@@ -27,6 +28,8 @@ def points(axis: Leaf) -> int:
         return 1
     if isinstance(axis, CategoricalHyperparameter):
         return len(axis.vals)
+    if axis.step is not None:
+        return steps(axis) if axis.count is None else min(axis.count, steps(axis))
     if isinstance(axis, IntHyperparameter):
         whole = axis.maxval - axis.minval + 1
         return whole if axis.count is None else min(axis.count, whole)
@@ -41,30 +44,36 @@ def point(axis: Leaf, index: int) -> Any:
         return axis.val
     if isinstance(axis, CategoricalHyperparameter):
         return axis.vals[index]
-    steps = points(axis) - 1
+    last = points(axis) - 1
     if isinstance(axis, IntHyperparameter):
-        width = axis.maxval - axis.minval
-        return axis.minval + ((2 * index * width + steps) // (2 * steps) if steps else width // 2)
-    if steps == 0:
+        step = axis.step or 1
+        width = (axis.maxval - axis.minval) // step
+        return axis.minval + step * ((2 * index * width + last) // (2 * last) if last else width // 2)
+    if axis.step is not None:
+        width = steps(axis) - 1
+        at = stepped(axis, (2 * index * width + last) // (2 * last) if last else width // 2)
+    elif last == 0:
         at = axis.minval + (axis.maxval - axis.minval) / 2
-    elif index == steps:
+    elif index == last:
         at = axis.maxval
     else:
-        at = axis.minval + (axis.maxval - axis.minval) * index / steps
+        at = axis.minval + (axis.maxval - axis.minval) * index / last
     return power(axis.base, at) if isinstance(axis, LogHyperparameter) else at
 
 
-class Grid(FullLength[GridSearcher]):
-    @property
-    def trials_max(self) -> int:
+class Grid(Rules[GridSearcher]):
+    @cached_property
+    def trials_max(self) -> int:  # type: ignore[override]
         return prod(points(axis) for _, axis in leaves(self.space))
 
     @property
-    def concurrent_trials_max(self) -> int:
-        return self.settings.max_concurrent_trials
+    def replaces(self) -> bool:
+        return False
 
     @property
     def problem(self) -> str | None:
+        if self.settings.constraints or self.settings.starting_points:
+            return "The grid searcher tries every point of the grid: leave out constraints and starting_points, or use random."
         if self.trials_max <= TRIALS_MAX:
             return None
         return (
@@ -78,4 +87,4 @@ class Grid(FullLength[GridSearcher]):
         for path, axis in sorted(leaves(self.space), key=lambda leaf: leaf[0], reverse=True):
             rest, index = divmod(rest, points(axis))
             values[path] = point(axis, index)
-        return fill(self.space, values)
+        return fill(self.space, in_use(self.space, values))

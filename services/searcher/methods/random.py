@@ -4,14 +4,8 @@ JMLR 13, 2012)."""
 from __future__ import annotations
 
 from tenuto.schemas.config import RandomSearcher
-from tenuto.services.searcher.methods.full_length import FullLength
+from tenuto.services.searcher.methods.base import Rules
 
 
-class Random(FullLength[RandomSearcher]):
-    @property
-    def trials_max(self) -> int:
-        return self.settings.max_trials
-
-    @property
-    def concurrent_trials_max(self) -> int:
-        return self.settings.max_concurrent_trials
+class Random(Rules[RandomSearcher]):
+    """All of it is in `Rules`."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tenuto.schemas.config import SingleSearcher
-from tenuto.services.searcher.methods.full_length import FullLength
+from tenuto.services.searcher.methods.base import Rules
 
 
-class Single(FullLength[SingleSearcher]):
+class Single(Rules[SingleSearcher]):
     @property
     def trials_max(self) -> int:
         return 1
@@ -14,3 +14,7 @@ class Single(FullLength[SingleSearcher]):
     @property
     def concurrent_trials_max(self) -> int:
         return 1
+
+    @property
+    def replaces(self) -> bool:
+        return False

@@ -1,0 +1,130 @@
+"""Checks of the search space as a whole: what `when`, constraints and starting points say about other hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tenuto.schemas.config import constraints
+from tenuto.schemas.config.hyperparameters import (
+    CategoricalHyperparameter,
+    ConstHyperparameter,
+    IntHyperparameter,
+    LogHyperparameter,
+)
+
+_RELATIVE_SLACK = 1e-9
+"""A user writes 0.001 where the range ends at 10 ** -3: the last digits may differ."""
+
+
+def leaves_by_path(space: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every hyperparameter with its dotted path."""
+    for name, value in space.items():
+        if isinstance(value, Mapping):
+            yield from leaves_by_path(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def allowed(condition: Any) -> list[Any]:
+    """The values that a condition of `when` lists."""
+    return condition if isinstance(condition, list) else [condition]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and true is not 1."""
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def check_space(space: Mapping[str, Any], searcher: Any) -> None:
+    """Raises ValueError with the path of the field that is wrong, and why."""
+    known = dict(leaves_by_path(space))
+    for path, leaf in known.items():
+        _check_when(path, leaf, known)
+    _check_cycles(known)
+    for index, text in enumerate(searcher.constraints):
+        where = f"searcher.constraints[{index}]"
+        try:
+            _, names = constraints.parse(text)
+        except ValueError as error:
+            raise ValueError(f"{where} {error}") from None
+        for name in sorted(names):
+            if name not in known:
+                raise ValueError(f"{where} names {name}, which is no hyperparameter; there are: {_some(known)}")
+    for index, point in enumerate(searcher.starting_points):
+        _check_point(f"searcher.starting_points[{index}]", flat(point, known), known)
+
+
+def flat(point: Mapping[str, Any], known: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A starting point by dotted paths, whether it is written with dots or nested."""
+    found: dict[str, Any] = {}
+    for name, value in point.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and path not in known:
+            found |= flat(value, known, f"{path}.")
+        else:
+            found[path] = value
+    return found
+
+
+def _check_when(path: str, leaf: Any, known: Mapping[str, Any]) -> None:
+    for name, condition in (leaf.when or {}).items():
+        where = f"hyperparameters.{path}.when.{name}"
+        if name not in known:
+            raise ValueError(f"{where}: there is no hyperparameter {name}; there are: {_some(known)}")
+        other = known[name]
+        if isinstance(other, CategoricalHyperparameter):
+            values = other.vals
+        elif isinstance(other, ConstHyperparameter):
+            values = [other.val]
+        else:
+            continue
+        for value in allowed(condition):
+            if not any(same(value, candidate) for candidate in values):
+                raise ValueError(f"{where}: {name} is never {value!r}; it is one of {values}")
+
+
+def _check_cycles(known: Mapping[str, Any]) -> None:
+    settled: set[str] = set()
+    for start in known:
+        path, chain = start, [start]
+        stack = [(start, iter(known[start].when or {}))]
+        while stack:
+            path, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                settled.add(path)
+                stack.pop()
+                chain = chain[: len(stack)]
+            elif following in chain:
+                raise ValueError(f"hyperparameters.{start}.when: {' needs '.join([*chain, following])}, in a circle")
+            elif following not in settled:
+                chain.append(following)
+                stack.append((following, iter(known[following].when or {})))
+
+
+def _check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for path, value in point.items():
+        leaf = known.get(path)
+        if leaf is None:
+            raise ValueError(f"{where}.{path}: there is no such hyperparameter; there are: {_some(known)}")
+        if isinstance(leaf, ConstHyperparameter):
+            fits, what = same(value, leaf.val), f"the constant {leaf.val!r}"
+        elif isinstance(leaf, CategoricalHyperparameter):
+            fits, what = any(same(value, item) for item in leaf.vals), f"one of {leaf.vals}"
+        else:
+            low, high = leaf.minval, leaf.maxval
+            if isinstance(leaf, LogHyperparameter):
+                low, high = sorted((leaf.base**leaf.minval, leaf.base**leaf.maxval))
+            whole = isinstance(leaf, IntHyperparameter)
+            number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            slack = 0 if whole else _RELATIVE_SLACK * max(abs(low), abs(high))
+            fits = number and low - slack <= value <= high + slack
+            what = f"{'a whole number' if whole else 'a number'} from {low:g} to {high:g}"
+        if not fits:
+            raise ValueError(f"{where}.{path}: {value!r} is not in the search space, which has {what}")
+
+
+def _some(known: Mapping[str, Any]) -> str:
+    names = sorted(known)
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "") if names else "none"

@@ -1,0 +1,190 @@
+"""What every method is, and what methods have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+from tenuto.schemas.base import JsonScalar
+from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.services.searcher.ladder import Bracket
+from tenuto.services.searcher.methods.reasons import completed, length, metric_value, reason, show
+from tenuto.services.searcher.sampling import configuration, sample
+from tenuto.services.searcher.state import Experiment, Remembers, Trial
+
+T = TypeVar("T", bound=Any)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The next trial."""
+
+    hyperparameters: dict[str, Any]
+    rung: int = 0
+    """Index of its first target among the rungs of all brackets."""
+    rule: str = "new_trial"
+    why: str = ""
+    """A sentence about how it was chosen, or nothing."""
+    numbers: dict[str, JsonScalar] = field(default_factory=dict)
+    source_checkpoint_id: str | None = None
+    parent: int | None = None
+    """Number of the trial that it is a copy of."""
+
+
+class Method(Protocol):
+    @property
+    def brackets(self) -> tuple[Bracket, ...]: ...
+
+    @property
+    def trials_max(self) -> int: ...
+
+    @property
+    def concurrent_trials_max(self) -> int: ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why this search cannot be started, for the user; None if it can."""
+        ...
+
+    @property
+    def remembers(self) -> Remembers: ...
+
+    @property
+    def replaces(self) -> bool:
+        """Whether another trial takes the place of one whose hyperparameters the model code refused."""
+        ...
+
+    @property
+    def asks_outside(self) -> bool:
+        """New trials are not proposed by these rules, but come as commands."""
+        ...
+
+    def rung_best_max(self, bracket: int) -> int:
+        """How many of the best at a rung of the bracket the rules look at."""
+        ...
+
+    def next_trial(self, experiment: Experiment) -> Proposal | None:
+        """The next new trial, for a free place; None: none now."""
+        ...
+
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+        """What becomes of a trial that was compared at its rung just now."""
+        ...
+
+    def go_on(self, experiment: Experiment) -> TrialExtended | None:
+        """The waiting trial that takes a free place, before any new trial does."""
+        ...
+
+    def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
+        """A trial that waits and can never go on, whatever comes. `rung`: where something changed just now."""
+        ...
+
+    def last(self, experiment: Experiment) -> TrialExtended | None:
+        """The waiting trial that goes on when nothing runs and no new trial is wanted; None: the search is over."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rules(Generic[T]):
+    """A method with one rung, the full length, where nobody waits. Others change what they need."""
+
+    settings: T
+    space: Hyperparameters
+
+    @cached_property
+    def brackets(self) -> tuple[Bracket, ...]:
+        return (Bracket(self.trials_max, (self.settings.max_length.value,)),)
+
+    @property
+    def trials_max(self) -> int:
+        return int(self.settings.max_trials)
+
+    @property
+    def concurrent_trials_max(self) -> int:
+        return int(self.settings.max_concurrent_trials)
+
+    @property
+    def problem(self) -> str | None:
+        return unsatisfiable(self.settings, self.space)
+
+    @property
+    def remembers(self) -> Remembers:
+        return "nothing"
+
+    @property
+    def replaces(self) -> bool:
+        return True
+
+    @property
+    def asks_outside(self) -> bool:
+        return False
+
+    def rung_best_max(self, bracket: int) -> int:
+        return 1
+
+    def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any] | None:
+        """Those of a trial that depends on its number alone; None: no draw keeps the constraints."""
+        return configuration(
+            self.settings, self.space, trial_number, lambda attempt: sample(self.space, seed, trial_number, attempt)
+        )
+
+    def next_trial(self, experiment: Experiment) -> Proposal | None:
+        hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)
+        return None if hyperparameters is None else Proposal(hyperparameters)
+
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+        return completed(experiment, trial)
+
+    def go_on(self, experiment: Experiment) -> TrialExtended | None:
+        return None
+
+    def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
+        return None
+
+    def last(self, experiment: Experiment) -> TrialExtended | None:
+        return None
+
+    # -- for methods with rungs
+
+    def worst(self, experiment: Experiment, trial: Trial) -> TrialStopped:
+        rung = experiment.rungs[trial.rung]
+        return TrialStopped(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(trial.number),
+            outcome="early_stopped",
+            reason=reason(
+                f"{self.settings.name}.worst",
+                f"{show(experiment, None)} at {place(experiment, trial.rung)}: it counts as worst of {rung.size} and is stopped.",
+                rung=trial.rung,
+                length=experiment.lengths[trial.rung],
+                rank=rung.size,
+                of=rung.size,
+                metric=None,
+            ),
+        )
+
+
+def place(experiment: Experiment, rung: int) -> str:
+    """`rung 2 (16 epochs)`, with its bracket where there are several; rungs count from 0 in each bracket."""
+    if len(experiment.brackets) == 1:
+        return f"rung {rung} ({length(experiment, rung)})"
+    bracket = experiment.bracket_of(rung)
+    return f"rung {rung - experiment.first(bracket)} ({length(experiment, rung)}) of bracket {bracket}"
+
+
+def unsatisfiable(settings: Searcher, space: Hyperparameters) -> str | None:
+    """Why no trial can be drawn at all; None: one can."""
+    if not settings.constraints:
+        return None
+    number = len(settings.starting_points) + 1
+    if configuration(settings, space, number, lambda attempt: sample(space, 0, number, attempt)) is not None:
+        return None
+    return (
+        "No configuration that was drawn keeps searcher.constraints; loosen them, or narrow the ranges of the hyperparameters"
+        " that they name."
+    )
+
+
+__all__ = ["Method", "Proposal", "Rules", "length", "metric_value", "place", "reason", "show", "unsatisfiable"]

@@ -1,0 +1,187 @@
+"""Successive halving in step: a rung is compared once all its trials are there.
+
+sha: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016,
+https://arxiv.org/abs/1502.07943. n is `max_trials`, eta is `divisor`, R is `max_length`.
+hyperband: Li et al., "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization", JMLR 18, 2018,
+https://arxiv.org/abs/1603.06560, Algorithm 1. R is `max_length`, eta is `divisor` (3, the paper's), s_max + 1 is the number of
+rungs that `max_rungs` allows. Its brackets do not depend on each other: they start in the paper's order, and the next one fills
+the places that the last trials of a rung leave free.
+
+After a rung of n_i trials is complete, the best floor(n_i / eta) go on, at least one. Because a rung is compared only when it
+is complete, the order in which trials report changes nothing: one seed is one search.
+
+Departures: a trial that failed, or whose metric is missing or not finite, counts as worst. A waiting trial that cannot be among
+the best any more is stopped at once instead of at the end of its rung.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tenuto.schemas.config import HyperbandSearcher, ShaSearcher
+from tenuto.schemas.config.searchers import TRIALS_MAX
+from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.services.searcher.ladder import Bracket, hyperband_brackets, rung_lengths
+from tenuto.services.searcher.methods.base import Proposal, Rules, length, metric_value, place, reason, show, unsatisfiable
+from tenuto.services.searcher.methods.reasons import completed
+from tenuto.services.searcher.ranking import Key
+from tenuto.services.searcher.state import Experiment, Trial
+
+
+class Halving(Rules[ShaSearcher | HyperbandSearcher]):
+    def rung_best_max(self, bracket: int) -> int:
+        return max(1, self.brackets[bracket].trials // self.settings.divisor)
+
+    def next_trial(self, experiment: Experiment) -> Proposal | None:
+        hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)
+        if hyperparameters is None:
+            return None
+        rung = 0
+        for bracket in experiment.brackets:
+            if experiment.rungs[rung].started < bracket.trials:
+                return Proposal(hyperparameters, rung)
+            rung += len(bracket.lengths)
+        return None
+
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+        if experiment.is_top(trial.rung):
+            return completed(experiment, trial)
+        if trial.key is None:
+            return self.worst(experiment, trial)
+        rung = experiment.rungs[trial.rung]
+        expected, _ = self._expected(experiment, trial.rung)
+        return TrialPaused(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(trial.number),
+            reason=reason(
+                f"{self.settings.name}.wait",
+                f"{show(experiment, trial.score)} at {place(experiment, trial.rung)}, where {rung.size} of {expected} trials are:"
+                " it waits without slots until all are.",
+                rung=trial.rung,
+                length=experiment.lengths[trial.rung],
+                arrived=rung.size,
+                of=expected,
+                metric=metric_value(experiment, trial.score),
+            ),
+        )
+
+    def go_on(self, experiment: Experiment) -> TrialExtended | None:
+        for index in experiment.order:
+            waiting = experiment.rungs[index].waiting
+            if waiting and self._is_complete(experiment, index) and self._places(experiment, index) > 0:
+                return self._extended(experiment, index, waiting[0])
+        return None
+
+    def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
+        waiting = experiment.rungs[rung].waiting
+        if not waiting:
+            return None
+        if self._is_complete(experiment, rung):
+            return self._stopped(experiment, rung, waiting[-1]) if self._places(experiment, rung) < len(waiting) else None
+        _, goes_on = self._expected(experiment, rung)
+        beaten = experiment.rungs[rung].best.rank(waiting[-1]) >= goes_on
+        return self._stopped(experiment, rung, waiting[-1]) if beaten else None
+
+    # -- rungs
+
+    def _expected(self, experiment: Experiment, rung: int) -> tuple[int, int]:
+        """How many trials a rung gets if none fails before it, and how many of them go on."""
+        bracket = experiment.brackets[experiment.bracket_of(rung)]
+        expected = bracket.trials
+        for _ in range(rung - (experiment.lasts[rung] + 1 - len(bracket.lengths))):
+            expected = max(1, expected // self.settings.divisor)
+        return expected, max(1, expected // self.settings.divisor)
+
+    def _is_complete(self, experiment: Experiment, rung: int) -> bool:
+        """Whether every trial that will ever come to the rung has come, or failed on its way."""
+        first = experiment.first(experiment.bracket_of(rung))
+        if experiment.rungs[first].started < experiment.brackets[experiment.bracket_of(rung)].trials and experiment.wants_trials:
+            return False
+        for index in range(first, rung + 1):
+            if experiment.rungs[index].size < experiment.rungs[index].entered:
+                return False
+            if index < rung and experiment.rungs[index].waiting and self._places(experiment, index) > 0:
+                return False
+        return True
+
+    def _places(self, experiment: Experiment, rung: int) -> int:
+        """How many more of a complete rung go on."""
+        size = experiment.rungs[rung].size
+        return max(1, size // self.settings.divisor) - experiment.rungs[rung + 1].entered
+
+    def _extended(self, experiment: Experiment, rung: int, key: Key) -> TrialExtended:
+        here = experiment.rungs[rung]
+        rank, top = here.best.rank(key) + 1, max(1, here.size // self.settings.divisor)
+        return TrialExtended(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(key[1]),
+            target_length=experiment.lengths[rung + 1],
+            reason=reason(
+                f"{self.settings.name}.promotion",
+                f"All {here.size} trials of {place(experiment, rung)} are compared: rank {rank}, {show(experiment, key[0])}, is"
+                f" among the best {top} (1/{self.settings.divisor}), so it trains on to {length(experiment, rung + 1)}.",
+                **self._numbers(experiment, rung, key),
+            ),
+        )
+
+    def _stopped(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
+        here = experiment.rungs[rung]
+        expected, goes_on = self._expected(experiment, rung)
+        rank = here.best.rank(key) + 1
+        return TrialStopped(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(key[1]),
+            outcome="early_stopped",
+            reason=reason(
+                f"{self.settings.name}.stop",
+                f"{'Rank' if rank <= here.best_max else 'Not better than rank'} {rank} of the {here.size} trials so far at"
+                f" {place(experiment, rung)}, {show(experiment, key[0])}: of {expected} only the best {goes_on} go on, so it"
+                " is stopped.",
+                **self._numbers(experiment, rung, key),
+            ),
+        )
+
+    def _numbers(self, experiment: Experiment, rung: int, key: Key) -> dict[str, int | float | None]:
+        here, bracket = experiment.rungs[rung], experiment.bracket_of(rung)
+        top = max(1, here.size // self.settings.divisor)
+        rank = here.best.rank(key) + 1
+        return {
+            "bracket": bracket,
+            "rung": rung - experiment.first(bracket),
+            "length": experiment.lengths[rung],
+            "rank" if rank <= here.best_max else "rank_at_least": rank,
+            "of": here.size,
+            "top": top,
+            "cut_off": metric_value(experiment, here.best[top - 1][0]) if top <= len(here.best) else None,
+            "metric": metric_value(experiment, key[0]),
+            "divisor": self.settings.divisor,
+        }
+
+
+class Sha(Halving):
+    @cached_property
+    def brackets(self) -> tuple[Bracket, ...]:
+        assert isinstance(self.settings, ShaSearcher)
+        lengths = rung_lengths(self.settings.max_length.value, self.settings.divisor, self.settings.max_rungs)
+        return (Bracket(self.settings.max_trials, lengths),)
+
+
+class Hyperband(Halving):
+    @cached_property
+    def brackets(self) -> tuple[Bracket, ...]:
+        assert isinstance(self.settings, HyperbandSearcher)
+        one = self.settings
+        return hyperband_brackets(one.max_length.value, one.divisor, one.max_rungs, one.iterations)
+
+    @property
+    def trials_max(self) -> int:
+        return sum(bracket.trials for bracket in self.brackets)
+
+    @property
+    def problem(self) -> str | None:
+        if self.trials_max > TRIALS_MAX:
+            return (
+                f"These brackets have {self.trials_max:,} trials, but an experiment may have at most {TRIALS_MAX:,};"
+                " lower searcher.iterations or searcher.max_rungs."
+            )
+        return unsatisfiable(self.settings, self.space)

@@ -1,0 +1,277 @@
+"""Population-based training: Jaderberg et al., "Population Based Training of Neural Networks", 2017,
+https://arxiv.org/abs/1711.09846.
+
+exploit is truncation selection (section 4.1.1): after each generation the worst `truncate_fraction` of the population are
+stopped, and as many copies of trials drawn from the best `truncate_fraction` go on from their checkpoints. explore is the
+paper's perturb and resample: each hyperparameter is drawn anew with `resample_probability`, else a number is multiplied by 1 -
+or 1 + `perturb_factor` (0.8 or 1.2, as in the paper) within its range; a category stays. The paper's 20 % and its factors are
+the defaults.
+
+Generations are in step, where the paper's workers are not: a generation is compared when it is complete. So no order of arrival
+changes the search, and a population may be larger than the slots.
+
+A copy is a trial of its own (`parent_trial_id`, `source_checkpoint_id`), so the lineage is in the record and each trial has one
+set of hyperparameters from start to end.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Any
+
+from tenuto.schemas.config import (
+    CategoricalHyperparameter,
+    DoubleHyperparameter,
+    IntHyperparameter,
+    LogHyperparameter,
+    PbtSearcher,
+)
+from tenuto.schemas.config.searchers import TRIALS_MAX
+from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.services.searcher.ladder import Bracket
+from tenuto.services.searcher.methods.base import Proposal, Rules, length, metric_value, reason, show, unsatisfiable
+from tenuto.services.searcher.methods.reasons import completed
+from tenuto.services.searcher.ranking import Key
+from tenuto.services.searcher.sampling import (
+    Leaf,
+    below,
+    configuration,
+    draw,
+    draw_bits,
+    fill,
+    in_use,
+    leaves,
+    power,
+    read,
+    steps,
+)
+from tenuto.services.searcher.state import Experiment, Remembers, Trial
+
+_BITS = 128
+
+
+class Pbt(Rules[PbtSearcher]):
+    @cached_property
+    def brackets(self) -> tuple[Bracket, ...]:
+        one = self.settings
+        total = one.max_length.value
+        parts = min(one.generations, total)
+        return (Bracket(one.population_size, tuple(total * (index + 1) // parts for index in range(parts))),)
+
+    @property
+    def replaced(self) -> int:
+        """Trials that are replaced after each generation."""
+        return max(1, int(self.settings.population_size * self.settings.truncate_fraction))
+
+    @property
+    def trials_max(self) -> int:
+        # The whole population may be lost in each generation but for one.
+        return self.settings.population_size * len(self.brackets[0].lengths)
+
+    @property
+    def problem(self) -> str | None:
+        if self.trials_max > TRIALS_MAX:
+            return (
+                f"population_size times generations is {self.trials_max:,}, but may be at most {TRIALS_MAX:,}; lower one of them."
+            )
+        return unsatisfiable(self.settings, self.space)
+
+    @property
+    def remembers(self) -> Remembers:
+        return "living"
+
+    def rung_best_max(self, bracket: int) -> int:
+        return self.settings.population_size
+
+    # -- the generation that is complete, if one is
+
+    def _generation(self, experiment: Experiment) -> int | None:
+        """Index of the complete generation whose successors are not all chosen yet; None: one is still training."""
+        for index in range(len(experiment.lengths)):
+            rung = experiment.rungs[index]
+            if index == 0 and rung.started < self.settings.population_size and experiment.wants_trials:
+                return None
+            if rung.size < rung.entered:
+                return None
+            if index == len(experiment.lengths) - 1:
+                return None
+            if self._copies(experiment, index) > 0 or self._survivors(experiment, index):
+                return index
+        return None
+
+    def _survivors(self, experiment: Experiment, index: int) -> list[Key]:
+        """Those that wait and are not among the worst."""
+        rung = experiment.rungs[index]
+        limit = self._kept(experiment, index)
+        return [key for key in rung.waiting if rung.best.rank(key) < limit]
+
+    def _kept(self, experiment: Experiment, index: int) -> int:
+        """How many of the best go on."""
+        return max(1, experiment.rungs[index].size - self.replaced)
+
+    def _copies(self, experiment: Experiment, index: int) -> int:
+        """How many copies are still to be made. None can be, where nobody has a metric."""
+        rung = experiment.rungs[index]
+        if not rung.best or not experiment.wants_trials or not self._parents(experiment, index):
+            return 0
+        kept = min(self._kept(experiment, index), len(rung.best))
+        return max(0, self.settings.population_size - kept - experiment.rungs[index + 1].started)
+
+    def _parents(self, experiment: Experiment, index: int) -> list[int]:
+        """The best of the generation, as far as they are there with a checkpoint."""
+        best = experiment.rungs[index].best[: self.replaced]
+        return [
+            number
+            for _, number in best
+            if (trial := experiment.trials.get(number)) is not None
+            and trial.checkpoint_id is not None
+            and trial.status == "paused"
+            and trial.rung == index
+        ]
+
+    # -- decisions
+
+    def next_trial(self, experiment: Experiment) -> Proposal | None:
+        number = experiment.requested + 1
+        if experiment.rungs[0].started < self.settings.population_size:
+            hyperparameters = self.hyperparameters(experiment.seed, number)
+            return None if hyperparameters is None else Proposal(hyperparameters)
+        index = self._generation(experiment)
+        if index is None or self._copies(experiment, index) == 0:
+            return None
+        return self._copy(experiment, index, number)
+
+    def _copy(self, experiment: Experiment, index: int, number: int) -> Proposal | None:
+        parents = self._parents(experiment, index)
+        parent = parents[below(len(parents), draw_bits(experiment.seed, number, "pbt.parent"))]
+        origin = json.loads(experiment.memory[parent])
+        trial = experiment.trials[parent]
+        hyperparameters = configuration(
+            # A starting point is where the search begins, not where a copy goes.
+            self.settings.model_copy(update={"starting_points": []}),
+            self.space,
+            number,
+            lambda attempt: self.explored(origin, experiment.seed, number, attempt),
+        )
+        if hyperparameters is None:
+            hyperparameters = origin
+        rank = experiment.rungs[index].best.rank((trial.score or 0.0, parent)) + 1
+        return Proposal(
+            hyperparameters,
+            rung=index + 1,
+            rule="copy",
+            why=f"It is a copy of trial {experiment.trial_id(parent)} (rank {rank} of {experiment.rungs[index].size} in"
+            f" generation {index},"
+            f" {show(experiment, trial.score)}) from its checkpoint, with changed hyperparameters",
+            numbers={"generation": index, "parent_rank": rank, "parent_metric": metric_value(experiment, trial.score)},
+            source_checkpoint_id=trial.checkpoint_id,
+            parent=parent,
+        )
+
+    def explored(self, origin: dict[str, Any], seed: int, number: int, attempt: int) -> dict[str, Any]:
+        values = {}
+        for path, leaf in leaves(self.space):
+            bits = draw_bits(seed, number, f"pbt.explore/{attempt}", path)
+            fresh = draw(leaf, draw_bits(seed, number, f"pbt.resample/{attempt}", path))
+            try:
+                value = read(origin, path)
+            except KeyError:
+                values[path] = fresh  # it was not in use in the parent
+                continue
+            resample = (bits >> 64) < int(self.settings.resample_probability * (1 << 64))
+            values[path] = fresh if resample else perturbed(leaf, value, self.settings.perturb_factor, up=bool(bits & 1))
+        return fill(self.space, in_use(self.space, values))
+
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+        if experiment.is_top(trial.rung):
+            return completed(experiment, trial)
+        if trial.key is None:
+            return self.worst(experiment, trial)
+        rung = experiment.rungs[trial.rung]
+        return TrialPaused(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(trial.number),
+            reason=reason(
+                "pbt.wait",
+                f"{show(experiment, trial.score)} at the end of generation {trial.rung} ({length(experiment, trial.rung)}), where"
+                f" {rung.size} of {self.settings.population_size} trials are: it waits without slots until all are.",
+                rung=trial.rung,
+                length=experiment.lengths[trial.rung],
+                arrived=rung.size,
+                of=self.settings.population_size,
+                metric=metric_value(experiment, trial.score),
+            ),
+        )
+
+    def go_on(self, experiment: Experiment) -> TrialExtended | None:
+        index = self._generation(experiment)
+        # Copies first: who trains on may lose the checkpoint that a copy is to begin from.
+        if index is None or self._copies(experiment, index) > 0:
+            return None
+        survivors = self._survivors(experiment, index)
+        if not survivors:
+            return None
+        key = survivors[0]
+        return TrialExtended(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(key[1]),
+            target_length=experiment.lengths[index + 1],
+            reason=reason(
+                "pbt.go_on",
+                f"Generation {index} is complete: {self._ranked(experiment, index, key)} is among the best"
+                f" {self._kept(experiment, index)}, so it trains on to {length(experiment, index + 1)}.",
+                **self._numbers(experiment, index, key),
+            ),
+        )
+
+    def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
+        here = experiment.rungs[rung]
+        if self._generation(experiment) != rung or not here.waiting:
+            return None
+        key = here.waiting[-1]
+        if here.best.rank(key) < self._kept(experiment, rung):
+            return None
+        return TrialStopped(
+            experiment_id=experiment.id,
+            trial_id=experiment.trial_id(key[1]),
+            outcome="early_stopped",
+            reason=reason(
+                "pbt.truncate",
+                f"{self._ranked(experiment, rung, key)} at the end of generation {rung}: among the worst {self.replaced}, so a"
+                " copy of one of the best takes its place.",
+                **self._numbers(experiment, rung, key),
+            ),
+        )
+
+    def _ranked(self, experiment: Experiment, index: int, key: Key) -> str:
+        rung = experiment.rungs[index]
+        return f"rank {rung.best.rank(key) + 1} of {rung.size}, {show(experiment, key[0])},"
+
+    def _numbers(self, experiment: Experiment, index: int, key: Key) -> dict[str, int | float | None]:
+        rung = experiment.rungs[index]
+        return {
+            "rung": index,
+            "length": experiment.lengths[index],
+            "rank": rung.best.rank(key) + 1,
+            "of": rung.size,
+            "kept": self._kept(experiment, index),
+            "metric": metric_value(experiment, key[0]),
+        }
+
+
+def perturbed(leaf: Leaf, value: Any, factor: float, *, up: bool) -> Any:
+    """A number a little larger or smaller, inside its range; anything else as it is."""
+    if isinstance(leaf, IntHyperparameter):
+        step = leaf.step or 1
+        size = max(step, int(abs(value) * factor) // step * step)
+        return max(leaf.minval, min(leaf.minval + step * (steps(leaf) - 1), value + size if up else value - size))
+    if isinstance(leaf, (DoubleHyperparameter, LogHyperparameter)) and leaf.step is not None:
+        return value  # The steps are the user's: a value between two of them is none. It changes by being drawn anew.
+    if isinstance(leaf, DoubleHyperparameter):
+        return max(leaf.minval, min(leaf.maxval, value * (1 + factor if up else 1 - factor)))
+    if isinstance(leaf, LogHyperparameter):
+        low, high = sorted((power(leaf.base, leaf.minval), power(leaf.base, leaf.maxval)))
+        return max(low, min(high, value * (1 + factor if up else 1 - factor)))
+    assert isinstance(leaf, CategoricalHyperparameter) or leaf.type == "const"
+    return value
