@@ -1,0 +1,271 @@
+"""What differs between two runs, from what is on record of each. Pure: the same records give the same list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, GitState
+from tenuto.services.gateway.policies.likely_effect import Difference, Kind, by_likely_effect
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    path: str
+    """In the model directory."""
+    kind: str
+    """added, removed, changed, or comments: a Python file that does the same."""
+    detail: str = ""
+    """Changed lines."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: an experiment, or one of its trials."""
+
+    label: str
+    config: Mapping[str, Any]
+    """As recorded, in plain data."""
+    hyperparameters: Mapping[str, Any] | None
+    """Of the trial. None: an experiment, whose search space counts."""
+    seed: int
+    seed_chosen: bool
+    """Set by someone, not drawn."""
+    target_length: int | None = None
+    """Of the trial."""
+    context_hash: str = ""
+    overrides: Mapping[str, str] | None = None
+    git: GitState | None = None
+    environment: EnvironmentRecord | None = None
+    """None: not on record."""
+    data: tuple[DataFingerprint, ...] = ()
+
+
+THREAD_WORDS = ("OMP_", "MKL_NUM", "OPENBLAS_NUM", "NUMEXPR_NUM", "VECLIB_MAX", "BLIS_NUM", "RAYON_NUM", "NUM_THREADS")
+DTYPE_SETTINGS = ("optimizations.mixed_precision",)
+SEED_SETTINGS = ("reproducibility.experiment_seed", "searcher.trial_seed")
+NUMERIC_SETTINGS = ("reproducibility.",)
+WITHOUT_EFFECT = (
+    "name", "description", "labels", "resources.max_slots", "resources.priority", "resources.weight", "resources.pool",
+    "resources.share", "resources.group", "checkpoint_", "min_checkpoint_period", "min_validation_period", "log_period",
+    "max_restarts", "workspace", "project",
+)  # fmt: skip
+"""Settings that do not change what is trained, by the beginning of their path."""
+
+
+def differences(a: Side, b: Side, code: Iterable[CodeChange]) -> list[Difference]:
+    """`code`: what differs between the model directories. The most likely cause of other results comes first."""
+    found = [
+        *_data(a, b),
+        *_settings(a, b),
+        *_seeds(a, b),
+        *_code(a, b, code),
+        *_environments(a.environment, b.environment),
+    ]
+    return by_likely_effect(found)
+
+
+def gaps(a: Side, b: Side) -> list[str]:
+    """What could not be compared, in sentences."""
+    found = [
+        f"{side.label}: no environment is on record; none of its workers has begun to train."
+        for side in (a, b)
+        if side.environment is None
+    ]
+    without = [side.label for side in (a, b) if not side.data]
+    if without:
+        found.append(
+            f"{' and '.join(without)} declared no data, so changed data cannot be told; declare them in the trial's code with "
+            "tenuto.data(path)."
+        )
+    for side in (a, b):
+        partly = [item.name for item in side.data if item.method != "content"]
+        if partly:
+            found.append(f"{side.label}: too large to read in full, so a change inside may be missed: {', '.join(partly)}.")
+    return found
+
+
+def _data(a: Side, b: Side) -> Iterator[Difference]:
+    if not a.data or not b.data:
+        return  # nothing declared is no change; `gaps` says it
+    left, right = {item.name: item for item in a.data}, {item.name: item for item in b.data}
+    for name in sorted(left.keys() & right.keys()):
+        if left[name].fingerprint != right[name].fingerprint:
+            yield Difference(
+                "data", name, _data_text(left[name]), _data_text(right[name]), note=_data_note(left[name], right[name])
+            )
+        elif left[name].path != right[name].path:
+            yield Difference("cosmetic", f"path of {name}", left[name].path, right[name].path, note="the content is the same")
+    only_left = [left[name] for name in sorted(left.keys() - right.keys())]
+    only_right = [right[name] for name in sorted(right.keys() - left.keys())]
+    for item in list(only_left):
+        moved = next((other for other in only_right if other.fingerprint == item.fingerprint), None)
+        if moved is not None:
+            only_left.remove(item)
+            only_right.remove(moved)
+            yield Difference("cosmetic", f"name of data {item.name}", item.name, moved.name, note="the content is the same")
+    for item in only_left:
+        yield Difference("data", item.name, _data_text(item), None, note=f"only {a.label} read it")
+    for item in only_right:
+        yield Difference("data", item.name, None, _data_text(item), note=f"only {b.label} read it")
+
+
+def _data_text(item: DataFingerprint) -> str:
+    return f"{item.fingerprint[:12]} ({item.files} files, {item.size_bytes} bytes)"
+
+
+def _data_note(a: DataFingerprint, b: DataFingerprint) -> str:
+    if a.files != b.files:
+        return f"the files changed: {a.files} then, {b.files} in the other"
+    return "the content changed" if a.size_bytes == b.size_bytes else "the content and its size changed"
+
+
+def _settings(a: Side, b: Side) -> Iterator[Difference]:
+    left, right = flat_settings(a.config), flat_settings(b.config)
+    trials = a.hyperparameters is not None and b.hyperparameters is not None
+    if trials:
+        assert a.hyperparameters is not None
+        assert b.hyperparameters is not None
+        for settings, values in ((left, a.hyperparameters), (right, b.hyperparameters)):
+            for path in [path for path in settings if path.startswith(("hyperparameters.", "searcher."))]:
+                del settings[path]
+            settings.update({f"hyperparameters.{name}": value for name, value in _flat(values)})
+        left["trained length"], right["trained length"] = _length(a), _length(b)
+    overridden = {*(a.overrides or {}), *(b.overrides or {})}
+    for path in sorted(left.keys() | right.keys()):
+        before, after = left.get(path), right.get(path)
+        if before == after or path in SEED_SETTINGS:
+            continue
+        by_hand = any(path == item or path.startswith(f"{item}.") or item.startswith(f"{path}.") for item in overridden)
+        note = _override_note(path, a, b) if by_hand else ""
+        yield Difference(_kind_of(path), path, before, after, overridden=by_hand, note=note)
+
+
+def _override_note(path: str, a: Side, b: Side) -> str:
+    parts = []
+    for side in (a, b):
+        for item, value in sorted((side.overrides or {}).items()):
+            if path == item or path.startswith(f"{item}.") or item.startswith(f"{path}."):
+                parts.append(f"set on the command line of {side.label}: {item}={value}")
+    return "; ".join(parts)
+
+
+def _kind_of(path: str) -> Kind:
+    if path.startswith("hyperparameters."):
+        return "hyperparameter"
+    if path.startswith("environment.variables."):
+        return "threads" if any(word in path for word in THREAD_WORDS) else "variable"
+    if path.startswith(DTYPE_SETTINGS + NUMERIC_SETTINGS):
+        return "dtype"
+    return "cosmetic" if path.startswith(WITHOUT_EFFECT) else "setting"
+
+
+def _length(side: Side) -> str | None:
+    unit = (side.config.get("searcher") or {}).get("max_length") or {}
+    name = "epochs" if unit.get("epochs") is not None else "batches"
+    return None if side.target_length is None else f"{side.target_length} {name}"
+
+
+def _seeds(a: Side, b: Side) -> Iterator[Difference]:
+    if a.seed == b.seed:
+        return
+    if a.seed_chosen or b.seed_chosen:
+        yield Difference("seed", "seed", a.seed, b.seed)
+    else:
+        note = "nobody set reproducibility.experiment_seed, so each has its own"
+        yield Difference("drawn_seed", "seed", a.seed, b.seed, note=note)
+
+
+def _code(a: Side, b: Side, changes: Iterable[CodeChange]) -> Iterator[Difference]:
+    files = list(changes)
+    if a.context_hash != b.context_hash:
+        if not files:
+            yield Difference("code", "model directory", a.context_hash[:12], b.context_hash[:12])
+        for change in files:
+            kind: Kind = "cosmetic" if change.kind == "comments" or not _is_code(change.path) else "code"
+            note = "comments or layout only" if change.kind == "comments" else change.kind
+            before = None if change.kind == "added" else a.context_hash[:12]
+            after = None if change.kind == "removed" else b.context_hash[:12]
+            yield Difference(kind, change.path, before, after, note=note, detail=change.detail)
+    left, right = a.git.commit if a.git else None, b.git.commit if b.git else None
+    if left is not None and right is not None and left != right:
+        yield Difference("cosmetic", "git commit", left, right, note="the packed code is what ran; see the files above")
+
+
+def _is_code(path: str) -> bool:
+    """Not what people read only."""
+    return not path.lower().endswith((".md", ".rst", ".txt.license", "license", "readme", ".gitignore", ".tenutoignore"))
+
+
+def _environments(a: EnvironmentRecord | None, b: EnvironmentRecord | None) -> Iterator[Difference]:
+    if a is None or b is None:
+        return
+    if a.python != b.python:
+        yield Difference("package", "python", a.python, b.python)
+    loaded = {*a.loaded, *b.loaded}
+    for name, before, after in _changed(a.packages, b.packages):
+        used = name in loaded
+        note = "" if used else "not imported by the training process"
+        yield Difference("package" if used else "unused_package", name, before, after, note=note)
+    for name, before, after in _changed(a.numerics, b.numerics):
+        yield Difference("hardware" if name == "cpu_capability" else "dtype", name, before, after)
+    machines = list(_machines(a, b))
+    yield from machines
+    other_machine = bool(machines)
+    explicit = any(name.isupper() for name in sorted({*a.threads, *b.threads}) if a.threads.get(name) != b.threads.get(name))
+    for name, before, after in _changed(a.threads, b.threads):
+        follows = other_machine and not explicit
+        note = "it follows from the machine" if follows else ""
+        yield Difference("threads", name, before, after, consequence=follows or name == "cores_usable", note=note)
+    for name, before, after in _changed(a.drivers, b.drivers):
+        yield Difference("driver", name, before, after)
+    for name, before, after in _changed(a.variables, b.variables):
+        yield Difference("variable", name, before, after)
+    if a.platform != b.platform:
+        yield Difference("unused_package", "platform", a.platform, b.platform)
+
+
+def _machines(a: EnvironmentRecord, b: EnvironmentRecord) -> Iterator[Difference]:
+    left, right = a.hardware, b.hardware
+    gpus = [", ".join(f"{gpu.name} {gpu.memory_gib} GiB" for gpu in item.gpus) or "none" for item in (left, right)]
+    if gpus[0] != gpus[1]:
+        yield Difference("hardware", "GPU", gpus[0], gpus[1])
+    for name in ("cpu_model", "machine", "cpu_cores"):
+        before, after = getattr(left, name), getattr(right, name)
+        if before != after:
+            yield Difference("hardware", name, before, after, consequence=name == "cpu_cores")
+    if left.memory_gib != right.memory_gib:
+        yield Difference("cosmetic", "memory_gib", left.memory_gib, right.memory_gib)
+
+
+def _changed(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[tuple[str, str | None, str | None]]:
+    for name in sorted(a.keys() | b.keys()):
+        if a.get(name) != b.get(name):
+            yield name, a.get(name), b.get(name)
+
+
+def flat_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as path to value; constants and lengths are written as people write them."""
+    return dict(_flat(_plain(config)))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if value.get("type") == "const" and "val" in value and not value.get("when"):
+            return value["val"]
+        if value.keys() == {"batches", "epochs"}:
+            return f"{value['batches']} batches" if value["batches"] is not None else f"{value['epochs']} epochs"
+        return {name: _plain(item) for name, item in value.items()}
+    return value
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _flat(item, f"{prefix}{name}.")
+        elif isinstance(item, (list, tuple, Mapping)):
+            yield f"{prefix}{name}", json.dumps(item, sort_keys=True)
+        else:
+            yield f"{prefix}{name}", item

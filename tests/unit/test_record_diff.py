@@ -1,0 +1,218 @@
+"""The order of differences: in each planted story the true cause comes first, whatever else differs."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, GitState, Gpu, Hardware
+from tenuto.services.gateway.code_changes import code_changes
+from tenuto.services.gateway.policies.differences import CodeChange, Side, differences, gaps
+from tenuto.services.gateway.policies.likely_effect import EFFECTS, ORDER, Difference, by_likely_effect
+
+CONFIG: dict[str, Any] = {
+    "name": "digits",
+    "entrypoint": "model_def:Trial",
+    "hyperparameters": {"batch_size": 32, "lr": 0.1, "optimizer": {"momentum": 0.9}},
+    "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+    "reproducibility": {"experiment_seed": 7},
+}
+ENVIRONMENT = EnvironmentRecord(
+    python="CPython 3.12.3",
+    platform="Linux 6.1, glibc 2.36",
+    packages={"torch": "2.13.0", "numpy": "2.1.0", "rich": "14.0", "pillow": "11.0"},
+    loaded=("numpy", "torch"),
+    hardware=Hardware(machine="x86_64", cpu_model="CPU A", cpu_cores=16, memory_gib=64, gpus=(Gpu(name="A100", memory_gib=80),)),
+    drivers={"nvidia": "550"},
+    threads={"OMP_NUM_THREADS": "1", "torch": "1", "cores_usable": "16"},
+    numerics={"default_dtype": "float32", "parameter_dtypes": "float32", "cpu_capability": "AVX512"},
+    variables={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+)
+DATA = DataFingerprint(name="data/train", path="/mnt/a/train", fingerprint="a" * 64, method="content", files=3, size_bytes=1000)
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return ExperimentConfig.model_validate(CONFIG | changes).model_dump(mode="json")
+
+
+def side(label: str = "1", **changes: Any) -> Side:
+    return replace(
+        Side(
+            label=label, config=config(), hyperparameters=None, seed=7, seed_chosen=True, context_hash="c" * 64,
+            git=GitState(commit="1" * 40), environment=ENVIRONMENT, data=(DATA,),
+        ),
+        **changes,
+    )  # fmt: skip
+
+
+NOISE: dict[str, Any] = {
+    # What differs between any two runs that somebody made weeks apart.
+    "config": config(name="digits again", description="second try", resources={"priority": 10}),
+    "git": GitState(commit="2" * 40),
+    "environment": ENVIRONMENT.model_copy(
+        update={
+            "packages": {**ENVIRONMENT.packages, "rich": "14.1"},
+            "variables": {"LANG": "C"},
+            "platform": "Linux 6.9, glibc 2.36",
+        }
+    ),
+}
+NOISY = NOISE["environment"]
+
+
+def noisy(**update: Any) -> EnvironmentRecord:
+    return NOISY.model_copy(update=update)  # type: ignore[no-any-return]
+
+
+BATCH_SIZE = config(name="digits again", hyperparameters=CONFIG["hyperparameters"] | {"batch_size": 64})
+STORIES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "data files changed": (
+        {"data": (DATA.model_copy(update={"fingerprint": "b" * 64, "files": 4}),)}, "data", "data/train"
+    ),
+    "data changed, and the path too": (
+        {"data": (DATA.model_copy(update={"fingerprint": "b" * 64, "path": "/mnt/b/train"}),)}, "data", "data/train"
+    ),
+    "batch size overridden on the command line": (
+        {"config": BATCH_SIZE, "overrides": {"hyperparameters.batch_size": "64"}}, "hyperparameter", "hyperparameters.batch_size"
+    ),
+    "seed set to another": ({"seed": 8}, "seed", "seed"),
+    "code edit": ({"context_hash": "d" * 64}, "code", "model_def.py"),
+    "dtype in the configuration": (
+        {"config": config(optimizations={"mixed_precision": "bf16"})}, "dtype", "optimizations.mixed_precision"
+    ),
+    "dtype of the parameters": (
+        {"environment": noisy(numerics={**ENVIRONMENT.numerics, "parameter_dtypes": "bfloat16"})}, "dtype", "parameter_dtypes"
+    ),
+    "package version": ({"environment": noisy(packages={**NOISY.packages, "torch": "2.14.0"})}, "package", "torch"),
+    "interpreter": ({"environment": noisy(python="CPython 3.13.0")}, "package", "python"),
+    "thread count": (
+        {"environment": noisy(threads={**ENVIRONMENT.threads, "OMP_NUM_THREADS": "8", "torch": "8"})},
+        "threads", "OMP_NUM_THREADS",
+    ),
+    "hardware class, GPU": (
+        {"environment": noisy(hardware=ENVIRONMENT.hardware.model_copy(update={"gpus": (Gpu(name="H100", memory_gib=80),)}))},
+        "hardware", "GPU",
+    ),
+    "hardware class, CPU with other cores": (
+        {
+            "environment": noisy(
+                hardware=ENVIRONMENT.hardware.model_copy(update={"cpu_model": "CPU B", "cpu_cores": 64}),
+                threads={**ENVIRONMENT.threads, "torch": "64", "cores_usable": "64"},
+            )
+        },
+        "hardware", "cpu_model",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_true_cause_comes_first(story: str) -> None:
+    change, kind, name = STORIES[story]
+    code = [CodeChange("README.md", "changed"), CodeChange("util.py", "comments"), CodeChange("model_def.py", "changed")]
+    found = differences(side(), side("2", **{**NOISE, **change}), code if "context_hash" in change else [])
+    assert (found[0].kind, found[0].name) == (kind, name), [item.name for item in found]
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_the_order_of_the_two_does_not_matter(story: str) -> None:
+    change, kind, name = STORIES[story]
+    found = differences(side("2", **{**NOISE, **change}), side(), [])
+    if "context_hash" not in change:
+        assert (found[0].kind, found[0].name) == (kind, name)
+
+
+def test_data_before_an_override_before_code_before_versions() -> None:
+    changed = {key: value for story in STORIES for key, value in STORIES[story][0].items()}
+    changed |= {"config": BATCH_SIZE, "data": (DATA.model_copy(update={"fingerprint": "b" * 64}),), "seed": 8}
+    kinds = [item.kind for item in differences(side(), side("2", **changed), [CodeChange("model_def.py", "changed")])]
+    assert kinds[:4] == ["data", "hyperparameter", "seed", "code"]
+    effects = ["likely", "possible", "unlikely", "none"]
+    assert [effects.index(EFFECTS[kind]) for kind in kinds] == sorted(effects.index(EFFECTS[kind]) for kind in kinds)
+
+
+def test_an_override_is_named_as_one() -> None:
+    [found] = differences(
+        side(), side("2", config=BATCH_SIZE | {"name": "digits"}, overrides={"hyperparameters.batch_size": "64"}), []
+    )
+    assert (found.a, found.b, found.overridden) == (32, 64, True)
+    assert found.note == "set on the command line of 2: hyperparameters.batch_size=64"
+
+
+def test_a_seed_that_nobody_chose_stands_behind_what_someone_changed() -> None:
+    drawn = config(reproducibility={})
+    first = side(seed=1, seed_chosen=False, config=drawn)
+    second = side("2", seed=2, seed_chosen=False, config=drawn, context_hash="d" * 64)
+    assert [item.kind for item in differences(first, second, [CodeChange("model_def.py", "changed")])] == ["code", "drawn_seed"]
+
+
+def test_equal_runs_do_not_differ() -> None:
+    assert differences(side(), side("2"), []) == []
+
+
+def test_moved_data_with_the_same_content_change_nothing() -> None:
+    moved = DATA.model_copy(update={"path": "/mnt/b/train"})
+    renamed = DATA.model_copy(update={"name": "/mnt/b/train"})
+    for data in (moved, renamed):
+        assert [item.kind for item in differences(side(), side("2", data=(data,)), [])] == ["cosmetic"]
+
+
+def test_undeclared_data_are_a_gap_and_not_a_change() -> None:
+    first, second = side(), side("2", data=())
+    assert differences(first, second, []) == []
+    assert gaps(first, second) == [
+        "2 declared no data, so changed data cannot be told; declare them in the trial's code with tenuto.data(path)."
+    ]
+    assert gaps(first, side("2", environment=None))[0].startswith("2: no environment is on record")
+
+
+def test_trials_are_compared_by_what_they_drew() -> None:
+    first = side("1-1", hyperparameters={"lr": 0.1, "net": {"width": 4}}, target_length=100)
+    second = side("1-2", hyperparameters={"lr": 0.2, "net": {"width": 4}}, target_length=50, seed=8, seed_chosen=False)
+    assert [(item.name, item.a, item.b) for item in differences(first, second, [])] == [
+        ("hyperparameters.lr", 0.1, 0.2),
+        ("trained length", "100 batches", "50 batches"),
+        ("seed", 7, 8),
+    ]
+
+
+@given(st.lists(st.builds(Difference, st.sampled_from(ORDER), st.text(), st.none(), st.none(), st.booleans()), max_size=30))
+def test_ordering_is_total_and_loses_nothing(items: list[Difference]) -> None:
+    ordered = by_likely_effect(items)
+    assert by_likely_effect(reversed(ordered)) == ordered or len({(i.kind, i.name, i.overridden) for i in items}) < len(items)
+    assert sorted(map(repr, ordered)) == sorted(map(repr, items))
+    assert set(EFFECTS) == set(ORDER)
+
+
+def archive(path: Path, **files: str) -> Path:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name.replace("__", "."))
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return path
+
+
+def test_changed_files_of_the_model_directory(tmp_path: Path) -> None:
+    before = archive(tmp_path / "a", model__py="x = 1  # one\n", same__py="y\n", old__py="z\n", doc__py='def f():\n    "doc"\n')
+    after = archive(
+        tmp_path / "b", model__py="x = 2\n", same__py="y\n", new__py="z\n", doc__py="def f():\n    # c\n    '''d'''\n"
+    )
+    found = {change.path: change for change in code_changes(before, after)}
+    assert {path: change.kind for path, change in found.items()} == {
+        "model.py": "changed", "old.py": "removed", "new.py": "added", "doc.py": "comments",
+    }  # fmt: skip
+    assert "-x = 1  # one\n+x = 2" in found["model.py"].detail
+
+
+def test_an_archive_that_is_gone_leaves_the_hashes(tmp_path: Path) -> None:
+    assert code_changes(tmp_path / "a", tmp_path / "b") == []
+    [found] = differences(side(), side("2", context_hash="d" * 64), [])
+    assert (found.kind, found.name) == ("code", "model directory")
