@@ -150,6 +150,11 @@ class Run:
         """Where the search wants this trial to be by now."""
         return self._schedule.target_batches(self._session.box.current.target_length)
 
+    @property
+    def max_steps(self) -> int:
+        """`searcher.max_length` in steps: what a learning-rate schedule of the full length needs."""
+        return self._schedule.target_batches(self._session.assignment.config.searcher.max_length.value)
+
     def should_preempt(self) -> bool:
         """True: save a checkpoint and leave the loop. Cheap: ask after every step."""
         return self._session.box.current.leave

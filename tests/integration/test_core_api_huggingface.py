@@ -1,0 +1,88 @@
+"""Hugging Face's Trainer in real worker processes: lengths of a search, a kill, a preemption. No downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
+from tenuto.schemas.wire import worker_pb2 as pb
+from tests.support.agent_stand_in import AgentStandIn, WorkerBench
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.slow
+EXAMPLE = Path(__file__).parents[2] / "examples" / "huggingface"
+QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def stop_at(length: int) -> Any:
+    def react(report: TrackerReport) -> pb.Directive | None:
+        at_target = isinstance(report, ValidationReport) and report.length >= length
+        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
+
+    return react
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[WorkerBench]:
+    config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
+    config["searcher"]["max_length"] = {"batches": 12}
+    config["min_checkpoint_period"] = {"batches": 4}
+    config["log_period"] = {"batches": 2}
+    (tmp_path / "context").mkdir()
+    (tmp_path / "context" / "train.py").write_text((EXAMPLE / "train.py").read_text())
+    with WorkerBench(tmp_path, tmp_path / "context", config, {"learning_rate": 0.002, "hidden_size": 8}) as bench:
+        yield bench
+
+
+def final_weights(agent: AgentStandIn) -> str:
+    last = agent.checkpoints()[-1]
+    assert last.batches == 12
+    return next(file.sha256 for file in last.files if file.path == "model.safetensors")
+
+
+def test_lengths_of_a_search_and_exact_resume_after_a_kill(trial: WorkerBench) -> None:
+    whole = trial.agent(6)
+    run = trial.start(whole, **QUIET)
+    whole.wait_for(lambda: len(whole.validations()) == 1)  # it waits at the rung
+    whole.react = stop_at(12)
+    whole.direct("run", 12)
+    assert run.wait() == 0, run.output()
+    assert [report.batches for report in whole.validations()] == [6, 12]
+    assert [report.batches for report in whole.checkpoints()] == [4, 6, 8, 12]
+    order = [type(report) for report in whole.reports if report.batches in (6, 12)]
+    assert order == [CheckpointReport, ValidationReport] * 2, "the checkpoint is reported first"
+    assert set(whole.validations()[0].metrics) == {"eval_loss", "eval_accuracy"}
+    points = [point for report in whole.metrics for point in report.points]
+    assert [point.batches for point in points] == [2, 4, 6, 8, 10, 12]
+    assert set(points[0].metrics) == {"loss", "grad_norm", "learning_rate"}
+    assert list((trial.context_directory / "output").iterdir()) == [], "no copy of a checkpoint is left"
+
+    killed = trial.agent(12)
+    run = trial.start(killed, **QUIET)
+    killed.wait_for(lambda: bool(killed.checkpoints()))
+    run.kill()
+    resumed = trial.agent(12, killed.checkpoints()[0])
+    resumed.react = stop_at(12)
+    run = trial.start(resumed, **QUIET)
+    assert run.wait() == 0, run.output()
+    assert resumed.validations()[-1].metrics == whole.validations()[-1].metrics
+    assert final_weights(resumed) == final_weights(whole)
+
+
+def test_preempted_at_its_target_goes_on_from_there(trial: WorkerBench) -> None:
+    first = trial.agent(6)
+    run = trial.start(first, **QUIET)
+    first.wait_for(lambda: len(first.validations()) == 1)
+    first.direct("pause")
+    assert run.wait() == 81, run.output()
+    second = trial.agent(9, first.checkpoints()[-1])
+    second.react = stop_at(9)
+    run = trial.start(second, **QUIET)
+    assert run.wait() == 0, run.output()
+    assert [report.batches for report in second.validations()] == [6, 9], "the one that may have been lost comes again"
+    assert [report.batches for report in second.checkpoints()] == [8, 9]

@@ -1,0 +1,180 @@
+"""Hugging Face's Trainer under the search: it trains to the lengths that the search asks for, and saves where Tenuto looks.
+
+A step is what the Trainer counts in `global_step`: one step of the optimizer. Metrics keep the Trainer's names (`loss`,
+`eval_loss`, `eval_accuracy`). Written for transformers >= 4.50.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from tenuto.workers.core_api import Run
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch import seeds
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
+
+VALIDATION_KEY = "validation"
+"""In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
+_NO_METRICS = ("epoch", "total_flos")
+_TIMES = ("_runtime", "_per_second")
+"""Ends of names. How fast the machine was says nothing about the model, and differs each time."""
+_SUMMARY_PREFIX = "train_"
+_EVALUATION_PREFIX = "eval_"
+
+
+def train(trainer: Trainer, run: Run) -> None:
+    """`trainer.train()` as long as the search wants it, from the trial's latest checkpoint on.
+
+    The Trainer's own length (`max_steps`) must reach `run.max_steps`, on which its learning-rate schedule depends. Raises
+    UserError where it does not.
+    """
+    if run.epoch_batches is None and (length := _epoch_steps(trainer)) is not None:
+        run.epoch_batches = length
+    callback = TenutoCallback(run)
+    trainer.add_callback(callback)
+    latest = run.checkpoint.latest
+    if latest is None:
+        if callback.begin(0):
+            trainer.train()
+    elif callback.begin(latest.steps):
+        with run.checkpoint.restore() as directory:
+            trainer.train(resume_from_checkpoint=str(directory))
+
+
+class TenutoCallback(TrainerCallback):  # type: ignore[misc]
+    """What `train` adds to the Trainer."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._operations = run.operations()
+        self._target = 0
+        self._leaving = False
+        self._held: dict[str, float] | None = None
+        self._randomness: dict[str, Any] | None = None
+
+    def begin(self, steps: int) -> bool:
+        """Called before training, with the steps trained so far. False: there is nothing more to train."""
+        latest = self._run.checkpoint.latest
+        if latest is not None and latest.metadata.get(VALIDATION_KEY) is not None:
+            self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
+        return self._advance(steps)
+
+    def _advance(self, steps: int) -> bool:
+        """Waits for the search to ask for more than `steps`. False: it does not."""
+        for operation in self._operations:
+            self._target = operation.steps
+            if operation.steps > steps:
+                return True
+        return False
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self._target == 0 and not self.begin(state.global_step):
+            control.should_training_stop = True
+        if str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
+            raise UserError("save_strategy 'best' decides by itself when to save; set 'no': Tenuto keeps the best checkpoint.")
+        if 0 < state.max_steps < self._target:
+            raise UserError(
+                f"the search asks for {self._target} steps, but the Trainer would end after {state.max_steps}; set "
+                "TrainingArguments(max_steps=run.max_steps)."
+            )
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        run, steps = self._run, state.global_step
+        if run.should_report(steps):
+            control.should_log = True
+        if run.should_preempt():
+            self._leaving = True
+            control.should_save = control.should_training_stop = True
+        elif steps >= self._target:
+            control.should_evaluate = control.should_save = True
+        else:
+            control.should_evaluate = control.should_evaluate or run.should_validate(steps)
+            control.should_save = control.should_save or run.should_save(steps)
+        self._note_randomness(control)
+
+    def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._note_randomness(control)
+
+    def _note_randomness(self, control: TrainerControl) -> None:
+        """The Trainer's evaluation draws from the generators of the training. Put back afterwards, they do not depend on how
+        often was evaluated, so that a resumed trial ends like an uninterrupted one."""
+        self._randomness = seeds.random_state() if control.should_evaluate else None
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        metrics = {
+            name: value for name, value in _numbers(logs).items() if not name.startswith((_SUMMARY_PREFIX, _EVALUATION_PREFIX))
+        }
+        if metrics:
+            self._run.report_training(state.global_step, metrics)
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        self._held = _numbers(metrics)
+        if self._randomness is not None:
+            seeds.restore_random_state(self._randomness)
+            self._randomness = None
+        if not control.should_save:
+            self._report_held(state.global_step)
+        # Else the checkpoint comes first: a search that reacts to the validation may count on it.
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        steps = state.global_step
+        source = Path(args.output_dir or ".") / f"checkpoint-{steps}"
+        with self._run.checkpoint.save(steps, {VALIDATION_KEY: self._held}) as directory:
+            if args.load_best_model_at_end:
+                shutil.copytree(source, directory, dirs_exist_ok=True)  # the Trainer wants to find its own again
+            else:
+                for path in source.iterdir():
+                    shutil.move(path, directory / path.name)
+                source.rmdir()
+        self._report_held(steps)
+        if steps >= self._target and not self._leaving and not self._advance(steps):
+            control.should_training_stop = True
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._report_held(state.global_step)
+
+    def _report_held(self, steps: int) -> None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            self._run.report_validation(steps, held)
+
+
+def _numbers(metrics: Mapping[str, Any] | None) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in (metrics or {}).items()
+        if isinstance(value, (int, float)) and name not in _NO_METRICS and not name.endswith(_TIMES)
+    }
+
+
+def _epoch_steps(trainer: Trainer) -> int | None:
+    """Optimizer steps of one epoch; None for data without a length."""
+    args = trainer.args
+    try:
+        samples = len(trainer.train_dataset)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+    batches = samples // args.train_batch_size if args.dataloader_drop_last else math.ceil(samples / args.train_batch_size)
+    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
