@@ -15,7 +15,8 @@ def check(state: State) -> None:
         trial = experiment.trials[allocation.trial_number]
         assert trial.allocation_id == key, f"{key} is live, but trial {trial.number} has {trial.allocation_id!r}"
         assert allocation.size == experiment.slots_per_trial, f"{key} is not a whole gang"
-        assert allocation.pool == experiment.pool, f"{key} is in another pool than its experiment"
+        allowed = allocation.leaving or allocation.pool in (experiment.pool, *experiment.fallback_pools)
+        assert allowed, f"{key} goes on in a pool that its experiment may not use"
         assert not experiment.canceled or allocation.leaving, f"{key} of a canceled experiment goes on"
         assert trial.phase in ("wanted", "failed") or allocation.leaving, f"{key} of a {trial.phase} trial goes on"
         for agent_id, slot_ids in allocation.slots:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.indexes import rebuild
-from tenuto.services.scheduler.state import Agent, Allocation, Experiment, State, Trial
+from tenuto.services.scheduler.indexes import Facts, rebuild
+from tenuto.services.scheduler.state import (
+    Agent,
+    Allocation,
+    Closed,
+    Constraints,
+    Experiment,
+    PoolPolicy,
+    Share,
+    State,
+    Trial,
+    Usage,
+)
 
 
 def dump(state: State) -> bytes:
@@ -17,17 +29,28 @@ def dump(state: State) -> bytes:
         "allocations": [_allocation(state.allocations[key]) for key in sorted(state.allocations)],
         "experiments": [_experiment(state.experiments[key]) for key in sorted(state.experiments)],
         "grants": state.grants,
+        "policies": {key: [state.policies[key].name, state.policies[key].half_life_us] for key in sorted(state.policies)},
+        "shares": {key: [state.shares[key].weight, state.shares[key].max_slots] for key in sorted(state.shares)},
+        "closed": {key: [state.closed[key].agent, state.closed[key].slots] for key in sorted(state.closed)},
+        "usage": {key: [state.usage[key].amount, state.usage[key].at_us] for key in sorted(state.usage)},
     }
     return json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()
 
 
 def load(data: bytes) -> State:
+    """Also what an older version kept: a fact that it did not know has its default."""
     facts = json.loads(data)
     return rebuild(
-        experiments=[_load_experiment(item) for item in facts["experiments"]],
-        agents=[Agent(**item | {"slots": tuple(item["slots"]), "disabled": tuple(item["disabled"])}) for item in facts["agents"]],
-        allocations=[_load_allocation(item) for item in facts["allocations"]],
-        grants=facts["grants"],
+        Facts(
+            experiments=[_load_experiment(item) for item in facts["experiments"]],
+            agents=[_load_agent(item) for item in facts["agents"]],
+            allocations=[_load_allocation(item) for item in facts["allocations"]],
+            grants=facts["grants"],
+            policies=Map({key: PoolPolicy(*value) for key, value in facts.get("policies", {}).items()}),
+            shares=Map({key: Share(*value) for key, value in facts.get("shares", {}).items()}),
+            closed=Map({key: Closed(agent, tuple(slots)) for key, (agent, slots) in facts.get("closed", {}).items()}),
+            usage=Map({key: Usage(*value) for key, value in facts.get("usage", {}).items()}),
+        )
     )
 
 
@@ -37,10 +60,17 @@ def _agent(agent: Agent) -> dict[str, Any]:
         "pool": agent.pool,
         "kind": agent.kind,
         "slots": agent.slots,
+        "labels": agent.labels,
+        "devices": agent.devices,
         "disabled": agent.disabled,
         "drained": agent.drained,
         "lost": agent.lost,
     }
+
+
+def _load_agent(item: dict[str, Any]) -> Agent:
+    lists = {key: tuple(item.get(key, ())) for key in ("slots", "labels", "devices", "disabled")}
+    return Agent(**item | lists)
 
 
 def _allocation(allocation: Allocation) -> dict[str, Any]:
@@ -51,6 +81,9 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "pool": allocation.pool,
         "slots": allocation.slots,
         "grant": allocation.grant,
+        "granted_us": allocation.granted_us,
+        "since_us": allocation.since_us,
+        "backfill_until_us": allocation.backfill_until_us,
         "leaving": allocation.leaving,
         "outcome": allocation.outcome,
     }
@@ -69,6 +102,14 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "priority": experiment.priority,
         "slots_per_trial": experiment.slots_per_trial,
         "max_slots": experiment.max_slots,
+        "place": experiment.place,
+        "weight": experiment.weight,
+        "workspace": experiment.workspace,
+        "user": experiment.user,
+        "preemptible": experiment.preemptible,
+        "expected_us": experiment.expected_us,
+        "fallback_pools": experiment.fallback_pools,
+        "constraints": asdict(experiment.constraints) if experiment.constraints else None,
         "paused": experiment.paused,
         "canceled": experiment.canceled,
         "ended": experiment.ended,
@@ -78,4 +119,7 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
 
 def _load_experiment(item: dict[str, Any]) -> Experiment:
     trials = Map({number: Trial(number, phase, verdict_of, grants) for number, phase, verdict_of, grants in item["trials"]})
-    return Experiment(**item | {"trials": trials})
+    asked = item.get("constraints")
+    constraints = Constraints(**asked | {key: tuple(asked[key]) for key in ("labels", "exclude")}) if asked else None
+    changes = {"trials": trials, "constraints": constraints, "fallback_pools": tuple(item.get("fallback_pools", ()))}
+    return Experiment(**{"place": float(item["experiment_id"])} | item | changes)

@@ -10,46 +10,81 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
 from tenuto.schemas.events.pool import AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
-from tenuto.schemas.events.request import Request
+from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import Search
+from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import experiment_of, trial_id
 from tenuto.services.scheduler.evolve import CONSUMED, apply
-from tenuto.services.scheduler.policies import priority
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.policies import fair_share, fifo, priority
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
 
-Policy = Callable[[State, Pool], list[EventData]]
+Policy = Callable[[State, Pool, int], list[EventData]]
+POLICIES: dict[str, Policy] = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
 
 
-def decide(state: State, cause: Event | Command, policy: Policy = priority.plan) -> Sequence[EventData]:
-    """Called with the cause folded in. The scheduler takes no commands."""
+def decide(state: State, cause: Event | Command, policy: Policy | None = None) -> Sequence[EventData]:
+    """Called with the cause folded in. The scheduler takes no commands. `policy`: instead of the pools' own, for tests."""
     if not isinstance(cause, Event):
         raise Refused("The scheduler takes no commands; it follows the log.", "invalid")
     if cause.type not in CONSUMED:
         return ()
-    data = cause.data
-    if isinstance(data, AgentData):
-        # An agent may have changed its pool. Such events are rare, so all pools are planned.
-        return _planned(state, sorted(state.pools), policy)
+    data, now_us = cause.data, cause.time_us
+    if isinstance(data, CheckpointSaved):
+        return ()  # It only changes who would be cheapest to preempt.
+    if isinstance(data, AgentData | ClusterRequest):
+        # An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned.
+        evicted = _evicted(state, data)
+        for draft in evicted:
+            state = apply(state, draft, now_us)
+        return [*evicted, *_planned(state, sorted(state.pools), policy, now_us)]
     experiment_id = _experiment_of(data)
     experiment = state.experiments.get(experiment_id)
     if experiment is None:
         # It ended and is forgotten. What it held back may go on now, in whichever pool that was; ends are rare.
-        return _planned(state, sorted(state.pools), policy)
+        return _planned(state, sorted(state.pools), policy, now_us)
     pools = {experiment.pool, *_pools_of_slots(state, data)}
+    if state.shares or isinstance(data, ExperimentPoolChanged):
+        pools.update(sorted(state.pools))  # A quota holds in all pools.
     drafts = _released(state, data)
     for draft in drafts:
-        state = apply(state, draft)
+        state = apply(state, draft, now_us)
     corrections = _corrections(state, state.experiments.get(experiment_id))
     for draft in corrections:
-        state = apply(state, draft)
-    return [*drafts, *corrections, *_planned(state, sorted(pools), policy)]
+        state = apply(state, draft, now_us)
+    return [*drafts, *corrections, *_planned(state, sorted(pools), policy, now_us)]
 
 
-def _planned(state: State, pools: list[str], policy: Policy) -> list[EventData]:
-    """Pools share no slots and no experiments, so each is planned by itself."""
-    return [draft for name in pools if name in state.pools for draft in policy(state, state.pools[name])]
+def _planned(state: State, names: list[str], policy: Policy | None, now_us: int) -> list[EventData]:
+    """Pools are planned one after the other: a pool first, then those that it may lend slots to."""
+    drafts: list[EventData] = []
+    borrowers = sorted({entry[0] for name in names if name in state.pools for entry in state.pools[name].lends_to})
+    for name in [*names, *(name for name in borrowers if name not in names)]:
+        if name not in state.pools:
+            continue
+        plan = policy or POLICIES[policy_of(state, name).name]
+        planned = plan(state, state.pools[name], now_us)
+        drafts.extend(planned)
+        if borrowers or state.shares:
+            for draft in planned:
+                state = apply(state, draft, now_us)
+    return drafts
+
+
+def _evicted(state: State, data: EventData) -> list[EventData]:
+    """Who must leave slots that a user closed without draining them."""
+    if not isinstance(data, SlotsClosed) or data.drain or data.agent_id not in state.agents:
+        return []
+    used = state.agents[data.agent_id].used
+    concerned = sorted({item for slot, item in used if data.slot_id is None or slot == data.slot_id})
+    what = f"Agent {data.agent_id}" if data.slot_id is None else f"Slot {data.slot_id} of agent {data.agent_id}"
+    reason = Reason(
+        rule="slots_closed",
+        text=f"{what} was taken out of service; what runs there saves a checkpoint and goes on elsewhere.",
+        numbers={"agent": data.agent_id, "slot": data.slot_id},
+    )
+    return [_preempted(state.allocations[item], reason) for item in concerned if not state.allocations[item].leaving]
 
 
 def _pools_of_slots(state: State, data: EventData) -> list[str]:
@@ -87,9 +122,19 @@ def _released(state: State, data: EventData) -> list[EventData]:
 
 def _corrections(state: State, experiment: Experiment | None) -> list[EventData]:
     """Preemptions that the experiment itself asked for: it is paused, or uses more slots than its limit allows."""
-    if experiment is None or not (experiment.paused or _over_limit(experiment, experiment.slots_used)):
+    if experiment is None:
         return []
     running = [state.allocations[item] for item in experiment.allocations if not state.allocations[item].leaving]
+    elsewhere = [item for item in running if item.pool != experiment.pool and item.pool not in experiment.fallback_pools]
+    if elsewhere and not experiment.paused:
+        reason = Reason(
+            rule="pool_changed",
+            text=f"Experiment {experiment.experiment_id} moves to pool {experiment.pool}; its trials save a checkpoint first.",
+            numbers={"allocations": len(elsewhere)},
+        )
+        return [_preempted(allocation, reason) for allocation in elsewhere]
+    if not (experiment.paused or _over_limit(experiment, experiment.slots_used)):
+        return []
     if experiment.paused:
         reason = Reason(
             rule="experiment_paused",

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events import agent as agents
@@ -16,16 +17,32 @@ from tenuto.schemas.events import run as runs
 from tenuto.schemas.events import search as searches
 from tenuto.schemas.events import trial as trials
 from tenuto.services.scheduler import indexes
-from tenuto.services.scheduler.state import Agent, Allocation, Experiment, Leaving, Phase, State, Trial, trial_of
+from tenuto.services.scheduler.state import (
+    Agent,
+    Allocation,
+    Closed,
+    Constraints,
+    Experiment,
+    Leaving,
+    Phase,
+    PoolPolicy,
+    Share,
+    State,
+    Trial,
+    trial_of,
+)
 
 
 def evolve(state: State, event: Event) -> State:
-    return apply(state, event.data)
+    return apply(state, event.data, event.time_us)
 
 
-def apply(state: State, data: EventData) -> State:
+def apply(state: State, data: EventData, now_us: int) -> State:
     fold = _FOLDS.get(data.TYPE)
-    return fold(state, data) if fold else state
+    if fold:
+        return fold(state, data)
+    timed = _TIMED_FOLDS.get(data.TYPE)
+    return timed(state, data, now_us) if timed else state
 
 
 # Requests of users
@@ -41,8 +58,27 @@ def _submitted(state: State, data: requests.ExperimentSubmitted) -> State:
             priority=resources.priority,
             slots_per_trial=resources.slots_per_trial,
             max_slots=resources.max_slots,
+            place=float(data.experiment_id),
+            weight=resources.weight,
+            workspace=resources.workspace,
+            user=data.user,
+            preemptible=resources.preemptible,
+            expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
+            fallback_pools=resources.fallback_pools,
+            constraints=_constraints(resources),
         ),
     )
+
+
+def _constraints(resources: Resources) -> Constraints | None:
+    asked = Constraints(
+        locality=resources.locality,
+        placement=resources.placement,
+        device=(resources.device or "").lower(),
+        labels=tuple(sorted(resources.agent_labels)),
+        exclude=tuple(sorted(resources.exclude_agents)),
+    )
+    return None if asked == Constraints() else asked
 
 
 def _change_experiment(state: State, experiment_id: int, **changes: Any) -> State:
@@ -64,6 +100,58 @@ def _priority_changed(state: State, data: requests.ExperimentPriorityChanged) ->
 
 def _slot_limit_changed(state: State, data: requests.ExperimentSlotLimitChanged) -> State:
     return _change_experiment(state, data.experiment_id, max_slots=data.max_slots)
+
+
+def _weight_changed(state: State, data: requests.ExperimentWeightChanged) -> State:
+    return _change_experiment(state, data.experiment_id, weight=data.weight)
+
+
+def _moved(state: State, data: requests.ExperimentMoved) -> State:
+    return _change_experiment(state, data.experiment_id, place=data.place)
+
+
+def _pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
+    experiment = state.experiments.get(data.experiment_id)
+    if experiment is None:
+        return state
+    fallback = tuple(name for name in experiment.fallback_pools if name != data.pool)
+    # In two steps, out of the old pools' queues and into the new ones'.
+    state = indexes.put_experiment(state, replace(experiment, waiting=()))
+    return indexes.put_experiment(state, replace(experiment, pool=data.pool, fallback_pools=fallback))
+
+
+def _policy_changed(state: State, data: requests.PoolPolicyChanged, now_us: int) -> State:
+    half_life_us = 0 if data.usage_half_life_hours is None else round(data.usage_half_life_hours * 3_600_000_000)
+    return indexes.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), now_us)
+
+
+def _share_changed(state: State, data: requests.ShareChanged) -> State:
+    share = Share(data.weight, data.max_slots)
+    return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
+
+
+def _slots_closed(state: State, data: requests.SlotsClosed) -> State:
+    closed = state.closed.get(data.agent_id) or Closed()
+    if data.slot_id is None:
+        closed = replace(closed, agent=True)
+    else:
+        closed = replace(closed, slots=indexes.with_item(closed.slots, data.slot_id))
+    return _set_closed(state, data.agent_id, closed)
+
+
+def _slots_opened(state: State, data: requests.SlotsOpened) -> State:
+    closed = state.closed.get(data.agent_id) or Closed()
+    slots = () if data.slot_id is None else indexes.without_item(closed.slots, data.slot_id)
+    return _set_closed(state, data.agent_id, Closed(closed.agent and data.slot_id is not None, slots))
+
+
+def _set_closed(state: State, agent_id: str, closed: Closed) -> State:
+    if closed == Closed():
+        state = replace(state, closed=state.closed.delete(agent_id)) if agent_id in state.closed else state
+    else:
+        state = replace(state, closed=state.closed.set(agent_id, closed))
+    agent = state.agents.get(agent_id)
+    return indexes.put_agent(state, replace(agent, closed=state.closed.get(agent_id))) if agent else state
 
 
 def _cancel_requested(state: State, data: requests.ExperimentCancelRequested) -> State:
@@ -147,6 +235,9 @@ def _agent_joined(state: State, data: agents.AgentJoined) -> State:
         pool=data.pool,
         kind=kind,
         slots=tuple(sorted({slot.slot_id for slot in data.slots if slot.kind == kind})),
+        labels=tuple(sorted(data.labels)),
+        devices=tuple(sorted({slot.device.lower() for slot in data.slots if slot.kind == kind})),
+        closed=state.closed.get(data.agent_id),
         disabled=known.disabled if known else (),
         drained=known.drained if known else False,
         used=old.used if old else (),
@@ -212,7 +303,12 @@ def _trial_failed(state: State, data: trials.TrialFailed) -> State:
 # The scheduler's own
 
 
-def _granted(state: State, data: pools.AllocationGranted) -> State:
+def _checkpoint_saved(state: State, data: trials.CheckpointSaved, now_us: int) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    return indexes.saved_checkpoint(state, allocation, now_us) if allocation else state
+
+
+def _granted(state: State, data: pools.AllocationGranted, now_us: int) -> State:
     found = trial_of(state, data.trial_id)
     if found is None:
         return state
@@ -225,6 +321,9 @@ def _granted(state: State, data: pools.AllocationGranted) -> State:
             pool=data.pool,
             slots=tuple((part.agent_id, part.slot_ids) for part in data.slots),
             grant=state.grants + 1,
+            granted_us=now_us,
+            since_us=now_us,
+            backfill_until_us=data.backfill_until_us,
         ),
     )
 
@@ -233,9 +332,9 @@ def _preempted(state: State, data: pools.AllocationPreempted) -> State:
     return _leave(state, data.allocation_id, "preempted")
 
 
-def _released(state: State, data: pools.AllocationReleased) -> State:
+def _released(state: State, data: pools.AllocationReleased, now_us: int) -> State:
     allocation = state.allocations.get(data.allocation_id)
-    return indexes.remove_allocation(state, allocation) if allocation else state
+    return indexes.remove_allocation(state, allocation, now_us) if allocation else state
 
 
 _FOLDS: dict[str, Callable[[State, Any], State]] = {
@@ -259,9 +358,19 @@ _FOLDS: dict[str, Callable[[State, Any], State]] = {
     "SlotDisabled": _slot_disabled,
     "WorkersExited": _workers_exited,
     "TrialFailed": _trial_failed,
-    "AllocationGranted": _granted,
     "AllocationPreempted": _preempted,
+    "ExperimentWeightChanged": _weight_changed,
+    "ExperimentMoved": _moved,
+    "ExperimentPoolChanged": _pool_changed,
+    "ShareChanged": _share_changed,
+    "SlotsClosed": _slots_closed,
+    "SlotsOpened": _slots_opened,
+}
+_TIMED_FOLDS: dict[str, Callable[[State, Any, int], State]] = {
+    "AllocationGranted": _granted,
     "AllocationReleased": _released,
+    "CheckpointSaved": _checkpoint_saved,
+    "PoolPolicyChanged": _policy_changed,
 }
 OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationReleased"})
-CONSUMED = frozenset(_FOLDS) - OWN
+CONSUMED = (frozenset(_FOLDS) | frozenset(_TIMED_FOLDS)) - OWN

@@ -21,7 +21,7 @@ Phase = Literal["wanted", "paused", "failed", "stopped"]
 Leaving = Literal["", "preempted", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     number: int
     phase: Phase = "wanted"
@@ -37,13 +37,35 @@ class Trial:
         return self.phase == "wanted" and not self.allocation_id and not self.verdict_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Where a gang may be; an experiment that any slots will do for has none."""
+
+    locality: Literal["any", "agent", "rack"] = "any"
+    placement: Literal["pack", "spread"] = "pack"
+    device: str = ""
+    """In lower case; the agent's device names must contain it."""
+    labels: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
     experiment_id: int
     pool: str
     priority: int
     slots_per_trial: int
     max_slots: int | None
+    place: float = 0.0
+    """Smaller is earlier among those of its priority."""
+    weight: float = 1.0
+    workspace: str = "default"
+    user: str = ""
+    preemptible: bool = True
+    expected_us: int | None = None
+    """How long one of its trials runs, at most, as far as its user knows."""
+    fallback_pools: tuple[str, ...] = ()
+    constraints: Constraints | None = None
     paused: bool = False
     canceled: bool = False
     ended: bool = False
@@ -59,14 +81,26 @@ class Experiment:
     def queued(self) -> bool:
         return bool(self.waiting) and not (self.paused or self.canceled or self.ended)
 
+    @property
+    def queue_key(self) -> tuple[int, float, int]:
+        return (self.priority, self.place, self.experiment_id)
 
-@dataclass(frozen=True)
+    @property
+    def owners(self) -> tuple[str, str]:
+        """Whose quotas it counts against."""
+        return (f"workspace/{self.workspace}", f"user/{self.user}")
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     agent_id: str
     pool: str
     kind: str
     """cuda if it has GPUs: then they alone are its slots; else cpu."""
     slots: tuple[int, ...]
+    labels: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Names of its slots' devices in lower case, sorted, each once."""
     disabled: tuple[int, ...] = ()
     drained: bool = False
     lost: bool = False
@@ -75,9 +109,24 @@ class Agent:
     """(slot, allocation) of live allocations, sorted."""
     free: tuple[int, ...] = ()
     """Slots that its pool may grant now, sorted."""
+    closed: Closed | None = None
+    """What users closed of it: a copy of `State.closed`."""
+
+    @property
+    def rack(self) -> str:
+        return next((label for label in self.labels if label.startswith("rack=")), "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What users took out of service on one agent. It outlives the agent's absence."""
+
+    agent: bool = False
+    slots: tuple[int, ...] = ()
+    """Sorted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Allocation:
     allocation_id: str
     experiment_id: int
@@ -86,7 +135,12 @@ class Allocation:
     slots: tuple[tuple[str, tuple[int, ...]], ...]
     """(agent, its slots), in rank order."""
     grant: int
-    """The how-manieth grant of the scheduler: a later one has less work to lose."""
+    """The how-manieth grant of the scheduler."""
+    granted_us: int = 0
+    since_us: int = 0
+    """When it was granted, or last saved a checkpoint: what it did since would have to be done again."""
+    backfill_until_us: int | None = None
+    """Set where it started ahead of a larger gang: from then on that gang may preempt it."""
     leaving: Leaving = ""
     outcome: str = ""
     """How its workers exited; empty while they have not."""
@@ -96,7 +150,7 @@ class Allocation:
         return sum(len(slot_ids) for _, slot_ids in self.slots)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pool:
     """Indexes of one pool, all derived from the rest of the state (`indexes.rebuild`)."""
 
@@ -116,9 +170,17 @@ class Pool:
     leaving: tuple[str, ...] = ()
     """Live allocations whose slots are being freed, sorted."""
     victims: tuple[tuple[int, int, int, str], ...] = ()
-    """(-priority, size, -grant, allocation) of the other live allocations, sorted: those that are cheapest to preempt first."""
-    queue: tuple[tuple[int, int], ...] = ()
-    """(priority, experiment) of the experiments with waiting trials that may be granted, sorted."""
+    """(-priority, size, -since_us, allocation) of the other preemptible live allocations, sorted."""
+    held: Map[int, int] = field(default_factory=Map)
+    """Experiment -> slots of its live allocations here that are not leaving; none with 0."""
+    ends: tuple[tuple[int, str], ...] = ()
+    """(expected end in us, allocation) of live allocations that are not leaving and are expected to end, sorted."""
+    backfilled: tuple[tuple[int, str], ...] = ()
+    """(backfill_until_us, allocation) of those that are not leaving, sorted."""
+    queue: tuple[tuple[int, float, int], ...] = ()
+    """(priority, place, experiment) of the experiments with waiting trials that may be granted, sorted."""
+    lends_to: tuple[tuple[str, int], ...] = ()
+    """(their pool, experiment) of queued experiments that may fall back to this pool, sorted."""
 
     @property
     def kind(self) -> str:
@@ -127,10 +189,33 @@ class Pool:
 
     @property
     def empty(self) -> bool:
-        return not (self.agents or self.leaving or self.victims or self.queue)
+        return not (self.agents or self.leaving or self.held or self.queue or self.lends_to)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    name: Literal["priority", "fair_share", "fifo"] = "priority"
+    half_life_us: int = 0
+    """In which past use is forgotten by half; 0: it does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    weight: float = 1.0
+    max_slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Slots over time in one pool of a workspace or a user of it, in slot-microseconds, decayed (see policies/usage.py)."""
+
+    amount: int = 0
+    at_us: int = 0
+    slots: int = 0
+    """Used since then."""
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     experiments: Map[int, Experiment] = field(default_factory=Map)
     agents: Map[str, Agent] = field(default_factory=Map)
@@ -138,6 +223,15 @@ class State:
     pools: Map[str, Pool] = field(default_factory=Map)
     grants: int = 0
     """Allocations ever granted."""
+    policies: Map[str, PoolPolicy] = field(default_factory=Map)
+    """Of the pools whose policy was set."""
+    shares: Map[str, Share] = field(default_factory=Map)
+    """By owner: `workspace/<name>` and `user/<name>`."""
+    closed: Map[str, Closed] = field(default_factory=Map)
+    owner_slots: Map[str, int] = field(default_factory=Map)
+    """Owner -> slots of live allocations; none with 0. Derived."""
+    usage: Map[str, Usage] = field(default_factory=Map)
+    """By `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
 
 
 def initial() -> State:
@@ -148,10 +242,16 @@ def usable_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
     """Slots of the agent that new allocations of the pool may take, busy or free."""
     if agent.lost or agent.drained or agent.pool != pool.name or agent.kind != pool.kind:
         return ()
-    return tuple(slot for slot in agent.slots if slot not in agent.disabled)
+    if agent.closed is not None:
+        if agent.closed.agent:
+            return ()
+        return tuple(slot for slot in agent.slots if slot not in agent.disabled and slot not in agent.closed.slots)
+    return tuple(slot for slot in agent.slots if slot not in agent.disabled) if agent.disabled else agent.slots
 
 
 def free_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
+    if not agent.used:
+        return usable_slots(pool, agent)
     busy = {slot for slot, _ in agent.used}
     return tuple(slot for slot in usable_slots(pool, agent) if slot not in busy)
 
@@ -171,3 +271,10 @@ def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
     experiment = state.experiments.get(int(experiment_id))
     trial = experiment.trials.get(int(number)) if experiment else None
     return (experiment, trial) if experiment and trial else None
+
+
+DEFAULT_POLICY = PoolPolicy()
+
+
+def policy_of(state: State, pool: str) -> PoolPolicy:
+    return state.policies.get(pool, DEFAULT_POLICY)

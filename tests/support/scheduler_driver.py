@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID, uuid5
 
 from tenuto.kernel.decision import step
@@ -33,6 +34,14 @@ class Driver:
         self.checks = checks
         self._versions: dict[str, int] = {}
         self._read = 0
+        self._passed_us = 0
+
+    def time_passes(self, microseconds: int) -> None:
+        self._passed_us += microseconds
+
+    @property
+    def now_us(self) -> int:
+        return START_US + self._passed_us + len(self.log) + 1
 
     def record(self, data: EventData) -> Event:
         position = len(self.log) + 1
@@ -42,7 +51,7 @@ class Driver:
                 stream=data.stream(),
                 type=data.TYPE,
                 schema_version=data.VERSION,
-                time_us=START_US + position,
+                time_us=self.now_us,
                 payload=data.to_json(),
                 actor=f"{data.OWNER}/1",
                 correlation_id=str(getattr(data, "experiment_id", "")),
@@ -71,9 +80,7 @@ class Driver:
             if event.type in self.core.emits:
                 continue
             self.state = self.core.evolve(self.state, event)
-            self.state, drafts = step(
-                self.core, self.state, event, seen_position=event.position, time_us=START_US + len(self.log)
-            )
+            self.state, drafts = step(self.core, self.state, event, seen_position=event.position, time_us=self.now_us - 1)
             decided.extend(drafts)
             if self.checks:
                 self.core.check(self.state)
@@ -91,18 +98,34 @@ class Driver:
 
 
 def submitted(
-    experiment: int, *, slots: int = 1, priority: int = 42, max_slots: int | None = None, pool: str = "default"
+    experiment: int,
+    *,
+    slots: int = 1,
+    priority: int = 42,
+    max_slots: int | None = None,
+    pool: str = "default",
+    user: str = "ada",
+    expected: float | None = None,
+    **resources: Any,
 ) -> EventData:
+    """`resources`: further fields of that section of the configuration."""
     config = ExperimentConfig.model_validate(
         {
             "name": f"experiment {experiment}",
             "entrypoint": "model_def:Trial",
             "searcher": {"name": "random", "metric": "loss", "max_trials": 1000, "max_length": {"batches": 100}},
-            "resources": {"slots_per_trial": slots, "priority": priority, "max_slots": max_slots, "pool": pool},
+            "resources": {
+                "slots_per_trial": slots,
+                "priority": priority,
+                "max_slots": max_slots,
+                "pool": pool,
+                "expected_seconds": expected,
+                **resources,
+            },
         }
     )
     return ExperimentSubmitted(
-        experiment_id=experiment, config=config, seed=7, context_hash="0" * 64, context_size_bytes=1, user="ada"
+        experiment_id=experiment, config=config, seed=7, context_hash="0" * 64, context_size_bytes=1, user=user
     )
 
 
@@ -121,14 +144,23 @@ def requested(experiment: int, *numbers: int) -> list[EventData]:
     ]
 
 
-def joined(agent: str, slots: int | Sequence[int], *, kind: str = "cpu", pool: str = "default") -> EventData:
+def joined(
+    agent: str,
+    slots: int | Sequence[int],
+    *,
+    kind: str = "cpu",
+    pool: str = "default",
+    labels: Sequence[str] = (),
+    device: str = "",
+) -> EventData:
     ids = range(slots) if isinstance(slots, int) else slots
     return AgentJoined.model_validate(
         {
             "agent_id": agent,
             "pool": pool,
             "host": agent,
-            "slots": [Slot.model_validate({"slot_id": n, "kind": kind, "device": kind}) for n in ids],
+            "slots": [Slot.model_validate({"slot_id": n, "kind": kind, "device": device or kind}) for n in ids],
+            "labels": tuple(labels),
             "version": "1",
         }
     )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -16,11 +17,20 @@ from tenuto.schemas.envelope import encode_event
 from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
+    ExperimentMoved,
     ExperimentPauseRequested,
+    ExperimentPoolChanged,
     ExperimentPriorityChanged,
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
+    ExperimentWeightChanged,
+    PoolPolicyChanged,
+    ShareChanged,
+    SlotsClosed,
+    SlotsOpened,
 )
+from tenuto.schemas.events.trial import CheckpointSaved
+from tenuto.services.scheduler.explain import explain
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
@@ -129,9 +139,12 @@ class AnyHistory(RuleBasedStateMachine):
         if inputs and inputs[-1].type != "WorkersExited":
             assert list(self.driver.core.decide(self.driver.state, inputs[-1])) == []
 
+    def judge(self) -> list[str]:
+        return judge(self.driver.log)
+
     def teardown(self) -> None:
         log = self.driver.log
-        wrong = judge(log)
+        wrong = self.judge()
         assert not wrong, wrong[:5]
         assert [text for text in broken_rules(log) if not text.startswith(("trial", "WorkersExited"))] == []
         state = fold(self.driver.core, log)
@@ -149,6 +162,97 @@ TestAnyHistory.settings = settings(
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # `explain` traces every line: minutes here
 )
+
+
+class AnyPolicy(AnyHistory):
+    """The same under every policy, with constraints, quotas, loans between pools and what users change live. The second model
+    knows the priority policy only; here the invariants, and replay, are what is held."""
+
+    @initialize(slots=st.integers(1, 4), policies=st.lists(st.sampled_from(["priority", "fair_share", "fifo"]), min_size=2))
+    def start(self, slots: int, policies: list[str] = ["priority"]) -> None:  # noqa: B006 - never changed
+        for pool, policy in zip(POOLS, policies, strict=False):
+            self.set_policy(pool, policy, None)
+        self.driver.feed(joined("a", slots))
+
+    @rule(
+        pool=st.sampled_from(POOLS),
+        policy=st.sampled_from(["priority", "fair_share", "fifo"]),
+        hours=st.sampled_from([None, 1e-6, 1.0]),
+    )
+    def set_policy(self, pool: str, policy: str, hours: float | None) -> None:
+        self.driver.feed(PoolPolicyChanged.model_validate({"pool": pool, "policy": policy, "usage_half_life_hours": hours}))
+
+    @rule(
+        size=st.integers(1, 3),
+        user=st.sampled_from(["ada", "bob"]),
+        workspace=st.sampled_from(["x", "y"]),
+        preemptible=st.sampled_from([True, True, False]),
+        expected=st.sampled_from([None, 1e-6, 1e-5, 100.0]),
+        locality=st.sampled_from(["any", "any", "agent", "rack"]),
+        placement=st.sampled_from(["pack", "spread"]),
+        fallback=st.booleans(),
+        weight=st.sampled_from([1.0, 3.0]),
+    )
+    def submit_with(self, size: int, user: str, expected: float | None, fallback: bool, **resources: Any) -> None:
+        if len(self.experiments) < 9:
+            self.experiments.append(len(self.experiments) + 1)
+            resources["fallback_pools"] = ["other"] if fallback else []
+            self.driver.feed(submitted(self.experiments[-1], slots=size, user=user, expected=expected, **resources))
+
+    @precondition(lambda self: self.experiments)
+    @rule(data=st.data(), place=st.floats(0, 9), pool=st.sampled_from(POOLS), what=st.sampled_from(["move", "pool", "weight"]))
+    def change(self, data: st.DataObject, place: float, pool: str, what: str) -> None:
+        experiment = data.draw(st.sampled_from(self.experiments))
+        self.driver.feed(
+            {
+                "move": ExperimentMoved(experiment_id=experiment, place=place),
+                "pool": ExperimentPoolChanged(experiment_id=experiment, pool=pool),
+                "weight": ExperimentWeightChanged(experiment_id=experiment, weight=place + 1),
+            }[what]
+        )
+
+    @rule(agent=st.sampled_from(AGENTS), slot=st.sampled_from([None, 0, 1]), drain=st.booleans(), opened=st.booleans())
+    def close(self, agent: str, slot: int | None, drain: bool, opened: bool) -> None:
+        closed = SlotsClosed(agent_id=agent, slot_id=slot, drain=drain)
+        self.driver.feed(SlotsOpened(agent_id=agent, slot_id=slot) if opened else closed)
+
+    @rule(owner=st.sampled_from([("user", "ada"), ("workspace", "x")]), limit=st.sampled_from([None, 1, 3]))
+    def share(self, owner: tuple[str, str], limit: int | None) -> None:
+        self.driver.feed(ShareChanged.model_validate({"owner": owner[0], "name": owner[1], "weight": 2.0, "max_slots": limit}))
+
+    @precondition(lambda self: self.driver.state.allocations)
+    @rule(data=st.data())
+    def save(self, data: st.DataObject) -> None:
+        allocation = data.draw(st.sampled_from(sorted(self.driver.state.allocations)))
+        self.driver.feed(
+            CheckpointSaved(
+                trial_id=allocation.rsplit("-", 1)[0], allocation_id=allocation, checkpoint_id=f"c{len(self.driver.log)}", batches=1, length=1,
+                files=(), size_bytes=0, location="x",
+            )
+        )  # fmt: skip
+
+    @rule(microseconds=st.sampled_from([1, 10, 1_000_000, 4_000_000_000]))
+    def wait(self, microseconds: int) -> None:
+        self.driver.time_passes(microseconds)
+
+    @invariant()
+    def nothing_is_left_undone(self) -> None:
+        """Quotas that were lowered, and time that passed, may let more follow from the same input: see `reasons_hold`."""
+
+    @invariant()
+    def reasons_hold(self) -> None:
+        """Asking why trials wait changes nothing and answers for every experiment that waits."""
+        state = self.driver.state
+        for name in sorted(state.pools):
+            waiting = explain(state, name, self.driver.now_us)
+            assert [row for row in waiting if bool(row.text) != bool(row.trials_waiting)] == []
+
+    def judge(self) -> list[str]:
+        return []
+
+
+TestAnyPolicy = AnyPolicy.TestCase
+TestAnyPolicy.settings = settings(TestAnyHistory.settings, max_examples=120)
 
 REFOLD = """
 import sys

@@ -1,12 +1,17 @@
-"""Which slots a gang gets. Any free slots of the pool make a gang, so whether one fits is a matter of counting; which slots
-is a matter of keeping gangs together and agents whole."""
+"""Which slots a gang gets. A gang that any slots will do for fits if there are enough, so whether it fits is a matter of
+counting; which slots is a matter of keeping gangs together and agents whole. A gang with constraints has *rooms*: sets of
+agents that each could hold it. All rooms are looked at, so it waits only if none has the slots."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from tenuto.schemas.events.pool import AgentSlots
+from tenuto.services.scheduler.state import Agent, Constraints, Pool, State, usable_slots
+
+Room = tuple[str, ...]
+"""Agents, sorted."""
 
 
 class FreeSlots:
@@ -19,30 +24,155 @@ class FreeSlots:
         """The idle agents, once something was taken: most passes take nothing."""
         self._slots_of = slots_of
         self._rest: dict[str, tuple[int, ...]] = {}
+        self._hidden: dict[str, int] = {}
         self.count = count
+
+    def on(self, agent_id: str) -> int:
+        """Free slots of one agent."""
+        if agent_id in self._hidden:
+            return 0
+        return len(self._rest[agent_id]) if agent_id in self._rest else len(self._slots_of(agent_id))
 
     def take(self, wanted: int) -> tuple[AgentSlots, ...]:
         """`wanted` slots, which must be free, in rank order: on the one agent where they leave least over, or else on as few
         agents as possible (whole agents first, largest first; the rest where it leaves least over). Ties: by agent id."""
         assert 0 < wanted <= self.count
+        return self._pack(self._sorted(), wanted)
+
+    def take_in(self, room: Iterable[str], wanted: int, *, spread: bool = False) -> tuple[AgentSlots, ...]:
+        """As `take`, on these agents only; with `spread` evenly on as many as possible, those with most free slots first."""
+        inside = sorted((count, agent_id) for agent_id in room if (count := self.on(agent_id)))
+        if not spread:
+            return self._pack(inside, wanted, everywhere=False)
+        shares = _even(inside, wanted)
+        return tuple(self._take_from(agent_id, share, count) for (count, agent_id), share in shares)
+
+    def best_agent(self, wanted: int, allowed: Callable[[str], bool]) -> str | None:
+        """The allowed agent where `wanted` slots leave least over."""
+        idle = self._changed if self._changed is not None else self._idle
+        for at in range(bisect_left(idle, (wanted, "")), len(idle)):
+            if allowed(idle[at][1]):
+                return idle[at][1]
+        return None
+
+    def hide(self, room: Iterable[str]) -> list[str]:
+        """Keep the free slots of these agents back. Returns those that were not hidden before, for `show`."""
+        hidden = [agent_id for agent_id in room if agent_id not in self._hidden]
+        for agent_id in hidden:
+            count = self.on(agent_id)
+            self._hidden[agent_id] = count
+            if count:
+                self._sorted().remove((count, agent_id))
+                self.count -= count
+        return hidden
+
+    def show(self, agents: Iterable[str]) -> None:
+        for agent_id in agents:
+            count = self._hidden.pop(agent_id)
+            if count:
+                insort(self._sorted(), (count, agent_id))
+                self.count += count
+
+    def _sorted(self) -> list[tuple[int, str]]:
         if self._changed is None:
             self._changed = list(self._idle)
+        return self._changed
+
+    def _pack(self, idle: list[tuple[int, str]], wanted: int, *, everywhere: bool = True) -> tuple[AgentSlots, ...]:
         parts: list[AgentSlots] = []
         while wanted:
-            at = bisect_left(self._changed, (wanted, ""))
-            if at == len(self._changed):
-                at = bisect_left(self._changed, (self._changed[-1][0], ""))
-            count, agent_id = self._changed.pop(at)
-            parts.append(self._take_from(agent_id, min(wanted, count)))
+            at = bisect_left(idle, (wanted, ""))
+            if at == len(idle):
+                at = bisect_left(idle, (idle[-1][0], ""))
+            count, agent_id = idle[at]
+            if not everywhere:
+                del idle[at]
+            parts.append(self._take_from(agent_id, min(wanted, count), count))
             wanted -= len(parts[-1].slot_ids)
         return tuple(parts)
 
-    def _take_from(self, agent_id: str, wanted: int) -> AgentSlots:
-        assert self._changed is not None
+    def _take_from(self, agent_id: str, wanted: int, count: int) -> AgentSlots:
         slots = self._rest[agent_id] if agent_id in self._rest else self._slots_of(agent_id)
         taken, rest = slots[:wanted], slots[wanted:]
         self._rest[agent_id] = rest
         self.count -= wanted
+        idle = self._sorted()
+        del idle[bisect_left(idle, (count, agent_id))]
         if rest:
-            insort(self._changed, (len(rest), agent_id))
+            insort(idle, (len(rest), agent_id))
         return AgentSlots(agent_id=agent_id, slot_ids=taken)
+
+
+def _even(inside: list[tuple[int, str]], wanted: int) -> list[tuple[tuple[int, str], int]]:
+    """((free, agent), slots to take) with the largest take as small as it can be; agents with more free slots first."""
+    chosen: list[tuple[tuple[int, str], int]] = []
+    left = len(inside)
+    for entry in inside:  # fewest free slots first: what it cannot take, those behind it must
+        # Rounded down, so that those with more free slots take the odd ones.
+        share = min(entry[0], wanted // left)
+        wanted, left = wanted - share, left - 1
+        if share:
+            chosen.append((entry, share))
+    return sorted(chosen, key=lambda item: (-item[1], item[0][1]))
+
+
+class Ground:
+    """One pool during a pass: its free slots, and where gangs with constraints could go."""
+
+    def __init__(self, state: State, pool: Pool) -> None:
+        self.state, self.pool = state, pool
+        self.free = FreeSlots(pool.idle, pool.free, lambda agent_id: state.agents[agent_id].free)
+        self._rooms: dict[tuple[Constraints, int], list[Room]] = {}
+        self._allowed: dict[Constraints, dict[str, bool]] = {}
+
+    def allows(self, constraints: Constraints, agent_id: str) -> bool:
+        known = self._allowed.setdefault(constraints, {})
+        if agent_id not in known:
+            known[agent_id] = _allows(constraints, self.state.agents[agent_id])
+        return known[agent_id]
+
+    def rooms(self, constraints: Constraints, wanted: int) -> list[Room]:
+        """All sets of agents that are large enough for the gang, busy or not."""
+        key = (constraints, wanted)
+        if key not in self._rooms:
+            allowed = [item for item in self.pool.agents if self.allows(constraints, item)]
+            sizes = {item: len(usable_slots(self.pool, self.state.agents[item])) for item in allowed}
+            rooms = [room for room in self._split(constraints, allowed) if room and sum(sizes[item] for item in room) >= wanted]
+            self._rooms[key] = rooms
+        return self._rooms[key]
+
+    def _split(self, constraints: Constraints, allowed: Sequence[str]) -> list[Room]:
+        if constraints.locality == "any":
+            return [tuple(allowed)]
+        if constraints.locality == "agent":
+            return [(agent_id,) for agent_id in allowed]
+        racks: dict[str, list[str]] = {}
+        for agent_id in allowed:
+            # An agent that does not say where it is may be far from all others.
+            racks.setdefault(self.state.agents[agent_id].rack or agent_id, []).append(agent_id)
+        return [tuple(racks[name]) for name in sorted(racks)]
+
+    def free_in(self, room: Room) -> int:
+        return sum(self.free.on(agent_id) for agent_id in room)
+
+    def take(self, constraints: Constraints | None, wanted: int) -> tuple[AgentSlots, ...] | None:
+        """Slots for a gang, or None if it does not fit now."""
+        if wanted > self.free.count:
+            return None
+        if constraints is None:
+            return self.free.take(wanted)
+        spread = constraints.placement == "spread"
+        if constraints.locality == "agent":
+            agent_id = self.free.best_agent(wanted, lambda item: self.allows(constraints, item))
+            return self.free.take_in((agent_id,), wanted) if agent_id is not None else None
+        fitting = [(self.free_in(room), room) for room in self.rooms(constraints, wanted)]
+        fitting = sorted(item for item in fitting if item[0] >= wanted)
+        return self.free.take_in(fitting[0][1], wanted, spread=spread) if fitting else None
+
+
+def _allows(constraints: Constraints, agent: Agent) -> bool:
+    return (
+        agent.agent_id not in constraints.exclude
+        and all(label in agent.labels for label in constraints.labels)
+        and (not constraints.device or (bool(agent.devices) and all(constraints.device in name for name in agent.devices)))
+    )

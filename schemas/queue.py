@@ -1,0 +1,57 @@
+"""What the scheduler answers when it is asked for the queue."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tenuto.schemas.base import JsonScalar, Model
+
+
+class QueueRow(Model):
+    """An experiment that holds slots of a pool or waits for some."""
+
+    position: int = 0
+    """1 is served first."""
+    experiment_id: int
+    pool: str
+    priority: int
+    place: float
+    """Smaller is earlier among those of its priority."""
+    weight: float
+    workspace: str
+    user: str
+    max_slots: int | None
+    slots_per_trial: int
+    slots: int
+    """That it holds in this pool, without those that are being freed."""
+    share: int | None
+    """Its fair share in slots, where the pool shares fairly."""
+    trials_waiting: int
+    rule: str
+    """Why its next trial waits, as a word for programs; empty if none waits."""
+    text: str
+    """Why its next trial waits, as a sentence."""
+    expected_us: int | None
+    """When it is expected to start, where the ends of running trials are known."""
+    numbers: dict[str, JsonScalar]
+    """What the decision compared."""
+
+
+class PoolQueue(Model):
+    pool: str
+    policy: Literal["priority", "fair_share", "fifo"]
+    usage_half_life_hours: float | None
+    capacity: int
+    """Slots that may be used, busy or free."""
+    free: int
+    leaving: int
+    """Slots that are being freed."""
+    agents: int
+    waiting: int
+    """Experiments with trials that wait for slots, shown or not."""
+    rows: tuple[QueueRow, ...]
+
+
+class QueueAnswer(Model):
+    pools: tuple[PoolQueue, ...]
+    error: str = ""

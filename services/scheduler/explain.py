@@ -1,0 +1,80 @@
+"""The queue, for people: who is next, and why each one waits. It runs the very pass that decides, and writes down its reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenuto.schemas.queue import QueueRow
+from tenuto.services.scheduler.policies import fair_share, fifo, priority
+from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.state import Experiment, Pool, State, policy_of
+
+POLICIES = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
+ROWS_MAX = 1_000
+"""Experiments of one pool in an answer; nobody reads more."""
+
+
+def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
+    """The experiments of a pool that wait for slots or have some, in the order in which they are served."""
+    pool = state.pools.get(name)
+    if pool is None:
+        return []
+    notes: dict[int, Waiting] = {}
+    policy = policy_of(state, name).name
+    shortened = _shortened(pool, policy)
+    POLICIES[policy](state, shortened, now_us, notes)
+    shares = fair_share.targets(state, pool, now_us) if policy == "fair_share" else {}
+    rows = [_row(state, pool, key, notes, shares.get(key)) for key in _order(state, shortened, policy)]
+    return [row.model_copy(update={"position": at}) for at, row in enumerate(rows[:ROWS_MAX], 1)]
+
+
+def _shortened(pool: Pool, policy: str) -> Pool:
+    """With no more of its queue than is shown. A fair share depends on all who wait; no other reason does."""
+    if policy == "fair_share":
+        return pool
+    key = (lambda entry: entry[1:]) if policy == "fifo" else None
+    return replace(pool, queue=tuple(sorted(sorted(pool.queue, key=key)[:ROWS_MAX])))
+
+
+def _order(state: State, pool: Pool, policy: str) -> list[int]:
+    waiting = {entry[2] for entry in pool.queue}
+    known = [state.experiments[key] for key in sorted({*waiting, *pool.held})]
+    fifo_order = policy == "fifo"
+
+    def place(experiment: Experiment) -> tuple[int, float, int]:
+        return (0 if fifo_order else experiment.priority, experiment.place, experiment.experiment_id)
+
+    return [experiment.experiment_id for experiment in sorted(known, key=place)]
+
+
+def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: int | None) -> QueueRow:
+    experiment = state.experiments[key]
+    note = notes.get(key)
+    queued = experiment.queued and experiment.pool == pool.name
+    if not queued:
+        text, rule = "", ""
+    elif note is None:
+        rule = "behind"
+        text = f"needs {experiment.slots_per_trial} slots; those ahead of it are served first"
+    else:
+        rule, text = note.rule, note.text
+    numbers = dict(note.numbers) if note and queued else {}
+    expected = numbers.pop("expected_us", None)
+    return QueueRow(
+        experiment_id=key,
+        pool=pool.name,
+        priority=experiment.priority,
+        place=experiment.place,
+        weight=experiment.weight,
+        workspace=experiment.workspace,
+        user=experiment.user,
+        max_slots=experiment.max_slots,
+        slots_per_trial=experiment.slots_per_trial,
+        slots=pool.held.get(key, 0),
+        share=share,
+        trials_waiting=len(experiment.waiting) if queued else 0,
+        rule=rule,
+        text=text,
+        expected_us=expected if isinstance(expected, int) else None,
+        numbers=numbers,
+    )

@@ -1,0 +1,227 @@
+"""Fair share: each experiment may hold its max-min fair share (see `shares`), and more while nobody else wants it.
+
+Who is furthest below its share is served first, and may preempt those above theirs, but never below it: so nothing is preempted
+to and fro. Gangs that are within their share and held keep what is behind them from the free slots, except for backfill.
+After them, free slots go to whoever can use them; such gangs are above their share and give way as soon as it is wanted.
+
+With a half-life, past use lowers the weight of workspaces and users (see `usage`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from tenuto.schemas.base import JsonScalar
+from tenuto.schemas.events import EventData
+from tenuto.services.scheduler.policies import words
+from tenuto.services.scheduler.policies.planner import Planner, Waiting
+from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
+from tenuto.services.scheduler.policies.usage import at_last_step, factor
+from tenuto.services.scheduler.policies.victims import Candidate
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, Share, State, policy_of, slots_coming_back
+
+NO_SHARE = Share()
+
+
+def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
+    return _Pass(state, pool, now_us, notes).run() if pool.queue else []
+
+
+def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
+    """Experiment -> slots of its fair share, in whole gangs."""
+    workspaces: dict[str, dict[str, list[Node]]] = {}
+    leaves: list[Node] = []
+    for experiment_id in sorted({*pool.held, *(entry[2] for entry in pool.queue)}):
+        experiment = state.experiments[experiment_id]
+        leaf = _leaf(experiment, pool)
+        if leaf.demand > 0:
+            leaves.append(leaf)
+            workspaces.setdefault(experiment.workspace, {}).setdefault(experiment.user, []).append(leaf)
+    divide(pool.capacity, _tree(state, pool, now_us, workspaces))
+    return {int(name): slots for name, slots in whole_gangs(pool.capacity, leaves).items()}
+
+
+def _leaf(experiment: Experiment, pool: Pool) -> Node:
+    held = pool.held.get(experiment.experiment_id, 0)
+    demand = held
+    if experiment.queued and experiment.pool == pool.name and experiment.slots_per_trial <= pool.capacity:
+        demand += len(experiment.waiting) * experiment.slots_per_trial
+    if experiment.max_slots is not None:
+        # What leaves still counts against the limit, so a share above it would be waited for in vain.
+        most = experiment.max_slots // experiment.slots_per_trial * experiment.slots_per_trial
+        demand = max(held, min(demand, most - (experiment.slots_used - held)))
+    return Node(
+        name=str(experiment.experiment_id),
+        weight=experiment.weight,
+        demand=demand if experiment.pool == pool.name else 0 if experiment.preemptible else held,
+        least=0 if experiment.preemptible else held,
+        gang=experiment.slots_per_trial,
+        order=(experiment.place, experiment.experiment_id),
+    )
+
+
+def _tree(state: State, pool: Pool, now_us: int, workspaces: dict[str, dict[str, list[Node]]]) -> list[Node]:
+    top = []
+    for workspace in sorted(workspaces):
+        users = [
+            _inner(state, f"user/{user}", f"{pool.name}/{workspace}/{user}", workspaces[workspace][user])
+            for user in sorted(workspaces[workspace])
+        ]
+        _weigh_by_use(state, pool, now_us, users)
+        top.append(_inner(state, f"workspace/{workspace}", f"{pool.name}/{workspace}", users))
+    _weigh_by_use(state, pool, now_us, top)
+    return top
+
+
+def _inner(state: State, owner: str, name: str, children: list[Node]) -> Node:
+    share = state.shares.get(owner, NO_SHARE)
+    least = sum(child.least for child in children)
+    demand = sum(child.demand for child in children)
+    if share.max_slots is not None:
+        demand = max(least, min(demand, share.max_slots))
+    return Node(name, share.weight, demand, least, children)
+
+
+def _weigh_by_use(state: State, pool: Pool, now_us: int, nodes: list[Node]) -> None:
+    half_life_us = policy_of(state, pool.name).half_life_us
+    if not half_life_us or len(nodes) < 2:
+        return
+    used = [at_last_step(state.usage[node.name], now_us, half_life_us) if node.name in state.usage else 0 for node in nodes]
+    total, weights = sum(used), sum(node.weight for node in nodes)
+    if total:
+        for node, amount in zip(nodes, used, strict=True):
+            node.weight *= factor(amount / total, node.weight / weights)
+
+
+class _Pass(Planner):
+    policy = "fair_share"
+    _spared: tuple[int, dict[str, float]] | None = None
+
+    def run(self) -> list[EventData]:
+        if self.notes is None and not self._anything_to_do():
+            return self.drafts
+        self.targets = targets(self.state, self.pool, self.now_us)
+        self.held_slots = {key: self.pool.held.get(key, 0) for key in self.targets}
+        self.promised = dict(self.held_slots)
+        """Slots held or promised in this pass."""
+        self._serve_below_share()
+        self._lend_the_rest()
+        return self.drafts
+
+    def _anything_to_do(self) -> bool:
+        """Whether there are slots that could change hands: free ones, or running gangs that may give way."""
+        return bool(self.free.count or self.pool.victims or self.may_borrow())
+
+    def _queue(self) -> list[Experiment]:
+        return [self.state.experiments[entry[2]] for entry in self.pool.queue]
+
+    def _serve_below_share(self) -> None:
+        heap: list[tuple[float, float, int, int]] = []
+        for experiment in self._queue():
+            self._push(heap, experiment, 0)
+        held = False
+        while heap:
+            _, _, experiment_id, at = heapq.heappop(heap)
+            experiment = self.state.experiments[experiment_id]
+            if held:
+                self.backfill(experiment)
+                if self.notes is None and self.reserved is None:
+                    return
+                continue
+            used = experiment.slots_used + self.promised[experiment_id] - self.held_slots[experiment_id]
+            outcome = self.serve(experiment, experiment.waiting[at], used)
+            if outcome == "held":
+                held = True
+                self.reserve(experiment)
+                continue
+            if outcome in ("granted", "soon"):
+                self.promised[experiment_id] += experiment.slots_per_trial
+                self._push(heap, experiment, at + 1)
+
+    def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
+        """If its next trial is within its share. Who has the smallest part of its share is first."""
+        key = experiment.experiment_id
+        promised, target = self.promised.get(key, 0), self.targets.get(key, 0)
+        if at < len(experiment.waiting) and promised + experiment.slots_per_trial <= target:
+            heapq.heappush(heap, (promised / target, experiment.place, key, at))
+
+    def _lend_the_rest(self) -> None:
+        """Free slots that nobody within a share waits for, to those who will give them back."""
+        served = {draft.trial_id for draft in self.drafts if draft.TYPE == "AllocationGranted"}  # type: ignore[attr-defined]
+        for experiment in self._queue():
+            if self.available() == 0 and self.notes is None and not experiment.fallback_pools:
+                if self.claimed or not self.may_borrow():
+                    return
+                continue
+            key = experiment.experiment_id
+            used = experiment.slots_used + self.promised.get(key, 0) - self.held_slots.get(key, 0)
+            for number in experiment.waiting:
+                if f"{key}-{number}" in served:
+                    continue
+                fits = experiment.preemptible and experiment.slots_per_trial <= self.available()
+                outcome = self.serve_spare(experiment, number, used) if fits or experiment.fallback_pools else False
+                if not outcome:
+                    self.note(experiment, words.share(experiment, used, self.targets.get(key, 0)))
+                    break
+                used += experiment.slots_per_trial
+
+    def serve_spare(self, experiment: Experiment, number: int, used: int) -> bool:
+        if self._over_limit(experiment, used):
+            return False
+        before = self.free.count
+        if experiment.preemptible and not self.claimed:
+            slots = self.ground.take(experiment.constraints, experiment.slots_per_trial)
+            if slots is not None:
+                self.grant(experiment, number, used, slots, before)
+                return True
+        return self.borrow(experiment, number, used)
+
+    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
+        target = self.targets.get(experiment.experiment_id, 0)
+        return f"with a fair share of {words.slots(target)}", {"slots_share": target, "weight": experiment.weight}
+
+    def _spare(self, experiment_id: int) -> int:
+        """Slots that the experiment can give back without falling below its share."""
+        gone = sum(
+            self.state.allocations[item].size
+            for item in self.taken
+            if self.state.allocations[item].experiment_id == experiment_id
+        )
+        return self.pool.held.get(experiment_id, 0) - gone - self.targets.get(experiment_id, 0)
+
+    def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
+        return 0 if allocation.allocation_id in self._can_be_spared() else None
+
+    def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
+        """Of those above their share, the one furthest above gives first, and of its gangs the latest saved or granted."""
+        found: list[tuple[float, int, Candidate]] = []
+        for at, (item, above) in enumerate(self._can_be_spared().items()):
+            allocation = self.state.allocations[item]
+            freed = slots_coming_back(self.state, self.pool, allocation)
+            if freed:
+                found.append((-above, at, Candidate(allocation, freed, 0)))
+        found.sort(key=lambda entry: entry[:2])
+        return [candidate._replace(rank=rank) for rank, (_, _, candidate) in enumerate(found)]
+
+    def _can_be_spared(self) -> dict[str, float]:
+        """Allocations that may go without taking their experiment below its share, even if all of them do -> how many slots per
+        weight their experiment holds until then."""
+        if self._spared is not None and self._spared[0] == len(self.taken):
+            return self._spared[1]
+        spared: dict[str, float] = {}
+        for key in sorted(self.pool.held):
+            other = self.state.experiments[key]
+            target = self.targets.get(key, 0)
+            if not other.preemptible or self.pool.held[key] < target + other.slots_per_trial:
+                continue
+            running = [self.state.allocations[item] for item in other.allocations if item not in self.taken]
+            running = [item for item in running if not item.leaving and item.pool == self.pool.name]
+            holds = sum(item.size for item in running)
+            for allocation in sorted(running, key=lambda item: (-item.since_us, -item.grant)):
+                if holds - allocation.size < target:
+                    break
+                spared[allocation.allocation_id] = holds / other.weight
+                holds -= allocation.size
+        self._spared = (len(self.taken), spared)
+        return spared

@@ -1,0 +1,57 @@
+"""First in, first out: by place (at first the order of submission), whatever the priority. Nobody is preempted, except a gang
+that started ahead of a larger one and runs longer than it said. The first gang that does not fit holds back all behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.schemas.base import JsonScalar
+from tenuto.schemas.events import EventData
+from tenuto.services.scheduler.policies.planner import BACKFILL_LOOKED_AT_MAX, Planner, Waiting
+from tenuto.services.scheduler.policies.victims import Candidate
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+
+
+def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
+    return _Pass(state, pool, now_us, notes).run() if pool.queue else []
+
+
+class _Pass(Planner):
+    policy = "fifo"
+
+    def run(self) -> list[EventData]:
+        lent = self.may_borrow()
+        if self.notes is None and not lent and self.available() == 0 and not self.overdue():
+            return []
+        held, looked_at = False, 0
+        for _, _, experiment_id in sorted(self.pool.queue, key=lambda entry: entry[1:]):
+            experiment = self.state.experiments[experiment_id]
+            if held:
+                looked_at += 1
+                self.backfill(experiment)
+                if self.notes is None and not lent and (self.reserved is None or looked_at > BACKFILL_LOOKED_AT_MAX):
+                    break
+            elif self._serve_all(experiment):
+                held = True
+                self.reserve(experiment)
+        return self.drafts
+
+    def _serve_all(self, experiment: Experiment) -> bool:
+        """True: one of its trials is held."""
+        used = experiment.slots_used
+        for number in experiment.waiting:
+            outcome = self.serve(experiment, number, used)
+            if outcome != "granted" and outcome != "soon":
+                return outcome == "held"
+            used += experiment.slots_per_trial
+        return False
+
+    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
+        return "in order of submission", {"place": experiment.place}
+
+    def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
+        until_us = allocation.backfill_until_us
+        return 0 if until_us is not None and until_us <= self.now_us else None
+
+    def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
+        return self.overdue()

@@ -1,0 +1,394 @@
+"""What all policies share: how a waiting gang is placed, waited for, lent slots, or given those of others.
+
+A gang that is next
+1. is granted if it fits the free slots (of its own pool, else of a fallback pool where nobody waits);
+2. waits for slots that are being freed already, if these and the free ones together suffice;
+3. else preempts the cheapest running gangs that it may preempt, if that makes it fit;
+4. else is *held*: it waits, and what is behind it may not take the slots that it waits for.
+In cases 2 and 3 nothing behind it may take the free slots: they are a part of what it is waiting for.
+
+A held gang has a reserved start where the ends of enough running gangs are expected (`resources.expected_seconds`). Gangs
+behind it may start before it if they are expected to end by then, or use only slots that it leaves over (EASY backfilling:
+Lifka, The ANL/IBM SP scheduling system, 1995). One that runs longer than it said is preempted when the held gang needs its slots.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from tenuto.schemas.base import JsonScalar
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.ids import allocation_id, trial_id
+from tenuto.services.scheduler.policies import words
+from tenuto.services.scheduler.policies.placement import Ground, Room
+from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back, usable_slots
+
+Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
+"""soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
+holds back only a room of its own."""
+ROOMS_MAX = 32
+"""Rooms whose victims are compared; they are the ones where the fewest slots are missing."""
+BACKFILL_LOOKED_AT_MAX = 500
+"""Experiments behind a held gang that are tried: bounds a pass over a long queue."""
+
+
+class Reserved(NamedTuple):
+    """What a held gang is promised."""
+
+    start_us: int
+    extra: int
+    """Slots that are free at that time and that it does not need."""
+
+
+@dataclass
+class Waiting:
+    """Why an experiment's next trial waits, for people."""
+
+    rule: str
+    text: str
+    numbers: dict[str, JsonScalar] = field(default_factory=dict)
+
+
+class Planner:
+    """One pass over one pool. A policy says in what order gangs are served, and who may preempt whom."""
+
+    policy = ""
+
+    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
+        """`notes`: filled with why each experiment waits. It changes no decision."""
+        self.state, self.pool, self.now_us, self.notes = state, pool, now_us, notes
+        self.ground = Ground(state, pool)
+        self.free = self.ground.free
+        self.claimed = False
+        """True: all free slots are a part of what an earlier gang waits for."""
+        self.leaving = pool.coming
+        """Slots being freed that no earlier gang waits for."""
+        self.taken: set[str] = set()
+        """Allocations preempted in this pass."""
+        self.reserved: Reserved | None = None
+        """Of the held gang that the next ones are behind."""
+        self.drafts: list[EventData] = []
+        self._granted_to: dict[str, int] = {}
+        self._lenders: dict[str, Ground] = {}
+        self._coming: dict[str, int] | None = None
+        self._aside: list[str] = []
+
+    # What a policy says.
+
+    def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
+        """How much a running gang deserves to stay, 0 least; None: it may not be preempted for this experiment."""
+        raise NotImplementedError
+
+    def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
+        """Running gangs that may be preempted for it, enough of them to choose the cheapest set from."""
+        raise NotImplementedError
+
+    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
+        """Why this experiment is next: half a sentence, and its numbers."""
+        raise NotImplementedError
+
+    # Serving one gang.
+
+    def available(self) -> int:
+        return 0 if self.claimed else self.free.count
+
+    def serve(self, experiment: Experiment, number: int, used: int) -> Outcome:
+        """Place the experiment's waiting trial. `used`: slots that the experiment holds or was promised."""
+        wanted = experiment.slots_per_trial
+        if self._over_limit(experiment, used):
+            return "limit"
+        constraints = experiment.constraints
+        if not self.claimed:
+            before = self.free.count
+            slots = self.ground.take(constraints, wanted)
+            if slots is not None:
+                self.grant(experiment, number, used, slots, before)
+                return "granted"
+        if self.borrow(experiment, number, used):
+            return "granted"
+        if constraints is not None:
+            return self._serve_in_rooms(experiment, number)
+        if wanted > self.pool.capacity:
+            self.note(experiment, words.too_large(experiment, self.pool))
+            return "never"
+        free = self.available()
+        if wanted <= free + self.leaving:
+            self.leaving -= wanted - free
+            self.claimed = True
+            self.note(experiment, words.soon(experiment, free))
+            return "soon"
+        missing = wanted - free - self.leaving
+        chosen = cheapest(self.candidates(experiment, missing), missing, self.now_us)
+        if not chosen:
+            self._note_held(experiment, free)
+            return "held"
+        self._preempt(experiment, number, chosen, free, self.leaving, missing)
+        self.leaving = sum(victim.freed for victim in chosen) - missing
+        self.claimed = True
+        return "soon"
+
+    def _over_limit(self, experiment: Experiment, used: int) -> bool:
+        wanted = experiment.slots_per_trial
+        if experiment.max_slots is not None and used + wanted > experiment.max_slots:
+            self.note(experiment, words.limit(f"experiment {experiment.experiment_id}", used, experiment.max_slots))
+            return True
+        if not self.state.shares:
+            return False
+        for owner in experiment.owners:
+            share = self.state.shares.get(owner)
+            if share is None or share.max_slots is None:
+                continue
+            held = self.state.owner_slots.get(owner, 0) + self._granted_to.get(owner, 0)
+            if held + wanted > share.max_slots:
+                self.note(experiment, words.limit(owner.replace("/", " "), held, share.max_slots))
+                return True
+        return False
+
+    def grant(
+        self,
+        experiment: Experiment,
+        number: int,
+        used: int,
+        slots: tuple[AgentSlots, ...],
+        free: int,
+        *,
+        pool: str = "",
+        backfill: Reserved | None = None,
+    ) -> None:
+        trial = trial_id(experiment.experiment_id, number)
+        why, numbers = self.why(experiment)
+        rule, text = "fits", words.grant(trial, why, experiment.slots_per_trial, free, slots)
+        if pool:
+            rule, text = "lent", words.lent(trial, experiment, pool, slots)
+        elif backfill is not None:
+            rule, text = "backfills", words.backfill(trial, experiment.slots_per_trial, slots)
+            numbers["reserved_start_us"] = backfill.start_us
+        for owner in experiment.owners:
+            self._granted_to[owner] = self._granted_to.get(owner, 0) + experiment.slots_per_trial
+        self.drafts.append(
+            AllocationGranted(
+                pool=pool or self.pool.name,
+                allocation_id=allocation_id(trial, experiment.trials[number].grants + 1),
+                trial_id=trial,
+                experiment_id=experiment.experiment_id,
+                slots=slots,
+                reason=Reason(
+                    rule=f"{self.policy}.{rule}",
+                    text=text,
+                    numbers={
+                        **numbers,
+                        "slots_wanted": experiment.slots_per_trial,
+                        "slots_free": free,
+                        "experiment_slots_used": used,
+                        "experiment_slots_max": experiment.max_slots,
+                        "agents": len(slots),
+                    },
+                ),
+                backfill_until_us=backfill.start_us if backfill else None,
+            )
+        )
+
+    def borrow(self, experiment: Experiment, number: int, used: int) -> bool:
+        """Slots of a fallback pool that nobody of its own waits for."""
+        for name in experiment.fallback_pools:
+            lender = self.state.pools.get(name)
+            if lender is None or lender.queue:
+                continue
+            ground = self._lenders.setdefault(name, Ground(self.state, lender))
+            free = ground.free.count
+            slots = ground.take(experiment.constraints, experiment.slots_per_trial)
+            if slots is not None:
+                self.grant(experiment, number, used, slots, free, pool=name)
+                return True
+        return False
+
+    # Gangs with constraints.
+
+    def _serve_in_rooms(self, experiment: Experiment, number: int) -> Outcome:
+        assert experiment.constraints is not None
+        wanted = experiment.slots_per_trial
+        rooms = self.ground.rooms(experiment.constraints, wanted)
+        if not rooms:
+            self.note(experiment, words.no_room(experiment, self.pool))
+            return "never"
+        if self.claimed:
+            self.note(experiment, words.behind(experiment))
+            return "held"
+        sizes = [(self.ground.free_in(room), self._coming_in(room), room) for room in rooms]
+        free, coming, room = max(sizes, key=lambda item: (item[0] + item[1], item[2]))
+        if free + coming >= wanted:
+            self._keep(room)
+            self.note(experiment, words.soon(experiment, free))
+            return "soon"
+        best: tuple[tuple[int, ...], Room, list[Candidate], int] | None = None
+        for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
+            missing = wanted - room_free - room_coming
+            chosen = cheapest(self._candidates_in(experiment, candidate_room), missing, self.now_us)
+            costs = [cost_of(victim, self.now_us) for victim in chosen]
+            total = tuple(sum(column) for column in zip(*costs, strict=True))
+            if chosen and (best is None or total < best[0]):
+                best = (total, candidate_room, chosen, missing)
+        if best is None:
+            self.note(experiment, words.no_room_yet(experiment, sizes, self._first_end(room)))
+            self._aside += self.free.hide(room)
+            return "aside"
+        _, room, chosen, missing = best
+        self._preempt(experiment, number, chosen, self.ground.free_in(room), self._coming_in(room), missing)
+        self._keep(room)
+        return "soon"
+
+    def _keep(self, room: Room) -> None:
+        """Nothing behind may use what is free, or being freed, there."""
+        self.leaving = max(0, self.leaving - self._coming_in(room))
+        self.free.hide(room)
+
+    def show_aside(self) -> None:
+        """Those that may be preempted may use the rooms that were held aside."""
+        self.free.show(self._aside)
+        self._aside = []
+
+    def _coming_in(self, room: Room) -> int:
+        if self._coming is None:
+            self._coming = {}
+            for item in self.pool.leaving:
+                for agent_id, slot_ids in self.state.allocations[item].slots:
+                    usable = usable_slots(self.pool, self.state.agents[agent_id])
+                    count = sum(slot in usable for slot in slot_ids)
+                    self._coming[agent_id] = self._coming.get(agent_id, 0) + count
+        return sum(self._coming.get(agent_id, 0) for agent_id in room) if self._coming else 0
+
+    def _candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
+        found: dict[str, Candidate] = {}
+        for agent_id in room:
+            agent = self.state.agents[agent_id]
+            usable = usable_slots(self.pool, agent)
+            for slot, item in agent.used:
+                allocation = self.state.allocations[item]
+                if slot not in usable or allocation.leaving or item in self.taken:
+                    continue
+                rank = found[item].rank if item in found else self.rank(experiment, allocation)
+                if rank is not None:
+                    freed = found[item].freed + 1 if item in found else 1
+                    found[item] = Candidate(allocation, freed, rank)
+        return [found[item] for item in sorted(found)]
+
+    # Preemption, reservations and backfill.
+
+    def _preempt(
+        self, experiment: Experiment, number: int, chosen: Sequence[Candidate], free: int, leaving: int, missing: int
+    ) -> None:
+        trial = trial_id(experiment.experiment_id, number)
+        for victim in chosen:
+            self.taken.add(victim.allocation.allocation_id)
+            self.drafts.append(
+                AllocationPreempted(
+                    pool=self.pool.name,
+                    allocation_id=victim.allocation.allocation_id,
+                    trial_id=trial_id(victim.allocation.experiment_id, victim.allocation.trial_number),
+                    experiment_id=victim.allocation.experiment_id,
+                    reason=Reason(
+                        rule=f"{self.policy}.preempts",
+                        text=self.why_preempted(experiment, trial, victim, missing),
+                        numbers={
+                            "priority": self.state.experiments[victim.allocation.experiment_id].priority,
+                            "wanted_by_trial": trial,
+                            "wanted_by_priority": experiment.priority,
+                            "slots_wanted": experiment.slots_per_trial,
+                            "slots_free": free,
+                            "slots_leaving": leaving,
+                            "slots_missing": missing,
+                            "slots_freed": victim.freed,
+                            "victims": len(chosen),
+                        },
+                    ),
+                )
+            )
+        self.note(experiment, words.preempting(experiment, len(chosen)))
+
+    def why_preempted(self, experiment: Experiment, trial: str, victim: Candidate, missing: int) -> str:
+        other = self.state.experiments[victim.allocation.experiment_id]
+        return words.preempted(experiment, trial, other, victim, missing)
+
+    def overdue(self) -> list[Candidate]:
+        """Gangs that started ahead of a held one and run longer than they said."""
+        found = []
+        for until_us, item in self.pool.backfilled:
+            if until_us > self.now_us:
+                break
+            allocation = self.state.allocations[item]
+            freed = slots_coming_back(self.state, self.pool, allocation)
+            if item not in self.taken and freed and self.state.experiments[allocation.experiment_id].preemptible:
+                found.append(Candidate(allocation, freed, 0))
+        return found
+
+    def reserve(self, experiment: Experiment) -> None:
+        """The start that the held gang is promised; None where the ends of too few running gangs are known."""
+        self.reserved = self._reserved(experiment.slots_per_trial)
+
+    def _reserved(self, wanted: int) -> Reserved | None:
+        count = self.available() + self.leaving
+        for end_us, item in self.pool.ends:
+            if item in self.taken:
+                continue
+            count += slots_coming_back(self.state, self.pool, self.state.allocations[item])
+            if count >= wanted:
+                return Reserved(max(end_us, self.now_us), count - wanted)
+        return None
+
+    def backfill(self, experiment: Experiment) -> None:
+        """Start what it can of an experiment behind the held gang without delaying that one."""
+        used = experiment.slots_used
+        for number in experiment.waiting:
+            if self._over_limit(experiment, used):
+                return
+            if not self._backfill_one(experiment, number, used) and not self.borrow(experiment, number, used):
+                self.note(experiment, words.behind(experiment))
+                return
+            used += experiment.slots_per_trial
+
+    def _backfill_one(self, experiment: Experiment, number: int, used: int) -> bool:
+        reserved, before, wanted = self.reserved, self.available(), experiment.slots_per_trial
+        if reserved is None or wanted > before:
+            return False
+        ends = experiment.expected_us is not None and self.now_us + experiment.expected_us <= reserved.start_us
+        slots = self.ground.take(experiment.constraints, wanted) if ends or wanted <= reserved.extra else None
+        if slots is None:
+            return False
+        self.grant(experiment, number, used, slots, before, backfill=reserved if ends else None)
+        if not ends:
+            self.reserved = Reserved(reserved.start_us, reserved.extra - wanted)
+        return True
+
+    def may_borrow(self) -> bool:
+        """Some experiment in the queue has a fallback pool."""
+        for name in sorted(self.state.pools):
+            lends = self.state.pools[name].lends_to
+            at = bisect_left(lends, (self.pool.name, 0))
+            if at < len(lends) and lends[at][0] == self.pool.name:
+                return True
+        return False
+
+    # Words for people.
+
+    def note(self, experiment: Experiment, waiting: Waiting | tuple[str, str, dict[str, JsonScalar]]) -> None:
+        if self.notes is not None and experiment.experiment_id not in self.notes:
+            self.notes[experiment.experiment_id] = waiting if isinstance(waiting, Waiting) else Waiting(*waiting)
+
+    def _note_held(self, experiment: Experiment, free: int) -> None:
+        if self.notes is None:
+            return
+        reserved = self._reserved(experiment.slots_per_trial)
+        self.note(experiment, words.held(experiment, free, self.leaving, self.pool, reserved.start_us if reserved else None))
+
+    def _first_end(self, room: Room) -> int | None:
+        if self.notes is None:
+            return None
+        return next(
+            (end for end, item in self.pool.ends if any(part[0] in room for part in self.state.allocations[item].slots)), None
+        )

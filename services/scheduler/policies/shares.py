@@ -1,0 +1,87 @@
+"""Weighted max-min fair shares over the tree workspace > user > experiment.
+
+Slots are divided by progressive filling (Bertsekas and Gallager, Data Networks, 1992, section 6.5.2): the level rises for all
+children of a node in proportion to their weights until their demand is met. At the leaves, shares become whole gangs: each is
+rounded down, and what is over goes, a gang at a time, to those that lost most by it (ties: the earlier experiment).
+
+What a node cannot give back (work that may not be preempted) is the least it gets; it counts inside its owner's share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+EPSILON = 1e-9
+"""Sums of shares are off by less than this."""
+
+
+@dataclass
+class Node:
+    """Of the tree; `least` and `demand` of an inner node are the sums of its children."""
+
+    name: str
+    weight: float
+    demand: float
+    """Slots it holds or wants, and may have."""
+    least: float = 0.0
+    """Slots it holds and cannot be made to give back."""
+    children: list[Node] = field(default_factory=list)
+    share: float = 0.0
+    gang: int = 1
+    order: tuple[float, int] = (0.0, 0)
+
+
+def divide(capacity: float, nodes: Sequence[Node]) -> None:
+    """Sets `share` of the nodes and of all below them. Shares are at least `least`, at most `demand`, in proportion to the
+    weights in between, and use the capacity up as far as there is demand."""
+    open_nodes = [node for node in nodes if node.demand > 0]
+    for node in nodes:
+        node.share = min(node.demand, node.least)
+    left = capacity
+    # Each child's share rises with the level from `least` to `demand`; the level is found from the sorted turning points.
+    level = _level([(node.weight, node.least, node.demand) for node in open_nodes], left)
+    for node in open_nodes:
+        node.share = max(node.least, min(node.demand, node.weight * level))
+        if node.children:
+            divide(node.share, node.children)
+
+
+def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
+    """The level at which sum(clamp(weight x level, least, most)) is the capacity; infinite where all demand is met."""
+    total = sum(least for _, least, _ in bounds)
+    if sum(most for _, _, most in bounds) <= capacity:
+        return float("inf")
+    if total >= capacity:
+        return 0.0
+    points = sorted(
+        [(least / weight, weight) for weight, least, _ in bounds] + [(most / weight, -weight) for weight, _, most in bounds]
+    )
+    slope = level = 0.0
+    for point, change in points:
+        rise = slope * (point - level)
+        if total + rise >= capacity:
+            break
+        total, level = total + rise, point
+        slope += change
+    return level + (capacity - total) / slope if slope > EPSILON else level
+
+
+def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[str, int]:
+    """Slots of each leaf as whole gangs, within one gang of its share where its demand allows."""
+    targets: dict[str, int] = {}
+    for leaf in leaves:
+        gangs = int((leaf.share + EPSILON) // leaf.gang)
+        targets[leaf.name] = max(gangs * leaf.gang, int(leaf.least))
+    left = capacity - sum(targets.values())
+    losers = sorted(
+        (leaf for leaf in leaves if targets[leaf.name] + leaf.gang <= leaf.demand + EPSILON),
+        key=lambda leaf: (round((targets[leaf.name] - leaf.share) / leaf.gang, 9), leaf.order),
+    )
+    for leaf in losers:
+        if left <= 0:
+            break
+        if leaf.gang <= left and targets[leaf.name] < leaf.share - EPSILON:
+            targets[leaf.name] += leaf.gang
+            left -= leaf.gang
+    return targets

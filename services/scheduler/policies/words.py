@@ -1,0 +1,132 @@
+"""The sentences of decisions and of waiting. Each waiting sentence comes with its rule and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.schemas.base import JsonScalar
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.services.scheduler.policies.victims import Candidate
+from tenuto.services.scheduler.state import Experiment, Pool
+
+Words = tuple[str, str, dict[str, JsonScalar]]
+"""Rule, sentence, numbers."""
+NEAR_ROOMS_SHOWN = 3
+
+
+def slots(count: int) -> str:
+    return "1 slot" if count == 1 else f"{count} slots"
+
+
+def _where(parts: Sequence[AgentSlots]) -> str:
+    where = ", ".join(f"{part.agent_id} ({len(part.slot_ids)})" for part in parts[:3])
+    return where + (f" and {len(parts) - 3} more agents" if len(parts) > 3 else "")
+
+
+def grant(trial: str, why: str, wanted: int, free: int, parts: Sequence[AgentSlots]) -> str:
+    return f"Trial {trial} is next {why} and needs {wanted} of {free} free slots; it gets slots of {_where(parts)}."
+
+
+def lent(trial: str, experiment: Experiment, pool: str, parts: Sequence[AgentSlots]) -> str:
+    return (
+        f"Trial {trial} needs {slots(experiment.slots_per_trial)}; pool {experiment.pool} has none for it and pool {pool} "
+        f"lends it slots of {_where(parts)}."
+    )
+
+
+def backfill(trial: str, wanted: int, parts: Sequence[AgentSlots]) -> str:
+    return (
+        f"Trial {trial} needs {slots(wanted)} and is expected to end before a larger gang that waits can start; "
+        f"it gets slots of {_where(parts)}."
+    )
+
+
+def preempted(experiment: Experiment, trial: str, other: Experiment, victim: Candidate, missing: int) -> str:
+    victim_trial = f"{other.experiment_id}-{victim.allocation.trial_number}"
+    return (
+        f"Trial {trial} of priority {experiment.priority} needs {slots(experiment.slots_per_trial)}, {missing} more than are "
+        f"free or being freed; trial {victim_trial} of priority {other.priority} gives way with {victim.freed}."
+    )
+
+
+def _kind(experiment: Experiment) -> str:
+    asked = experiment.constraints
+    if asked is None:
+        return ""
+    words = {"agent": " on one agent", "rack": " in one rack", "any": ""}[asked.locality]
+    if asked.device:
+        words += f" with device {asked.device}"
+    if asked.labels:
+        words += f" labelled {', '.join(asked.labels)}"
+    if asked.exclude:
+        words += f" outside {', '.join(asked.exclude[:3])}"
+    return words
+
+
+def _needs(experiment: Experiment) -> str:
+    return f"needs {slots(experiment.slots_per_trial)}{_kind(experiment)}"
+
+
+def too_large(experiment: Experiment, pool: Pool) -> Words:
+    text = f"{_needs(experiment)}, but all agents of pool {pool.name} together offer {pool.capacity}; it waits for more agents"
+    return ("too_large", text, {"slots_wanted": experiment.slots_per_trial, "slots_offered": pool.capacity})
+
+
+def no_room(experiment: Experiment, pool: Pool) -> Words:
+    text = f"{_needs(experiment)}, which no agents of pool {pool.name} can offer even when idle; it waits for other agents"
+    return ("no_room", text, {"slots_wanted": experiment.slots_per_trial, "slots_offered": pool.capacity})
+
+
+def no_room_yet(experiment: Experiment, sizes: Sequence[tuple[int, int, tuple[str, ...]]], end_us: int | None) -> Words:
+    """`sizes`: (free, being freed, agents) of each room."""
+    most = max(size[0] for size in sizes)
+    near = [room for free, _, room in sizes if free == most]
+    if len(sizes) == 1:
+        text = f"{_needs(experiment)}; {most} are free there"
+    else:
+        what = {"agent": "agent", "rack": "rack"}.get(experiment.constraints.locality if experiment.constraints else "", "set")
+        have = f"{len(near)} {what} has" if len(near) == 1 else f"{len(near)} {what}s have"
+        text = f"{_needs(experiment)}; {have} {most} free, none has more"
+    return ("no_room_yet", text, {"slots_wanted": experiment.slots_per_trial, "slots_free_most": most, "expected_us": end_us})
+
+
+def soon(experiment: Experiment, free: int) -> Words:
+    text = f"{_needs(experiment)}; {free} are free and the others are being freed for it"
+    return ("soon", text, {"slots_wanted": experiment.slots_per_trial, "slots_free": free})
+
+
+def preempting(experiment: Experiment, victims: int) -> Words:
+    others = "1 running trial saves" if victims == 1 else f"{victims} running trials save"
+    text = f"{_needs(experiment)}; {others} a checkpoint and give way to it"
+    return ("preempting", text, {"slots_wanted": experiment.slots_per_trial, "victims": victims})
+
+
+def held(experiment: Experiment, free: int, leaving: int, pool: Pool, start_us: int | None) -> Words:
+    text = f"{_needs(experiment)}; {free} of {pool.capacity} are free"
+    if leaving:
+        text += f", {leaving} are being freed"
+    text += ", and no running trial has to give way to it"
+    return (
+        "held",
+        text,
+        {"slots_wanted": experiment.slots_per_trial, "slots_free": free, "slots_leaving": leaving, "expected_us": start_us},
+    )
+
+
+def behind(experiment: Experiment) -> Words:
+    text = f"{_needs(experiment)}; the free slots are kept for those ahead of it"
+    return ("behind", text, {"slots_wanted": experiment.slots_per_trial})
+
+
+def full(experiment: Experiment, pool: Pool) -> Words:
+    text = f"{_needs(experiment)}; none of {pool.capacity} is free, and no running trial has to give way to it"
+    return ("full", text, {"slots_wanted": experiment.slots_per_trial, "slots_free": 0})
+
+
+def limit(owner: str, used: int, most: int) -> Words:
+    return ("limit", f"{owner} uses {used} slots and may use {most}", {"slots_used": used, "slots_max": most})
+
+
+def share(experiment: Experiment, used: int, target: int) -> Words:
+    text = f"{_needs(experiment)}; it uses {slots(used)}, and its fair share is {target} now"
+    return ("share", text, {"slots_wanted": experiment.slots_per_trial, "slots_used": used, "slots_share": target})
