@@ -3,10 +3,21 @@
 from tenuto.workers.pytorch import (
     DataLoader,
     LRScheduler,
+    MetricReducer,
+    PyTorchCallback,
     PyTorchTrial,
     PyTorchTrialContext,
     Reducer,
     load_model_state,
 )
 
-__all__ = ["DataLoader", "LRScheduler", "PyTorchTrial", "PyTorchTrialContext", "Reducer", "load_model_state"]
+__all__ = [
+    "DataLoader",
+    "LRScheduler",
+    "MetricReducer",
+    "PyTorchCallback",
+    "PyTorchTrial",
+    "PyTorchTrialContext",
+    "Reducer",
+    "load_model_state",
+]
