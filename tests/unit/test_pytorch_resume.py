@@ -1,0 +1,355 @@
+"""Saved anywhere and loaded into a fresh trainer, training goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tenuto.schemas.config.experiment import Optimizations, Reproducibility
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.pytorch import MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, exactness
+from tenuto.workers.pytorch.state import STATE_FILE, USER_FILE, is_plain
+from tenuto.workers.pytorch.trainer import PyTorchTrainer
+from tests.integration.test_exact_resume import assert_equal
+from tests.unit.test_pytorch_trial import INFO, Linear
+
+EVERYTHING = Path(__file__).parents[1] / "support" / "trials" / "everything" / "model_def.py"
+END = 16
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was() -> Iterator[None]:
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with warnings.catch_warnings():
+        yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture(scope="module")
+def everything() -> type[PyTorchTrial]:
+    spec = importlib.util.spec_from_file_location("everything_model_def", EVERYTHING)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    trial: type[PyTorchTrial] = module.Everything
+    return trial
+
+
+def info(stream: bool = False, exact: bool = True, **optimizations: Any) -> TrialInfo:
+    config = {
+        "optimizations": Optimizations.model_validate(optimizations).model_dump(mode="json"),
+        "reproducibility": Reproducibility(exact=exact).model_dump(mode="json"),
+    }
+    return TrialInfo(1, "1-1", 1, 77, {"stream": stream, "loader_workers": 0}, config)
+
+
+def state_of(trainer: PyTorchTrainer, directory: Path) -> dict[str, Any]:
+    directory.mkdir()
+    trainer.save(directory)
+    weights = {path.name: path.read_bytes() for path in sorted(directory.glob("*.safetensors"))}
+    return {**weights, "state": torch.load(directory / STATE_FILE, weights_only=True), "validation": trainer.validate()}
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"mixed_precision": "bf16"},
+        {"mixed_precision": "fp16"},
+        {"mixed_precision": "fp16", "aggregation_frequency": 3, "clip_grad_value": 0.1, "clip_grad_norm": 0.2},
+        {"aggregation_frequency": 4, "average_aggregated_gradients": False},
+        {"stream": True},
+    ],
+    ids=str,
+)
+def test_training_goes_on_where_it_was(everything: type[PyTorchTrial], tmp_path: Path, variant: dict[str, Any]) -> None:
+    whole = PyTorchTrainer(everything, info(**variant))
+    whole.train(END, never)
+    expected = state_of(whole, tmp_path / "whole")
+    for position in (1, 5, 7, 14):
+        first = PyTorchTrainer(everything, info(**variant))
+        first.train(position, never)
+        write = first.snapshot()
+        first.train(position + 2, never)  # a snapshot is of its moment, whatever training does before it is written
+        (directory := tmp_path / str(position)).mkdir()
+        write(directory)
+        resumed = PyTorchTrainer(everything, info(**variant))
+        resumed.load(directory)
+        resumed.train(END, never)
+        assert_equal(state_of(resumed, tmp_path / f"resumed-{position}"), expected)
+
+
+def test_gathered_gradients_train_as_one_large_batch() -> None:
+    class Plain(Linear):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.model[1].p = 0.0
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            whole = torch.arange(8.0).reshape(8, 1) * torch.ones(4)
+            part = whole if self.context.get_hparam("large") else whole[batch_idx % 2 * 4 :][:4]
+            loss = (self.model(part) ** 2).mean()
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            return loss
+
+    def weights(large: bool, frequency: int, **more: Any) -> torch.Tensor:
+        config = {"optimizations": {"aggregation_frequency": frequency, **more}}
+        hyperparameters = {"lr": 0.001, "large": large}
+        trainer = PyTorchTrainer(Plain, TrialInfo(1, "1-1", 1, 7, hyperparameters, config))
+        trainer.train(2 if frequency == 2 else 1, never)
+        return torch.cat([parameter.flatten() for parameter in trainer.context._models[0].parameters()])
+
+    assert torch.allclose(weights(False, 2), weights(True, 1), atol=1e-6)
+    assert not torch.allclose(weights(False, 2, average_aggregated_gradients=False), weights(True, 1), atol=1e-6)
+    assert not torch.allclose(weights(False, 2, clip_grad_norm=0.01), weights(True, 1), atol=1e-6)
+
+
+def test_one_scaler_for_two_optimizers_changes_its_scale_between_batches_only() -> None:
+    scales: list[float] = []
+
+    class TwoSteps(Linear):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.second = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=0.1))
+            self.scaler = context.wrap_scaler(torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1))
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            for optimizer in (self.optimizer, self.second):
+                loss = self.model(batch[0]).mean()
+                self.context.backward(self.scaler.scale(loss))
+                self.context.step_optimizer(optimizer, scaler=self.scaler)
+                scales.append(self.scaler.get_scale())
+            if batch_idx == 1:
+                self.scaler.update()  # whoever does it himself may
+            return loss
+
+    PyTorchTrainer(TwoSteps, INFO).train(3, never)
+    assert scales == [4.0, 4.0, 8.0, 8.0, 16.0, 16.0]
+
+
+class Recorder(PyTorchCallback):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def on_training_start(self) -> None:
+        self.calls.append("start")
+
+    def on_epoch_start(self, epoch_idx: int) -> None:
+        self.calls.append(f"epoch {epoch_idx}")
+
+    def on_epoch_end(self, epoch_idx: int) -> None:
+        self.calls.append(f"end of epoch {epoch_idx}")
+
+    def on_validation_end(self, metrics: Mapping[str, float]) -> None:
+        self.calls.append(f"validation {sorted(metrics)}")
+
+    def on_checkpoint_load_end(self) -> None:
+        self.calls.append("loaded")
+
+    def on_checkpoint_save_start(self, batches: int) -> None:
+        self.calls.append(f"save {batches}")
+
+    def on_checkpoint_save_end(self, checkpoint_id: str) -> None:
+        self.calls.append(f"saved {checkpoint_id}")
+
+    def on_trial_end(self) -> None:
+        self.calls.append("bye")
+
+    def state_dict(self) -> Mapping[str, Any]:
+        return {"calls": list(self.calls)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.calls = [*state["calls"], "|"]
+
+
+class Called(Linear):
+    def build_callbacks(self) -> Mapping[str, PyTorchCallback]:
+        return {"recorder": Recorder()}
+
+
+def test_callbacks_hear_everything_once_and_keep_their_state(tmp_path: Path) -> None:
+    first = PyTorchTrainer(Called, INFO)
+    first.train(3, never)  # an epoch
+    first.validate()
+    first.save(tmp_path)
+    first.saved("1-1-3")
+    second = PyTorchTrainer(Called, INFO)
+    second.load(tmp_path)
+    second.train(3, never)  # nothing to do
+    second.train(4, never)
+    second.close()
+    second.close()
+    recorder = second._callbacks["recorder"]
+    assert isinstance(recorder, Recorder)
+    before = ["start", "epoch 0", "end of epoch 0", "validation ['accuracy']", "save 3"]
+    assert recorder.calls == [*before, "|", "loaded", "start", "epoch 1", "bye"]
+    assert getattr(first._callbacks["recorder"], "calls")[-1] == "saved 1-1-3"  # noqa: B009
+
+
+class Spread(MetricReducer):
+    def reset(self) -> None:
+        self.values: list[float] = []
+
+    def per_slot_reduce(self) -> Any:
+        return self.values
+
+    def cross_slot_reduce(self, per_slot_metrics: Any) -> Any:
+        values = [value for part in per_slot_metrics for value in part]
+        return {"lowest": min(values), "highest": max(values)}
+
+
+class Reduced(Linear):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.spread = context.wrap_reducer(Spread())
+        self.count = context.wrap_reducer(len, name="count", for_training=False)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self.spread.values.append(float(batch_idx))
+        return super().train_batch(batch, epoch_idx, batch_idx)
+
+    def evaluate_batch(self, batch: Any) -> Mapping[str, Any]:
+        self.spread.values.append(float(len(batch[1])))
+        self.count.update(batch[1])
+        return super().evaluate_batch(batch)
+
+
+def test_custom_reducers_gather_over_batches_and_interruptions(tmp_path: Path) -> None:
+    first = PyTorchTrainer(Reduced, INFO)
+    first.train(2, never)
+    first.save(tmp_path)
+    second = PyTorchTrainer(Reduced, INFO)
+    second.load(tmp_path)
+    second.train(4, never)
+    metrics = second.take_metrics()
+    assert (metrics["lowest"], metrics["highest"], "count" in metrics) == (0.0, 3.0, False)
+    assert second.take_metrics() == {}
+    metrics = second.validate()
+    assert {name: metrics[name] for name in ("lowest", "highest", "count")} == {"lowest": 2.0, "highest": 4.0, "count": 3.0}
+
+
+def test_what_a_trial_keeps_is_pickled_only_where_it_must_be(tmp_path: Path) -> None:
+    class Odd(Linear):
+        kept: Any = {"words": ["plain"]}
+
+        def state_dict(self) -> Mapping[str, Any]:
+            return {"kept": self.kept}
+
+        def load_state_dict(self, state: Mapping[str, Any]) -> None:
+            self.kept = state["kept"]
+
+    PyTorchTrainer(Odd, INFO).save(tmp_path)
+    assert not (tmp_path / USER_FILE).exists()
+    trainer = PyTorchTrainer(Odd, INFO)
+    trainer.trial.kept = TrialInfo(1, "1-1", 1, 1, {}, {})  # type: ignore[attr-defined]
+    trainer.save(tmp_path)
+    assert "trial" not in torch.load(tmp_path / STATE_FILE, weights_only=True)
+    again = PyTorchTrainer(Odd, INFO)
+    again.load(tmp_path)
+    assert again.trial.kept == TrialInfo(1, "1-1", 1, 1, {}, {})  # type: ignore[attr-defined]
+    assert not is_plain({"a": [object()]})
+
+
+def test_what_can_break_exactness_is_said_and_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Atomic(Linear):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            torch.zeros(3).put_(torch.tensor([0]), torch.tensor([1.0]))  # where indices repeat, any of them may win
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    trainer = PyTorchTrainer(Atomic, INFO)
+    trainer.train(3, never)
+    trainer.save(tmp_path)
+    trainer.close()
+    said = capsys.readouterr().err
+    assert said.count("put_ has no deterministic kernel here") == 1
+    record = json.loads((tmp_path / exactness.EXACTNESS_FILE).read_text())
+    assert record["exact"] is True
+    assert len(record["breaks"]) == 1
+    record["surroundings"]["torch"] = "1.0"
+    (tmp_path / exactness.EXACTNESS_FILE).write_text(json.dumps(record))
+    resumed = PyTorchTrainer(Linear, INFO)
+    resumed.load(tmp_path)
+    resumed.close()
+    said = capsys.readouterr().err
+    assert f"torch was 1.0 before this process, and is {torch.__version__} now" in said
+    resumed.save(tmp_path)
+    assert len(json.loads((tmp_path / exactness.EXACTNESS_FILE).read_text())["breaks"]) == 2
+
+
+def test_exactness_is_on_unless_the_experiment_says_otherwise(everything: type[PyTorchTrial]) -> None:
+    torch.use_deterministic_algorithms(False)
+    PyTorchTrainer(everything, info(exact=False)).close()
+    assert not torch.are_deterministic_algorithms_enabled()
+    PyTorchTrainer(everything, info()).close()
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+class WrongCallbacks(Linear):
+    def build_callbacks(self) -> Any:
+        return [Recorder()]
+
+
+class UnnamedReducer(Linear):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.wrap_reducer(len, for_training=False)
+
+
+class TwoScalers(Linear):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        super().__init__(context)
+        context.wrap_scaler(torch.amp.GradScaler("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("trial_class", "optimizations", "expected"),
+    [
+        (WrongCallbacks, {}, "build_callbacks must return a dict"),
+        (UnnamedReducer, {}, "returned one value, so its metric needs a name"),
+        (TwoScalers, {"mixed_precision": "fp16"}, "remove it, or the scaler of your own"),
+    ],
+)
+def test_mistakes_with_these_are_told(trial_class: type[PyTorchTrial], optimizations: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UserError, match=expected):  # noqa: PT012 - where it is noticed depends on the mistake
+        config = {"optimizations": optimizations}
+        PyTorchTrainer(trial_class, TrialInfo(**{**vars(INFO), "config": config})).validate()
+
+
+def test_a_used_gradient_is_not_saved_and_one_added_to_later_is(tmp_path: Path) -> None:
+    after: list[Callable[[Linear], None]] = [lambda trial: None]
+
+    class Idiom(Linear):
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            self.optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            after[0](self)
+            return loss
+
+    def saved_gradients() -> list[Any]:
+        trainer = PyTorchTrainer(Idiom, INFO)
+        trainer.train(2, never)
+        trainer.save(tmp_path)
+        gradients: list[Any] = torch.load(tmp_path / STATE_FILE, weights_only=True)["gradients"][0]
+        return gradients
+
+    assert saved_gradients() == [None] * 4
+    after[0] = lambda trial: trial.model(torch.ones(1, 4)).sum().backward()
+    assert all(gradient is not None for gradient in saved_gradients())
