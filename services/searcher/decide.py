@@ -6,6 +6,7 @@ and so decides nothing.
 
 from __future__ import annotations
 
+from tenuto.schemas.config.searchers import SingleSearcher
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
@@ -120,6 +121,12 @@ class _Decision:
             self.decided.append(_ending(self.now))
 
 
+def _seed_of(experiment: Experiment, number: int) -> int:
+    settings = experiment.settings
+    pinned = settings.trial_seed if isinstance(settings, SingleSearcher) else None
+    return trial_seed(experiment.seed, number) if pinned is None else pinned
+
+
 def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
     number = experiment.requested + 1
     rung = proposal.rung
@@ -128,7 +135,7 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
         trial_id=experiment.trial_id(number),
         trial_number=number,
         hyperparameters=proposal.hyperparameters,
-        seed=trial_seed(experiment.seed, number),
+        seed=_seed_of(experiment, number),
         target_length=experiment.lengths[rung],
         source_checkpoint_id=proposal.source_checkpoint_id,
         parent_trial_id=None if proposal.parent is None else experiment.trial_id(proposal.parent),
