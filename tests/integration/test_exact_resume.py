@@ -11,6 +11,7 @@ import torch
 from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
+from tests.support.checkpoint_reports import stored_files
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "augmented"
 TARGET_BATCHES = 40
@@ -54,11 +55,11 @@ def finish(trial: WorkerBench, checkpoint: CheckpointReport | None = None) -> Ag
 
 def content(agent: AgentStandIn) -> dict[str, Any]:
     """What the checkpoint at the target holds, apart from file formats' own bytes."""
-    directory = Path(agent.checkpoints()[-1].location.removeprefix("file://"))
+    files = stored_files(agent.checkpoints()[-1])
     assert agent.checkpoints()[-1].batches == TARGET_BATCHES
     return {
-        "weights": (directory / "model.safetensors").read_bytes(),
-        "state": torch.load(directory / "state.pt", weights_only=False),
+        "weights": files["model.safetensors"].read_bytes(),
+        "state": torch.load(files["state.pt"], weights_only=False),
         "validation": agent.validations()[-1].metrics,
     }
 

@@ -13,6 +13,7 @@ import pytest
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
+from tests.support.checkpoint_reports import stored_files
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "counting"
 
@@ -201,8 +202,7 @@ def test_a_checkpoint_that_is_gone_is_named(trial: WorkerBench) -> None:
     agent.wait_for(lambda: len(agent.validations()) == 1)
     run.kill()
     checkpoint = agent.checkpoints()[0]
-    directory = Path(checkpoint.location.removeprefix("file://"))
-    (directory / "sum.txt").unlink()
+    stored_files(checkpoint)["sum.txt"].unlink()
     error = fail(trial, trial.agent(2, checkpoint))
     assert error.startswith("checkpoint 1-1-1-10 cannot be read")
     assert "sum.txt" in error

@@ -148,7 +148,7 @@ class CheckpointWriter:
                     manifest = checkpoints.save(self._place.store, staged)
                     break
                 except _Consumed:
-                    self._say(f"checkpoint at batch {position.batches} was not saved; training goes on without it")
+                    self._say(f"the checkpoint at batch {position.batches} is given up; training goes on without it")
                     return False
                 except OSError as error:
                     limit = min(tries_max or LEAVING_TRIES_MAX, LEAVING_TRIES_MAX) if self._urgent.is_set() else tries_max
@@ -185,8 +185,10 @@ class CheckpointWriter:
     def _go_on(self, position: Position, error: OSError, attempt: int, tries_max: int | None) -> bool:
         last = tries_max is not None and attempt >= tries_max
         pause = min(2.0 ** (attempt - 1), PAUSE_SECONDS_MAX)
-        more = "training goes on without it" if last else f"next try in {pause:.0f} s"
-        self._say(f"checkpoint at batch {position.batches} could not be saved: {error}; {more}")
+        more = "training goes on without it, free or repair that storage" if last else f"next try in {pause:.0f} s"
+        where = self._place.store.url.removeprefix("file://")
+        why = getattr(error, "strerror", None) or error
+        self._say(f"the checkpoint at batch {position.batches} could not be saved under {where} ({why}); {more}")
         if not last:
             self._sleep(pause)
         return not last

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -11,17 +12,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tenuto.kernel.clock import Clock
-from tenuto.schemas.assignments import Action, Assignment
+from tenuto.kernel.storage.manifest import Manifest
+from tenuto.kernel.storage.store import StoreError
+from tenuto.schemas.assignments import Action, Assignment, SourceCheckpoint
 from tenuto.schemas.reports import CheckpointReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
-from tenuto.workers.harness.checkpoint_files import (
-    RECORD_FILE,
-    CheckpointDamaged,
-    CheckpointRecord,
-    directory_of,
-    location_of,
-    write_checkpoint,
-)
-from tenuto.workers.harness.directives import DirectiveBox
+from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.restoring import restore
+from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
+from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
+from tenuto.workers.harness.directives import AgentGone, DirectiveBox
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.reporter import Reporter
 from tenuto.workers.harness.schedule import Schedule
@@ -32,11 +31,6 @@ PROGRESS_SECONDS_MIN = 5.0
 METRICS_SECONDS_MIN = 1.0
 METRICS_POINTS_MAX = 100
 """Points of quick trials share a report: at most one a second, or one per hundred points."""
-SAVE_TRIES_MAX = 3
-"""At a boundary: a full disk rarely clears within seconds, and training need not wait for it."""
-LEAVING_SAVE_TRIES_MAX = 60
-"""When leaving: what is not saved now is trained again. The agent's grace period usually ends it first."""
-SAVE_PAUSE_SECONDS_MAX = 10.0
 
 
 def say(text: str) -> None:
@@ -58,18 +52,44 @@ class TrainingLoop:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._assignment, self._trainer, self._box, self._reporter = assignment, trainer, box, reporter
-        self._checkpoint_directory, self._clock, self._sleep = checkpoint_directory, clock, sleep
+        self._clock, self._sleep = clock, sleep
+        try:
+            self._place = Place(assignment, checkpoint_directory)
+        except StoreError as error:
+            raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         self._schedule = Schedule.of(assignment.config, trainer.epoch_batches)
         self._validation: dict[str, float] | None = None
         self._validated_at: int | None = None
         self._saved_at: int | None = None
+        """Where the last checkpoint that is stored and reported was made."""
+        self._saving: dict[str, int] = {}
+        """Positions of checkpoints given to the writer, by id."""
         self._points: list[MetricPoint] = []
-        self._points_sent_at = self._progress_sent_at = clock.monotonic()
+        self._points_sent_at = self._progress_sent_at = self._saved_clock = clock.monotonic()
 
     def run(self) -> Action:
         """Returns the action by which the agent wanted this worker to leave. Raises AgentGone, UserError, or what the
         user's code raises."""
-        self._resume()
+        with restore(self._assignment, self._place, say, self._sleep) as restored:
+            if restored is not None:
+                self._resume(restored.source, restored.directory)
+            self._writer = self._open_writer(restored.base if restored is not None else None)
+        try:
+            return self._train()
+        except AgentGone:
+            raise
+        except BaseException:
+            with contextlib.suppress(Exception):  # the error that is under way says more
+                self._writer.wait()  # what was reached before is worth recording
+            raise
+
+    def _open_writer(self, base: Manifest | None) -> CheckpointWriter:
+        def report(body: CheckpointReport) -> None:
+            self._reporter.report("tracker", body)
+
+        return CheckpointWriter(self._assignment, self._place, report, say, base=base, sleep=self._sleep)
+
+    def _train(self) -> Action:
         while True:
             directive = self._box.current
             if directive.leave:
@@ -77,18 +97,14 @@ class TrainingLoop:
                 return directive.action
             target_batches = self._schedule.target_batches(directive.target_length)
             if self._trainer.batches >= target_batches:
-                self._validate_and_save()
+                self._validate_and_save(at_target=True)
                 self._box.wait_change(directive)
                 continue
             stop = self._schedule.next_stop(self._trainer.batches, target_batches)
             self._trainer.train(stop, lambda seen=directive: self._box.differs(seen))  # type: ignore[misc]
             self._after_training(target_batches)
 
-    def _resume(self) -> None:
-        source = self._assignment.checkpoint
-        if source is None:
-            return
-        directory = directory_of(source.location)
+    def _resume(self, source: SourceCheckpoint, directory: Path) -> None:
         try:
             record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
             self._trainer.load(directory)
@@ -104,31 +120,40 @@ class TrainingLoop:
         if record.validation is not None:
             # The worker before may have died between the two reports of that position; a repeated one changes nothing.
             self._validation, self._validated_at = record.validation, source.batches
-            self._report_validation()
+            self._report_validation(source.batches, record.validation)
 
     def _after_training(self, target_batches: int) -> None:
         batches, schedule = self._trainer.batches, self._schedule
         if batches >= target_batches or schedule.validates_at(batches):
-            self._validate_and_save()
+            self._validate_and_save(at_target=batches >= target_batches)
         else:
             if schedule.logs_at(batches):
                 self._take_metrics()  # first: what is not taken yet goes into the checkpoint
-            if schedule.saves_at(batches):
-                self._save(SAVE_TRIES_MAX)
+            if schedule.saves_at(batches) or self._due_by_the_clock():
+                self._save()
+        self._note_stored()
         if self._clock.monotonic() - self._progress_sent_at >= PROGRESS_SECONDS_MIN:
             self._report_progress()
 
-    def _validate_and_save(self) -> None:
-        """The checkpoint is reported first: a search that reacts to the validation may count on it."""
+    def _due_by_the_clock(self) -> bool:
+        minutes = self._assignment.config.checkpoint_period_minutes
+        return minutes is not None and self._clock.monotonic() - self._saved_clock >= 60 * minutes
+
+    def _validate_and_save(self, at_target: bool) -> None:
+        """The checkpoint is reported first: a search that reacts to the validation may count on it. On the way, both are
+        reported when the checkpoint is stored, while training goes on."""
         batches = self._trainer.batches
         if self._validated_at == batches:
             return
         self._take_metrics()
-        self._validation = self._trainer.validate()
-        self._validated_at = batches
+        validation = self._trainer.validate()
+        self._validation, self._validated_at = validation, batches
         self._warn_of_missing_metric()
-        self._save(SAVE_TRIES_MAX)
-        self._report_validation()
+        if at_target:
+            self._save_now()
+            self._report_validation(batches, validation)
+        else:
+            self._save(then=lambda: self._report_validation(batches, validation))
         self._send_points()  # this may be a long wait
 
     def _warn_of_missing_metric(self) -> None:
@@ -148,55 +173,56 @@ class TrainingLoop:
             )
 
     def _leave(self, action: Action) -> None:
-        if action in ("preempt", "pause") and not self._save(LEAVING_SAVE_TRIES_MAX):
-            raise UserError(f"The checkpoint could not be saved under {self._checkpoint_directory}; free space there.")
+        if action in ("preempt", "pause"):
+            if not self._save_now(leaving=True):
+                raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
+        elif action != "kill":
+            self._writer.wait()  # what is under way, with the validation that is reported after it
         if action != "kill":
             self._send_points()
             self._reporter.flush()
 
-    def _save(self, tries_max: int) -> bool:
-        """False: the disk did not take it, and the user was told. A position is saved and reported once."""
-        trainer = self._trainer
-        if self._saved_at == trainer.batches or trainer.batches == 0:
-            return True  # batch 0 follows from the seed
-        checkpoint_id = f"{self._assignment.allocation_id}-{trainer.batches}"
-        for attempt in range(1, tries_max + 1):
-            try:
-                directory, files = write_checkpoint(self._checkpoint_directory, checkpoint_id, self._fill)
-                break
-            except OSError as error:
-                pause = min(2.0 ** (attempt - 1), SAVE_PAUSE_SECONDS_MAX)
-                more = (
-                    f"next try in {pause:.0f} s"
-                    if attempt < tries_max
-                    else "training goes on without it, free or repair that storage"
-                )
-                say(
-                    f"the checkpoint at batch {trainer.batches} could not be saved under {self._checkpoint_directory} "
-                    f"({error.strerror or error}); {more}"
-                )
-                if attempt == tries_max:
-                    return False
-                self._sleep(pause)
-        self._saved_at = trainer.batches
+    def _save(self, then: Callable[[], None] | None = None) -> None:
+        """A position is saved and reported once. Returns when the state is copied; where the trainer cannot copy, when it is
+        stored. `then` is called after the report, or when the checkpoint was given up, perhaps by another thread."""
+        if self._is_saved() or not self._trainer.has_snapshots:
+            self._save_now()
+            if then is not None:
+                then()
+            return
+        position = self._position()
         self._send_points()  # a trial that resumes from here does not make them again
-        self._reporter.report(
-            "tracker",
-            CheckpointReport(
-                trial_id=self._assignment.trial_id,
-                allocation_id=self._assignment.allocation_id,
-                checkpoint_id=checkpoint_id,
-                batches=trainer.batches,
-                length=self._schedule.length(trainer.batches),
-                files=files,
-                size_bytes=sum(file.size_bytes for file in files),
-                location=location_of(directory),
-            ),
-        )
-        trainer.saved(checkpoint_id)
-        return True
+        self._saving[position.checkpoint_id] = position.batches
+        self._saved_clock = self._clock.monotonic()
+        self._writer.save(position, lambda: self._filler(self._trainer.snapshot()), then)
 
-    def _fill(self, directory: Path) -> None:
+    def _save_now(self, leaving: bool = False) -> bool:
+        """Returns when it is stored and reported. False: the store did not take it, and the user was told."""
+        self._writer.wait()
+        self._note_stored()
+        if self._is_saved():
+            return True
+        position = self._position()
+        self._send_points()
+        self._saving[position.checkpoint_id] = position.batches
+        self._saved_clock = self._clock.monotonic()
+        stored = self._writer.save_now(position, lambda: self._filler(self._trainer.save), leaving=leaving)
+        self._note_stored()
+        return stored
+
+    def _is_saved(self) -> bool:
+        return self._saved_at == self._trainer.batches or self._trainer.batches == 0  # batch 0 follows from the seed
+
+    def _position(self) -> Position:
+        batches = self._trainer.batches
+        return Position(f"{self._assignment.allocation_id}-{batches}", batches, self._schedule.length(batches))
+
+    def _note_stored(self) -> None:
+        for checkpoint_id in self._writer.take_stored():
+            self._saved_at = self._saving.pop(checkpoint_id)
+            self._trainer.saved(checkpoint_id)
+
+    def _filler(self, fill: Fill) -> Fill:
         batches = self._trainer.batches
         record = CheckpointRecord(
             experiment_id=self._assignment.experiment_id,
@@ -209,20 +235,22 @@ class TrainingLoop:
             context_hash=self._assignment.context_hash,
             validation=self._validation if self._validated_at == batches else None,
         )
-        (directory / RECORD_FILE).write_bytes(record.to_json() + b"\n")
-        self._trainer.save(directory)
 
-    def _report_validation(self) -> None:
-        assert self._validation is not None
-        assert self._validated_at is not None
+        def write(directory: Path) -> None:
+            (directory / RECORD_FILE).write_bytes(record.to_json() + b"\n")
+            fill(directory)
+
+        return write
+
+    def _report_validation(self, batches: int, metrics: dict[str, float]) -> None:
         self._reporter.report(
             "tracker",
             ValidationReport(
                 trial_id=self._assignment.trial_id,
                 allocation_id=self._assignment.allocation_id,
-                batches=self._validated_at,
-                length=self._schedule.length(self._validated_at),
-                metrics=self._validation,
+                batches=batches,
+                length=self._schedule.length(batches),
+                metrics=metrics,
             ),
         )
 
