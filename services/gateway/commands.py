@@ -7,6 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.record import Origin, Parent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class SubmitExperiment(_Asked):
     context_hash: str
     context_size_bytes: int
     trace: str = ""
+    origin: Origin | None = None
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

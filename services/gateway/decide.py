@@ -68,6 +68,8 @@ def _submitted(state: State, command: SubmitExperiment) -> ExperimentSubmitted:
         context_hash=command.context_hash,
         context_size_bytes=command.context_size_bytes,
         user=command.user,
+        origin=command.origin,
+        parent=command.parent,
     )
 
 

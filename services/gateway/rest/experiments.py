@@ -52,6 +52,7 @@ _SUBMISSION: dict[str, Any] = {
                     "properties": {
                         "config": {"type": "string", "description": "The configuration, YAML or JSON."},
                         "context": {"type": "string", "format": "binary", "description": "The model directory, tar.gz."},
+                        "origin": {"type": "string", "description": "Optional. Command line, overrides and git state, JSON."},
                     },
                 }
             }
@@ -72,11 +73,12 @@ async def submit(
     seed = config.reproducibility.experiment_seed
     with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
         command = SubmitExperiment(
-            **_asked(door, idempotency_key),
+            **asked(door, idempotency_key),
             config=config,
             seed=door.clock.new_seed() if seed is None else seed,
             context_hash=context.context_hash,
             context_size_bytes=context.size_bytes,
+            origin=submission.origin,
             trace=trace,
         )
         [event] = await door.carry_out(command)
@@ -142,7 +144,7 @@ async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
     return answer(rows)
 
 
-def _asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
+def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
     """What every command carries."""
     command_id = name_id("submit", idempotency_key) if idempotency_key else door.clock.new_id()
     return {"id": command_id, "time_us": door.clock.now_us(), "user": USER}
@@ -151,24 +153,24 @@ def _asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
 @router.post("/experiments/{experiment_id}/pause", response_model=Done)
 async def pause(door: Door, experiment_id: ExperimentId) -> Response:
     """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
-    return await _ask(door, PauseExperiment(**_asked(door), experiment_id=experiment_id))
+    return await _ask(door, PauseExperiment(**asked(door), experiment_id=experiment_id))
 
 
 @router.post("/experiments/{experiment_id}/resume", response_model=Done)
 async def resume(door: Door, experiment_id: ExperimentId) -> Response:
-    return await _ask(door, ResumeExperiment(**_asked(door), experiment_id=experiment_id))
+    return await _ask(door, ResumeExperiment(**asked(door), experiment_id=experiment_id))
 
 
 @router.post("/experiments/{experiment_id}/cancel", response_model=Done)
 async def cancel(door: Door, experiment_id: ExperimentId) -> Response:
     """End it; workers save a checkpoint first."""
-    return await _ask(door, CancelExperiment(**_asked(door), experiment_id=experiment_id))
+    return await _ask(door, CancelExperiment(**asked(door), experiment_id=experiment_id))
 
 
 @router.post("/experiments/{experiment_id}/kill", response_model=Done)
 async def kill(door: Door, experiment_id: ExperimentId) -> Response:
     """End it now, without checkpoints."""
-    return await _ask(door, CancelExperiment(**_asked(door), experiment_id=experiment_id, kill=True))
+    return await _ask(door, CancelExperiment(**asked(door), experiment_id=experiment_id, kill=True))
 
 
 @router.patch("/experiments/{experiment_id}", response_model=Done)
@@ -178,7 +180,7 @@ async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody) -> R
         if name in given and getattr(body, name) is None:
             raise DoorError("invalid", f"{name} must be a number.", name)
     command = ChangeExperiment(
-        **_asked(door),
+        **asked(door),
         experiment_id=experiment_id,
         priority="keep" if body.priority is None else body.priority,
         weight="keep" if body.weight is None else body.weight,

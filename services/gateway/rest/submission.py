@@ -7,15 +7,19 @@ import contextlib
 import importlib.util
 from dataclasses import dataclass
 
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem, parse_config
+from tenuto.schemas.record import Origin
 from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
 from tenuto.services.gateway.rest.context import Gateway
 
+ORIGIN_BYTES_MAX = 1 << 20
+"""A git diff is cut by the sender; this holds it with all else that tells where a submission came from."""
 DRAIN_BYTES_MAX = 1 << 30
 DRAIN_SECONDS_MAX = 10.0
 
@@ -24,6 +28,7 @@ DRAIN_SECONDS_MAX = 10.0
 class Submission:
     config: ExperimentConfig
     context: StoredContext
+    origin: Origin | None = None
 
 
 async def receive(request: Request, gateway: Gateway) -> Submission:
@@ -48,6 +53,7 @@ async def _drain(request: Request) -> None:
 
 async def _receive(request: Request, gateway: Gateway) -> Submission:
     text: bytearray | None = None
+    origin = bytearray()
     with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
         name = ""
@@ -55,8 +61,8 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
             async for piece in parts(request.stream(), boundary):
                 if isinstance(piece, PartBegins):
                     name = piece.name
-                    if name not in ("config", "context"):
-                        raise MultipartError(f"it has a part {name!r}; the parts are `config` and `context`")
+                    if name not in ("config", "context", "origin"):
+                        raise MultipartError(f"it has a part {name!r}; the parts are `config`, `context` and `origin`")
                     if name == "config":
                         text = bytearray()
                 elif isinstance(piece, PartEnds):
@@ -66,6 +72,10 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
                     text += piece.data
                     if len(text) > CONFIG_BYTES_MAX:
                         raise ConfigError([Problem("", f"the configuration is longer than {CONFIG_BYTES_MAX} bytes")])
+                elif isinstance(piece, PartData) and name == "origin":
+                    origin += piece.data
+                    if len(origin) > ORIGIN_BYTES_MAX:
+                        raise MultipartError(f"its part `origin` is longer than {ORIGIN_BYTES_MAX} bytes")
                 else:
                     incoming.write(piece.data)
         except ClientDisconnect:
@@ -75,7 +85,16 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
         config = parse_config(bytes(text))
         context = await incoming.store()
         _check_entrypoint(config, context)
-        return Submission(config, context)
+        return Submission(config, context, _origin(bytes(origin)))
+
+
+def _origin(text: bytes) -> Origin | None:
+    if not text:
+        return None
+    try:
+        return Origin.from_json(text)
+    except ValidationError as error:
+        raise MultipartError(f"its part `origin` cannot be read: {error.errors()[0]['msg']}") from error
 
 
 def _check_entrypoint(config: ExperimentConfig, context: StoredContext) -> None:

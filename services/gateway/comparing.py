@@ -1,0 +1,155 @@
+"""Puts together what is on record of two experiments or trials, for the rules that compare them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.record import DataFingerprint
+from tenuto.services.gateway.code_changes import code_changes
+from tenuto.services.gateway.policies.differences import Side, differences, gaps
+from tenuto.services.gateway.policies.likely_effect import Difference
+from tenuto.services.gateway.policies.results import (
+    FilePair,
+    MetricPair,
+    file_pairs,
+    first_difference,
+    metric_pairs,
+    metrics_equal,
+    weights_equal,
+)
+from tenuto.services.gateway.projections.common import numbers
+from tenuto.services.gateway.queries import Views
+from tenuto.services.gateway.record_views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
+from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.views import TrialView
+
+REFERENCE = re.compile(r"[1-9][0-9]{0,17}(-[1-9][0-9]{0,8})?")
+"""An experiment's id, or a trial's."""
+
+
+class Comparing:
+    def __init__(self, records: Records, views: Views, contexts: Path) -> None:
+        self._records, self._views, self._contexts = records, views, contexts
+
+    async def diff(self, a: str, b: str) -> DiffView:
+        """Of two experiments, of two trials, or of a trial and an experiment's best one. Raises Refused."""
+        trials = "-" in a or "-" in b
+        (side_a, trial_a), (side_b, trial_b) = await asyncio.gather(self._side(a, trials), self._side(b, trials))
+        found = await self._differences(side_a, side_b)
+        results = await self.results(trial_a, trial_b)
+        return DiffView(
+            a=side_a.label,
+            b=side_b.label,
+            differences=tuple(map(difference_view, found)),
+            results=results,
+            gaps=tuple(gaps(side_a, side_b)),
+        )
+
+    async def differences(self, a: str, b: str) -> list[Difference]:
+        (side_a, _), (side_b, _) = await asyncio.gather(self._side(a, True), self._side(b, True))
+        return await self._differences(side_a, side_b)
+
+    async def _differences(self, a: Side, b: Side) -> list[Difference]:
+        changes = []
+        if a.context_hash != b.context_hash:
+            archives = [self._contexts / f"{side.context_hash}.tar.gz" for side in (a, b)]
+            changes = await asyncio.to_thread(code_changes, *archives)
+        return differences(a, b, changes)
+
+    async def results(self, a: TrialView | None, b: TrialView | None) -> ResultsView:
+        """`a` and `b`: the trials that are compared; None where an experiment has none."""
+        metric = ""
+        pairs: list[MetricPair] = []
+        files: list[FilePair] = []
+        if a is not None:
+            experiment = await self._views.experiment(a.experiment_id)
+            metric = experiment.metric if experiment else ""
+        if a is not None and b is not None:
+            (made_a, saved_a), (made_b, saved_b) = await asyncio.gather(self._records.results(a.id), self._records.results(b.id))
+            pairs, files = metric_pairs(made_a, made_b), file_pairs(saved_a, saved_b)
+        return ResultsView(
+            metric=metric,
+            trial_a=a.id if a else None,
+            trial_b=b.id if b else None,
+            best_a=a.best_metric if a else None,
+            best_b=b.best_metric if b else None,
+            metrics=tuple(MetricPairView(batches=p.batches, name=p.name, a=p.a, b=p.b, equal=p.equal) for p in pairs),
+            first_difference_batches=first_difference(pairs),
+            metrics_equal=metrics_equal(pairs),
+            weights_equal=weights_equal(files),
+            files=tuple(FilePairView(batches=p.batches, path=p.path, a=p.a, b=p.b, equal=p.equal) for p in files),
+        )
+
+    async def main_trial(self, experiment_id: int) -> TrialView | None:
+        """The experiment's best trial, else its first one."""
+        experiment = await self._views.experiment(experiment_id)
+        if experiment is not None and experiment.best_trial_id:
+            return await self._views.trial(experiment.best_trial_id)
+        first = await self._views.trials(experiment_id, 0, 1)
+        return first[0] if first else None
+
+    async def _side(self, reference: str, as_trial: bool) -> tuple[Side, TrialView | None]:
+        if not REFERENCE.fullmatch(reference):
+            raise Refused(f"{reference!r} names neither an experiment, such as 3, nor a trial, such as 3-1.", "invalid")
+        is_trial = "-" in reference
+        experiment_id = numbers(reference)[0] if is_trial else int(reference)
+        submitted = await self._records.submitted(experiment_id)
+        if submitted is None:
+            raise Refused(f"There is no experiment {experiment_id}.", "not_found")
+        trial = await (self._views.trial(reference) if is_trial else self.main_trial(experiment_id))
+        if trial is None and (is_trial or as_trial):
+            what = f"trial {reference}" if is_trial else f"trial in experiment {experiment_id}"
+            raise Refused(f"There is no {what}.", "not_found")
+        return await self._made_side(submitted, trial, as_trial), trial
+
+    async def _made_side(self, submitted: ExperimentSubmitted, trial: TrialView | None, as_trial: bool) -> Side:
+        config: dict[str, Any] = json.loads(submitted.config.to_json())
+        searcher = config["searcher"]
+        chosen = config["reproducibility"]["experiment_seed"] is not None
+        pinned = searcher.get("trial_seed")
+        environment = None
+        data: dict[str, DataFingerprint] = {}
+        if trial is not None:
+            starts = await self._records.starts(trial.id)
+            hashes = [start.environment_hash for start in starts if start.environment_hash]
+            for start in starts:
+                data |= start.data
+            if hashes:
+                environment = await self._records.environment(submitted.experiment_id, hashes[-1])
+        own = trial is not None and as_trial
+        if own or pinned is not None:
+            seed, seed_chosen = (trial.seed if trial else pinned), pinned is not None or chosen
+        else:
+            seed, seed_chosen = submitted.seed, chosen
+        return Side(
+            label=trial.id if own and trial else str(submitted.experiment_id),
+            config=config,
+            hyperparameters=trial.hyperparameters if own and trial else None,
+            seed=seed,
+            seed_chosen=seed_chosen,
+            target_length=trial.target_length if own and trial else None,
+            context_hash=submitted.context_hash,
+            overrides=submitted.origin.overrides if submitted.origin else None,
+            git=submitted.origin.git if submitted.origin else None,
+            environment=environment,
+            data=tuple(data[name] for name in sorted(data)),
+        )
+
+
+def difference_view(item: Difference) -> DifferenceView:
+    return DifferenceView(
+        kind=item.kind,
+        effect=item.effect,
+        name=item.name,
+        a=item.a,
+        b=item.b,
+        overridden=item.overridden,
+        note=item.note,
+        detail=item.detail,
+    )

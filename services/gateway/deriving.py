@@ -1,0 +1,163 @@
+"""Makes an experiment from another one, from the record alone: nothing is asked of the user's machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.errors import ConfigError, explain
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource
+from tenuto.services.gateway.comparing import Comparing
+from tenuto.services.gateway.policies import derive
+from tenuto.services.gateway.policies.derive import OverrideError
+from tenuto.services.gateway.queries import POINTS_MAX, Views
+from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.views import CheckpointView, TrialView
+
+
+@dataclass(frozen=True)
+class Derived:
+    config: ExperimentConfig
+    seed: int | None
+    """None: to be drawn."""
+    context_hash: str
+    context_size_bytes: int
+    parent: Parent
+
+
+class Deriving:
+    """Raises Refused, OverrideError and ConfigError."""
+
+    def __init__(self, records: Records, views: Views, comparing: Comparing, contexts: Path) -> None:
+        self._records, self._views, self._comparing, self._contexts = records, views, comparing, contexts
+
+    async def reproduction(self, experiment_id: int, trial_id: str | None) -> Derived:
+        submitted = await self._submitted(experiment_id)
+        trial = await (self._views.trial(trial_id) if trial_id else self._comparing.main_trial(experiment_id))
+        if trial is None or trial.experiment_id != experiment_id:
+            raise Refused(f"Experiment {experiment_id} has no {f'trial {trial_id}' if trial_id else 'trial yet'}.", "not_found")
+        validations = await self._views.validations(experiment_id, trial.number, POINTS_MAX)
+        if not validations:
+            raise Refused(f"Trial {trial.id} was never validated, so there is no result that could be reproduced.")
+        raw = derive.reproduction(
+            _plain(submitted),
+            submitted.seed,
+            trial.id,
+            trial.hyperparameters,
+            trial.seed,
+            max(1, max(item.length for item in validations)),
+        )
+        source = await self._source_of(submitted, trial)
+        parent = Parent(
+            relation="reproduction",
+            experiment_id=experiment_id,
+            trial_id=trial.id,
+            sources=(source,) if source else (),
+            data=await self._records.known_data(trial.id),
+        )
+        return self._derived(submitted, raw, parent)
+
+    async def fork(self, experiment_id: int, overrides: Mapping[str, Any]) -> Derived:
+        submitted = await self._submitted(experiment_id)
+        raw = derive.fork(_plain(submitted), experiment_id, submitted.seed, overrides)
+        return self._derived(submitted, raw, await self._parent("fork", experiment_id))
+
+    async def continuation(self, experiment_id: int, overrides: Mapping[str, Any]) -> Derived:
+        submitted = await self._submitted(experiment_id)
+        view = await self._views.experiment(experiment_id)
+        if view is not None and view.ended_us is None:
+            raise Refused(f"Experiment {experiment_id} still runs; continue it when it has ended, or cancel it first.")
+        raw = derive.continuation(_plain(submitted), experiment_id, submitted.seed, overrides)
+        sources = await self._sources(experiment_id)
+        if not sources:
+            raise Refused(f"Experiment {experiment_id} kept no checkpoint to go on from; `tenuto exp fork` starts it anew.")
+        parent = await self._parent("continuation", experiment_id)
+        return self._derived(submitted, raw, parent.model_copy(update={"sources": sources}))
+
+    async def _submitted(self, experiment_id: int) -> ExperimentSubmitted:
+        submitted = await self._records.submitted(experiment_id)
+        if submitted is None:
+            raise Refused(f"There is no experiment {experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
+        if not (self._contexts / f"{submitted.context_hash}.tar.gz").is_file():
+            raise Refused(
+                f"The code of experiment {experiment_id} is gone: contexts/{submitted.context_hash}.tar.gz is not on the shared "
+                "directory any more; submit the model directory again with `tenuto exp create`."
+            )
+        return submitted
+
+    async def _parent(self, relation: Any, experiment_id: int) -> Parent:
+        trial = await self._comparing.main_trial(experiment_id)
+        data = await self._records.known_data(trial.id) if trial else ()
+        return Parent(relation=relation, experiment_id=experiment_id, data=data)
+
+    async def _sources(self, experiment_id: int) -> tuple[TrialSource, ...]:
+        """The latest kept checkpoint of each trial."""
+        latest: dict[str, CheckpointView] = {}
+        for checkpoint in await self._views.checkpoints(experiment_id, False, POINTS_MAX):
+            known = latest.get(checkpoint.trial_id)
+            if known is None or known.batches <= checkpoint.batches:
+                latest[checkpoint.trial_id] = checkpoint
+        if len(latest) > SOURCES_MAX:
+            raise Refused(
+                f"Experiment {experiment_id} has checkpoints of {len(latest)} trials; at most {SOURCES_MAX} can be continued at "
+                "once. Reproduce or fork the best of them."
+            )
+        found = []
+        after = 0
+        while page := await self._views.trials(experiment_id, after, SOURCES_MAX):
+            found += [_source(latest[trial.id], trial.number, trial.seed) for trial in page if trial.id in latest]
+            after = page[-1].number
+        return tuple(found)
+
+    async def _source_of(self, submitted: ExperimentSubmitted, trial: TrialView) -> TrialSource | None:
+        """What the trial itself started from, for its reproduction, which is trial 1 of its experiment."""
+        requested = await self._records.requested(trial.id)
+        if requested is not None and requested.source_checkpoint_id:
+            checkpoint = await self._views.checkpoint(requested.source_checkpoint_id)
+            if checkpoint is None or checkpoint.deleted_us is not None:
+                raise Refused(
+                    f"Trial {trial.id} started from checkpoint {requested.source_checkpoint_id}, which is deleted, so it cannot "
+                    "be reproduced."
+                )
+            return _source(checkpoint, 1, trial.seed)
+        source = submitted.parent.source_of(trial.number, trial.seed) if submitted.parent else None
+        return source.model_copy(update={"trial_number": 1}) if source else None
+
+    def _derived(self, submitted: ExperimentSubmitted, raw: dict[str, Any], parent: Parent) -> Derived:
+        try:
+            config = ExperimentConfig.model_validate(raw)
+        except ValidationError as error:
+            raise ConfigError(explain(error)) from error
+        return Derived(
+            config=config,
+            seed=config.reproducibility.experiment_seed,
+            context_hash=submitted.context_hash,
+            context_size_bytes=submitted.context_size_bytes,
+            parent=parent,
+        )
+
+
+def _plain(submitted: ExperimentSubmitted) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(submitted.config.to_json())
+    return document
+
+
+def _source(checkpoint: CheckpointView, trial_number: int, seed: int) -> TrialSource:
+    return TrialSource(
+        trial_number=trial_number,
+        seed=seed,
+        checkpoint_id=checkpoint.id,
+        location=checkpoint.location,
+        batches=checkpoint.batches,
+    )
+
+
+__all__ = ["Derived", "Deriving", "OverrideError"]

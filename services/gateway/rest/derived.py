@@ -1,0 +1,115 @@
+"""Experiments made from others: reproduced, varied, gone on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+
+from tenuto.kernel import telemetry
+from tenuto.kernel.core import Refused
+from tenuto.schemas.config.errors import ConfigError, Problem
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.ids import trial_id
+from tenuto.schemas.record import Origin
+from tenuto.services.gateway.commands import SubmitExperiment
+from tenuto.services.gateway.comparing import difference_view
+from tenuto.services.gateway.deriving import Derived, Deriving
+from tenuto.services.gateway.policies.derive import OverrideError, dotted
+from tenuto.services.gateway.record_views import DeriveBody, ReproduceBody, ReproductionView
+from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked
+from tenuto.services.gateway.rest.records import comparing
+from tenuto.services.gateway.views import Submitted
+
+router = APIRouter(tags=["experiments"])
+Key = Annotated[str, Header(max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)]
+
+
+@router.post("/experiments/{experiment_id}/reproduce", status_code=201, response_model=Submitted)
+async def reproduce(
+    request: Request, door: Door, experiment_id: ExperimentId, body: ReproduceBody, idempotency_key: Key = ""
+) -> Response:
+    """Run one trial again from the record alone: its code, configuration, hyperparameters and seed."""
+    derived = await _deriving(door).reproduction(experiment_id, body.trial_id)
+    return await _submit(request, door, derived, idempotency_key, None)
+
+
+@router.post("/experiments/{experiment_id}/fork", status_code=201, response_model=Submitted)
+async def fork(
+    request: Request, door: Door, experiment_id: ExperimentId, body: DeriveBody, idempotency_key: Key = ""
+) -> Response:
+    """Run an experiment again with the same code and seed, and with other settings."""
+    try:
+        derived = await _deriving(door).fork(experiment_id, body.overrides)
+    except OverrideError as error:
+        raise ConfigError([Problem(error.path, str(error))]) from error
+    return await _submit(request, door, derived, idempotency_key, _origin(body.origin, body.overrides))
+
+
+@router.post("/experiments/{experiment_id}/continue", status_code=201, response_model=Submitted)
+async def go_on(
+    request: Request, door: Door, experiment_id: ExperimentId, body: DeriveBody, idempotency_key: Key = ""
+) -> Response:
+    """Go on with an ended experiment from its trials' last checkpoints: longer, or with more trials."""
+    try:
+        derived = await _deriving(door).continuation(experiment_id, body.overrides)
+    except OverrideError as error:
+        raise ConfigError([Problem(error.path, str(error))]) from error
+    return await _submit(request, door, derived, idempotency_key, _origin(body.origin, body.overrides))
+
+
+@router.get("/experiments/{experiment_id}/reproduction", response_model=ReproductionView)
+async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
+    """Whether a reproduction has come to the same metrics and weights as the trial that it repeats, and what differs."""
+    submitted = await Records(door.log).submitted(experiment_id)
+    if submitted is None:
+        raise Refused(f"There is no experiment {experiment_id}.", "not_found")
+    parent = submitted.parent
+    if parent is None or parent.relation != "reproduction" or parent.trial_id is None:
+        raise Refused(f"Experiment {experiment_id} reproduces no other; `tenuto diff` compares any two.", "invalid")
+    view = await door.views.experiment(experiment_id)
+    own = trial_id(experiment_id, 1)
+    original, repeated = await door.views.trial(parent.trial_id), await door.views.trial(own)
+    compare = comparing(door)
+    results = await compare.results(original, repeated)
+    known = [value for value in (results.metrics_equal, results.weights_equal) if value is not None]
+    found = await compare.differences(parent.trial_id, own) if repeated is not None else []
+    ended = view is not None and view.ended_us is not None
+    body = ReproductionView(
+        experiment_id=experiment_id,
+        trial_id=own,
+        reproduces=parent.trial_id,
+        ended=ended,
+        equal=all(known) if known and (ended or not all(known)) else None,
+        results=results,
+        differences=tuple(map(difference_view, found)),
+    )
+    return answer(body)
+
+
+def _deriving(door: Gateway) -> Deriving:
+    return Deriving(Records(door.log), door.views, comparing(door), door.contexts)
+
+
+def _origin(origin: Origin | None, overrides: Mapping[str, Any]) -> Origin:
+    return (origin or Origin()).model_copy(update={"overrides": dotted(overrides)})
+
+
+async def _submit(request: Request, door: Gateway, derived: Derived, idempotency_key: str, origin: Origin | None) -> Response:
+    with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
+        command = SubmitExperiment(
+            **asked(door, idempotency_key),
+            config=derived.config,
+            seed=door.clock.new_seed() if derived.seed is None else derived.seed,
+            context_hash=derived.context_hash,
+            context_size_bytes=derived.context_size_bytes,
+            trace=trace,
+            origin=origin,
+            parent=derived.parent,
+        )
+        [event] = await door.carry_out(command)
+    assert isinstance(event.data, ExperimentSubmitted)
+    return answer(Submitted(id=event.data.experiment_id, position=event.position), 201)

@@ -1,0 +1,63 @@
+"""Records: what a trial ran in and with, and what differs between two runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from tenuto.services.gateway.comparing import Comparing
+from tenuto.services.gateway.projections.common import numbers
+from tenuto.services.gateway.record_views import DiffView, StartView, TrialRecordView
+from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.errors import not_found
+from tenuto.services.gateway.rest.trials import TrialId
+
+router = APIRouter(tags=["records"])
+Reference = Annotated[str, Query(max_length=40, description="An experiment such as 3, or a trial such as 3-1.")]
+
+
+def comparing(door: Gateway) -> Comparing:
+    return Comparing(Records(door.log), door.views, door.contexts)
+
+
+@router.get("/diff", response_model=DiffView)
+async def diff(door: Door, a: Reference, b: Reference) -> Response:
+    """What differs between two experiments or trials, the likely cause of other results first, and how the results differ."""
+    return answer(await comparing(door).diff(a, b))
+
+
+@router.get("/trials/{trial_id}/record", response_model=TrialRecordView)
+async def record(door: Door, trial_id: TrialId) -> Response:
+    """Each start of a trial: its environment, and the data that it declared."""
+    records, experiment_id = Records(door.log), numbers(trial_id)[0]
+    submitted, requested = await records.submitted(experiment_id), await records.requested(trial_id)
+    if submitted is None or requested is None:
+        raise not_found(f"trial {trial_id}")
+    starts = await records.starts(trial_id)
+    environments = {}
+    for name in sorted({start.environment_hash for start in starts if start.environment_hash}):
+        found = await records.environment(experiment_id, name)
+        if found is not None:
+            environments[name] = found
+    view = TrialRecordView(
+        trial_id=trial_id,
+        context_hash=submitted.context_hash,
+        origin=submitted.origin,
+        parent=submitted.parent,
+        hyperparameters=requested.hyperparameters,
+        seed=requested.seed,
+        starts=tuple(
+            StartView(
+                allocation_id=start.allocation_id,
+                time_us=start.time_us,
+                environment_hash=start.environment_hash,
+                data=tuple(start.data[name] for name in sorted(start.data)),
+                changed_data=tuple(start.changed),
+            )
+            for start in starts
+        ),
+        environments=environments,
+    )
+    return answer(view)
