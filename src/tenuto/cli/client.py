@@ -90,12 +90,13 @@ class Client:
     def patch(self, path: str, body: Any) -> Any:
         return self._json("PATCH", path, body)
 
-    def submit(self, config: bytes, context: IO[bytes], context_bytes: int) -> Any:
+    def submit(self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"") -> Any:
         boundary = f"tenuto-{secrets.token_hex(16)}"
         part = f"--{boundary}\r\nContent-Disposition: form-data; name="
         head = (
             f'{part}"config"\r\n\r\n'.encode()
             + config
+            + (f'\r\n{part}"origin"\r\n\r\n'.encode() + origin if origin else b"")
             + f'\r\n{part}"context"; filename="context.tar.gz"\r\nContent-Type: application/gzip\r\n\r\n'.encode()
         )
         tail = f"\r\n--{boundary}--\r\n".encode()

@@ -11,10 +11,16 @@ from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client, items
 from tenuto.cli.errors import CliError
 from tenuto.cli.logs import show_logs
+from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.replay_commands import replay
+from tenuto.cli.reproduce import fork, go_on, reproduce, reproduction
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(replay)
+app.command()(reproduce)
+app.command()(reproduction)
+app.command()(fork)
+app.command("continue")(go_on)
 
 ENDED = ("completed", "failed", "canceled")
 EXIT_NOT_COMPLETED = 2
@@ -27,12 +33,15 @@ def create(
     config: Annotated[Path, typer.Argument(help="Configuration (YAML).")],
     directory: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Directory with your code.")] = Path(),
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the trials live until the experiment has ended.")] = False,
+    overrides: Overrides = [],  # noqa: B006 - typer copies it
     json: Json = False,
 ) -> None:
     """Submit an experiment: a configuration and the directory with the model's code."""
     import tempfile
 
     from tenuto.cli.context import check_entrypoint, pack
+    from tenuto.cli.origin import origin
+    from tenuto.cli.overrides import read_overrides, with_overrides
     from tenuto.kernel.settings import Settings
     from tenuto.schemas.config.errors import ConfigError, parse_config
 
@@ -40,6 +49,8 @@ def create(
         text = config.read_bytes()
     except OSError as error:
         raise CliError(f"Cannot read {config}: {error.strerror}.") from error
+    changes = read_overrides(overrides)
+    text = with_overrides(text, changes)
     try:
         parsed = parse_config(text)
     except ConfigError as error:
@@ -49,7 +60,7 @@ def create(
         packed = pack(directory, archive, Settings.from_environment().context_bytes_max)
         archive.seek(0)
         rest = client(context)
-        answer = rest.submit(text, archive, packed.size_bytes)
+        answer = rest.submit(text, archive, packed.size_bytes, origin(directory, changes).to_json())
     if json:
         from tenuto.cli.output import print_json
 
@@ -57,7 +68,7 @@ def create(
     else:
         print(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).")
     if follow:
-        _follow(rest, answer["id"], quiet=json)
+        follow_to_end(rest, answer["id"], quiet=json)
 
 
 @app.command("ls")
@@ -202,14 +213,15 @@ def wait(
     """Return when the experiment has ended: status 0 if it completed, 2 if it failed or was canceled."""
     rest = client(context)
     rest.get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
-    _follow(rest, experiment, quiet=json or not follow)
+    follow_to_end(rest, experiment, quiet=json or not follow)
     if json:
         from tenuto.cli.output import print_json
 
         print_json(rest.get(f"/experiments/{experiment}"))
 
 
-def _follow(rest: Any, experiment: int, *, quiet: bool) -> None:
+def follow_to_end(rest: Any, experiment: int, *, quiet: bool) -> None:
+    """Raises CliError where it ends in another way than by completing."""
     from tenuto.cli.follow import follow
 
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tenuto
-from tenuto.cli import agents, checkpoints, cluster, experiments, log, trials
+from tenuto.cli import agents, checkpoints, cluster, diff, experiments, log, trials
 from tenuto.cli.errors import CliError
 
 EXIT_INTERRUPTED = 130
@@ -43,6 +43,7 @@ def root(
 
 
 cluster.add_to(app)
+app.command()(diff.diff)
 app.add_typer(experiments.app, name="exp", help="Experiments.")
 app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")

@@ -7,9 +7,11 @@ from typing import Annotated
 import typer
 
 from tenuto.cli.common import Json, TrialId, client, items
+from tenuto.cli.diff import record
 from tenuto.cli.logs import show_logs
 
 app = typer.Typer(no_args_is_help=True)
+app.command()(record)
 
 
 @app.command()

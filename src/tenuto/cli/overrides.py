@@ -1,0 +1,77 @@
+"""`--set path=value` and `-f FILE`: values that stand over those of a configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.errors import CliError
+
+Settings = Annotated[
+    list[str],
+    typer.Option(
+        "--set", "-s", metavar="PATH=VALUE", help="Set a field of the configuration, such as hyperparameters.lr=0.1 (repeatable)."
+    ),
+]
+OverridesFile = Annotated[
+    Path | None, typer.Option("--file", "-f", help="YAML in the shape of a configuration, with what changes only.")
+]
+
+
+def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
+    """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
+    from tenuto.schemas.config.errors import ConfigError, load_yaml
+    from tenuto.services.gateway.policies.derive import OverrideError, merged, nested
+
+    from_file: Any = {}
+    if file is not None:
+        try:
+            from_file = load_yaml(file.read_bytes()) or {}
+        except OSError as error:
+            raise CliError(f"Cannot read {file}: {error.strerror}.") from error
+        except ConfigError as error:
+            raise CliError(f"{file} is refused: {error}") from error
+        if not isinstance(from_file, dict):
+            raise CliError(f"{file} must be a mapping in the shape of a configuration, such as `hyperparameters: {{lr: 0.1}}`.")
+    values = {}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not path:
+            raise CliError(f"--set {setting!r} has no value: write it as path=value, such as hyperparameters.batch_size=64.")
+        values[path.strip()] = _value(text)
+    try:
+        return merged(from_file, nested(values))
+    except OverrideError as error:
+        raise CliError(f"--set: {error}.") from error
+
+
+def _value(text: str) -> Any:
+    """As JSON where it is, else as YAML reads it: `64`, `1e-3`, `true`, `adam` and `{epochs: 5}` are what they look like."""
+    from tenuto.schemas.config.errors import ConfigError, load_yaml
+
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return load_yaml(text)
+    except ConfigError:
+        return text
+
+
+def with_overrides(config: bytes, overrides: Mapping[str, Any]) -> bytes:
+    """The configuration's text with the overrides in it. A text that cannot be read stays: its reader says what is wrong."""
+    from tenuto.schemas.config.errors import ConfigError, load_yaml
+    from tenuto.services.gateway.policies.derive import merged
+
+    if not overrides:
+        return config
+    try:
+        document = load_yaml(config)
+    except ConfigError:
+        return config
+    return json.dumps(merged(document, overrides)).encode() if isinstance(document, dict) else config

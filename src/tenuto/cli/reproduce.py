@@ -1,0 +1,110 @@
+"""exp reproduce, exp fork, exp continue."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.diff import metrics_sentence, show_differences, weights_sentence
+from tenuto.cli.errors import CliError
+from tenuto.cli.overrides import OverridesFile, Settings, read_overrides
+
+EXIT_NOT_EQUAL = 3
+"""The reproduction ended with other metrics or weights."""
+EXIT_NOT_COMPLETED = 2
+Follow = Annotated[bool, typer.Option("--follow", help="Show the trials live until the experiment has ended.")]
+
+
+def reproduce(
+    context: typer.Context,
+    experiment: ExperimentId,
+    trial: Annotated[str | None, typer.Option("--trial", "-t", help="Which trial, such as 3-7 (default: the best).")] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Submit it, and do not wait for its end.")] = False,
+    json: Json = False,
+) -> None:
+    """Run a trial again from the record alone, and say whether metrics and weights are equal (status 3 if not)."""
+    from tenuto.cli.follow import follow
+    from tenuto.cli.output import print_json
+
+    rest = client(context)
+    answer = rest.post(f"/experiments/{experiment}/reproduce", {"trial_id": trial})
+    child = answer["id"]
+    if detach:
+        print_json(answer) if json else print(f"Experiment {child} reproduces it; `tenuto exp reproduction {child}` compares.")
+        return
+    if not json:
+        print(f"Experiment {child} reproduces it.", flush=True)
+    try:
+        story = follow(rest, child, quiet=json)
+    except KeyboardInterrupt:
+        print(f"\nExperiment {child} goes on; `tenuto exp reproduction {child}` compares.")
+        raise
+    if story.state != "completed":
+        raise CliError(f"Experiment {child} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
+    _report(rest, child, json)
+
+
+def reproduction(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
+    """Compare a reproduction with the trial that it repeats (status 3 if metrics or weights are not equal)."""
+    _report(client(context), experiment, json)
+
+
+def _report(rest: Any, experiment: int, json: bool) -> None:
+    from tenuto.cli.output import print_json
+
+    found = rest.get(f"/experiments/{experiment}/reproduction")
+    if json:
+        print_json(found)
+    else:
+        verdict = {True: "reproduces", False: "does not reproduce", None: "does not yet say whether it reproduces"}
+        print(f"Trial {found['trial_id']} {verdict[found['equal']]} trial {found['reproduces']}.")
+        print(f"{metrics_sentence(found['results'])} {weights_sentence(found['results'])}")
+        others = [item for item in found["differences"] if item["effect"] != "none"]
+        if others:
+            show_differences(found["reproduces"], found["trial_id"], others)
+    if found["equal"] is False:
+        raise typer.Exit(EXIT_NOT_EQUAL)
+
+
+def fork(
+    context: typer.Context,
+    experiment: ExperimentId,
+    settings: Settings = [],  # noqa: B006 - typer copies it
+    file: OverridesFile = None,
+    follow: Follow = False,
+    json: Json = False,
+) -> None:
+    """Run an experiment again from its recorded code and seed, with other settings."""
+    _derive(context, experiment, "fork", read_overrides(settings, file), follow, json)
+
+
+def go_on(
+    context: typer.Context,
+    experiment: ExperimentId,
+    settings: Settings = [],  # noqa: B006 - typer copies it
+    file: OverridesFile = None,
+    follow: Follow = False,
+    json: Json = False,
+) -> None:
+    """Go on with an ended experiment from its checkpoints, such as with --set searcher.max_length.epochs=20."""
+    _derive(context, experiment, "continue", read_overrides(settings, file), follow, json)
+
+
+def _derive(context: typer.Context, experiment: int, verb: str, overrides: dict[str, Any], follow: bool, json: bool) -> None:
+    from tenuto.cli.origin import origin
+    from tenuto.cli.output import print_json
+
+    rest = client(context)
+    made = origin(None, overrides)
+    body = {"overrides": overrides, "origin": made.model_dump(mode="json")}
+    answer = rest.post(f"/experiments/{experiment}/{verb}", body)
+    if json:
+        print_json(answer)
+    else:
+        print(f"Experiment {answer['id']} {'varies' if verb == 'fork' else 'goes on with'} experiment {experiment}.", flush=True)
+    if follow:
+        from tenuto.cli.experiments import follow_to_end
+
+        follow_to_end(rest, answer["id"], quiet=json)
