@@ -79,7 +79,7 @@ def test_up_status_down_and_up_again(user: User) -> None:
 
     again = user.run("up", "-d")
     assert again.returncode == 1
-    assert again.stderr == f"Error: The cluster in {user.directory.resolve()} is already up at {url}.\n"
+    assert again.stderr == f"Error: The cluster in {user.directory.resolve()} is already up at {url}; `tenuto down` stops it.\n"
 
     wrong = user.run("exp", "ls", TENUTO_TOKEN="wrong")
     assert wrong.returncode == 1

@@ -219,8 +219,8 @@ class Client:
         body = response.read()
         if response.status == 401:
             return CliError(
-                f"The cluster at {self._target.url} refused the token from {self._target.token_source}: "
-                "give the one that its first start wrote, with TENUTO_TOKEN or TENUTO_TOKEN_FILE."
+                f"The cluster at {self._target.url} refused the token from {self._target.token_source}: give the one that its "
+                "first start wrote to rest.token in its data directory, with TENUTO_TOKEN or TENUTO_TOKEN_FILE."
             )
         try:
             error = json.loads(body)["error"]

@@ -37,6 +37,7 @@ IGNORED = (
 FILES_MAX = 20_000
 """More files than this is a data set, not code."""
 LARGEST_SHOWN = 5
+ENTRYPOINT_CURE = "correct it, or give the directory that has it as MODEL_DIR."
 COMPRESSION = 6
 
 
@@ -73,7 +74,7 @@ def check_entrypoint(directory: Path, entrypoint: str) -> None:
     if script is not None and script.file is not None:
         if not (directory / script.file).is_file():
             found = ", ".join(sorted(item.name for item in directory.glob("*.py"))) or "none"
-            raise CliError(f"entrypoint: {script.file} is not in {directory} (Python files there: {found}).")
+            raise CliError(f"entrypoint: {script.file} is not in {directory} (Python files there: {found}); {ENTRYPOINT_CURE}")
         _parse(directory / script.file)
         return
     module, _, attribute = entrypoint.partition(":") if script is None else (script.module or "", "", "")
@@ -84,7 +85,7 @@ def check_entrypoint(directory: Path, entrypoint: str) -> None:
         top = module.split(".")[0]
         if (directory / top).is_dir() or (directory / f"{top}.py").is_file() or not _installed(top):
             found = ", ".join(sorted(item.name for item in directory.glob("*.py"))) or "none"
-            raise CliError(f"entrypoint: {module}.py is not in {directory} (Python files there: {found}).")
+            raise CliError(f"entrypoint: {module}.py is not in {directory} (Python files there: {found}); {ENTRYPOINT_CURE}")
         return
     tree = _parse(file)
     if script is not None:
@@ -93,7 +94,7 @@ def check_entrypoint(directory: Path, entrypoint: str) -> None:
     wanted = attribute.split(".")[0]
     if "*" not in names and wanted not in names:
         classes = ", ".join(node.name for node in tree.body if isinstance(node, ast.ClassDef)) or "none"
-        raise CliError(f"entrypoint: {file} does not define {wanted} (classes there: {classes}).")
+        raise CliError(f"entrypoint: {file} does not define {wanted} (classes there: {classes}); name one of these.")
 
 
 def _parse(file: Path) -> ast.Module:

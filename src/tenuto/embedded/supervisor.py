@@ -268,7 +268,8 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
     try:
         if not lock.acquire():
             state = read_state(layout)
-            raise AlreadyUp(f"The cluster in {layout.root} is already up at {state.url if state else 'an unknown address'}.")
+            where = state.url if state else "an unknown address"
+            raise AlreadyUp(f"The cluster in {layout.root} is already up at {where}; `tenuto down` stops it.")
     except OSError as error:
         raise explain(error, layout.root) from error
     stop = asyncio.Event()

@@ -1,0 +1,201 @@
+"""What a user sees for each bad input is what docs/errors.md says: the sentences are read from there and compared with what the
+real command prints, against one real cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.live_cluster import ROOT, TENUTO, LiveCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+DOCUMENT = ROOT / "docs" / "errors.md"
+MODEL = ROOT / "tests" / "e2e" / "models" / "bad_inputs"
+CONFIG = """\
+name: bad-inputs
+entrypoint: model_def:MyTrial
+hyperparameters: {learning_rate: 0.1}
+searcher: {name: single, metric: loss, max_length: {batches: 8}}
+max_restarts: 0
+"""
+CONTEXT_BYTES_MAX = 1_000_000
+EXIT_NOT_COMPLETED = 2
+
+
+def documented() -> dict[str, list[str]]:
+    """The rows of the document's table: what is printed, by bad input."""
+    rows = {}
+    for line in DOCUMENT.read_text().splitlines():
+        cells = line.strip("| ").split(" | ")
+        if line.startswith("| ") and len(cells) == 2 and cells[0] != "bad input":
+            spans = [re.fullmatch(r"(`+)(.*)\1", text) for text in cells[1].split("<br>")]
+            rows[cells[0].replace("`", "")] = [span[2] for span in spans if span is not None]
+            assert all(spans), line
+    return rows
+
+
+def pattern(sentence: str) -> re.Pattern[str]:
+    """The sentence as a line, or as the rest of a line that begins with a time or a place."""
+    parts = re.split(r"\{\w+\}", sentence)
+    return re.compile(rf"(?:^|  |\] ){'.+'.join(map(re.escape, parts))}$", re.MULTILINE)
+
+
+@dataclasses.dataclass
+class User:
+    """Runs commands as a user does, on the module's cluster unless told otherwise."""
+
+    cluster: LiveCluster
+    directory: Path
+    experiments: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def run(self, *arguments: str | Path, **environment: str) -> str:
+        """What the command printed. It must fail, and not by a traceback."""
+        command = [str(TENUTO), *map(str, arguments)]
+        variables = self.cluster.environment | environment
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=120, check=False)
+        assert done.returncode == 1, done
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout + done.stderr
+
+    def config(self, *changes: tuple[str, str]) -> Path:
+        text = CONFIG
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        handle, path = tempfile.mkstemp(dir=self.directory, suffix=".yaml")
+        os.write(handle, text.encode())
+        os.close(handle)
+        return Path(path)
+
+    def model(self, name: str, **files: str | bytes) -> Path:
+        directory = self.directory / name
+        shutil.copytree(MODEL, directory, ignore=shutil.ignore_patterns("__pycache__"))
+        for file, content in files.items():
+            (directory / file.replace("__", ".")).write_bytes(content.encode() if isinstance(content, str) else content)
+        return directory
+
+    def refused(self, *changes: tuple[str, str]) -> str:
+        return self.run("exp", "create", self.config(*changes), MODEL)
+
+    def submit(self, name: str, *changes: tuple[str, str], model: Path = MODEL) -> None:
+        self.experiments[name] = str(self.cluster.json("exp", "create", self.config(*changes), model)["id"])
+
+    def outcome(self, name: str, status: int = 0) -> str:
+        """What following the experiment shows, and its log."""
+        number = self.experiments[name]
+        followed = self.cluster.cli("exp", "wait", number, "--follow", check=False)
+        assert followed.returncode == status, followed
+        return followed.stdout + followed.stderr + self.cluster.cli("exp", "logs", number).stdout
+
+
+@contextlib.contextmanager
+def full_disk(directory: Path) -> Iterator[Path | None]:
+    """A disk without a free byte; None where this process may not mount one."""
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=0777", "none", str(directory)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        yield None
+        return
+    try:
+        (directory / "checkpoints").mkdir(mode=0o777)
+        with contextlib.suppress(OSError), (directory / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", str(directory)], check=True)
+
+
+@pytest.fixture(scope="module")
+def user() -> Iterator[User]:
+    """A cluster on which the experiments that go wrong are under way, two at a time."""
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-bad-inputs-"))
+    directory.chmod(0o711)
+    cluster = LiveCluster(directory / "cluster")
+    for name in ("TENUTO_URL", "TENUTO_TOKEN", "TENUTO_TOKEN_FILE"):
+        cluster.environment.pop(name, None)
+    cluster.environment["TENUTO_CONTEXT_BYTES_MAX"] = str(CONTEXT_BYTES_MAX)
+    made = User(cluster, directory)
+    try:
+        with full_disk(directory / "full") as disk:
+            cluster.up()
+            storage, file = "max_restarts: 0\ncheckpoint_storage: {type: shared_directory, path: %s}", directory / "file"
+            file.touch()
+            made.submit("unreachable storage", ("max_restarts: 0", storage % (file / "checkpoints")))
+            if disk is not None:
+                made.submit("no space left", ("max_restarts: 0", storage % (disk / "checkpoints")))
+            raising = made.model("raising", model_def__py="import no_such_package\n\n\nclass MyTrial: ...\n")
+            made.submit("raises", model=raising)
+            made.submit("other metric", ("metric: loss", "metric: accuracy"))
+            made.submit("nan", ("learning_rate: 0.1", "learning_rate: 1e30"))
+            yield made
+    finally:
+        cluster.down()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def too_large(user: User) -> str:
+    large = user.model("large", data__bin=os.urandom(2 * CONTEXT_BYTES_MAX))
+    create = ("exp", "create", user.config(), large)
+    return user.run(*create) + user.run(*create, TENUTO_CONTEXT_BYTES_MAX=str(10 * CONTEXT_BYTES_MAX))
+
+
+def no_cluster(user: User) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return user.run("exp", "ls", TENUTO_DATA_DIRECTORY=str(user.directory / "nothing")) + user.run(
+        "exp", "ls", TENUTO_URL=f"http://127.0.0.1:{port}", TENUTO_TOKEN="x"
+    )
+
+
+def port_taken(user: User) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return user.run("up", "-d", "--port", str(server.getsockname()[1]), "--data-dir", user.directory / "second")
+
+
+def no_space_left(user: User) -> str:
+    if "no space left" not in user.experiments:
+        pytest.skip("mounting needs root")
+    return user.run("up", "-d", "--data-dir", user.directory / "full") + user.outcome("no space left")
+
+
+PRODUCED: dict[str, Callable[[User], str]] = {
+    "broken YAML": lambda user: user.refused(("hyperparameters: {learning_rate: 0.1}", "labels: [one\nsearch: 1")),
+    "unknown field": lambda user: user.refused(("max_restarts", "max_restart")),
+    "wrong type": lambda user: user.refused(("max_restarts: 0", "max_restarts: many"), ("{batches: 8}", "8")),
+    "missing entrypoint": lambda user: user.refused(("entrypoint: model_def:MyTrial\n", "")),
+    "entrypoint that is not there": lambda user: (
+        user.refused(("model_def:", "model_de:")) + user.refused((":MyTrial", ":MyTrail"))
+    ),
+    "entrypoint that raises on import": lambda user: user.outcome("raises", EXIT_NOT_COMPLETED),
+    "context over the limit": too_large,
+    "metric never reported": lambda user: user.outcome("other metric", EXIT_NOT_COMPLETED),
+    "metric NaN": lambda user: user.outcome("nan"),
+    "unreachable storage": lambda user: user.outcome("unreachable storage"),
+    "wrong token": lambda user: user.run("exp", "ls", TENUTO_TOKEN="wrong"),
+    "no cluster": no_cluster,
+    "port taken": port_taken,
+    "second up on the same directory": lambda user: user.run("up", "-d"),
+    "no space left": no_space_left,
+}
+
+
+def test_every_row_of_the_document_is_produced_here() -> None:
+    assert set(documented()) == set(PRODUCED)
+
+
+@pytest.mark.parametrize("bad_input", PRODUCED)
+def test_what_the_document_shows_is_what_is_printed(user: User, bad_input: str) -> None:
+    printed = PRODUCED[bad_input](user)
+    for sentence in documented()[bad_input]:
+        assert pattern(sentence).search(printed), f"{sentence}\nis not in what was printed:\n{printed}"
