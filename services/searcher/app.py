@@ -1,7 +1,8 @@
-"""The searcher's composition root. It only decides: no effects, no read models, nothing to answer."""
+"""The searcher's composition root: it decides, and proposes trials where a sampler outside the pure rules is asked for."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -13,29 +14,36 @@ from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, ExperimentStarted
 from tenuto.services.searcher.core import SearcherCore
+from tenuto.services.searcher.proposer import Proposer
 from tenuto.services.searcher.state import SearcherState
 
 logger = logging.getLogger(__name__)
 
 
 class Searcher:
-    def __init__(self, loop: ServiceLoop[SearcherState]) -> None:
+    def __init__(self, loop: ServiceLoop[SearcherState], clock: Clock) -> None:
         self.loop = loop
+        self._proposer = Proposer(loop, clock)
         loop.on_folded(_tell)
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self.loop.run()
+        proposing = asyncio.create_task(self._proposer.run(), name="searcher-proposer")
+        try:
+            await self.loop.run()
+        finally:
+            await stop_task(proposing)
 
 
 async def build(
     settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
 ) -> Searcher:
     """For tests: `feed` is where events come from instead of the bus, `checks` asserts the invariants after each commit."""
-    return Searcher(ServiceLoop(SearcherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks))
+    return Searcher(ServiceLoop(SearcherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks), clock)
 
 
 def _tell(state: SearcherState, events: Sequence[Event]) -> None:

@@ -8,7 +8,8 @@ from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.services.searcher.codec import dump, load
-from tenuto.services.searcher.decide import decide
+from tenuto.services.searcher.commands import ProposeTrial
+from tenuto.services.searcher.decide import decide, propose
 from tenuto.services.searcher.evolve import evolve, experiment_of
 from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.state import SearcherState, check, initial
@@ -26,7 +27,8 @@ CONSUMES = frozenset(
 
 
 class SearcherCore:
-    """A `Core[SearcherState]`. It takes no commands: what users want reaches it as recorded requests."""
+    """A `Core[SearcherState]`. What users want reaches it as recorded requests; its only command is a trial that a sampler
+    outside the pure rules proposes."""
 
     name = "searcher"
     consumes = CONSUMES
@@ -43,6 +45,8 @@ class SearcherCore:
         return evolve(state, event.data)
 
     def decide(self, state: SearcherState, cause: Event | Command) -> list[EventData]:
+        if isinstance(cause, ProposeTrial):
+            return propose(state, cause)
         if not isinstance(cause, Event):
             raise Refused("The searcher takes no commands; ask the REST interface instead.", "invalid")
         return decide(state, cause.data, self.rule_version) if cause.type in CONSUMES else []

@@ -6,6 +6,7 @@ and so decides nothing.
 
 from __future__ import annotations
 
+from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config.searchers import SingleSearcher
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import (
@@ -19,6 +20,7 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.services.searcher.commands import ProposeTrial
 from tenuto.services.searcher.evolve import experiment_of, fold, number_of
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, place
@@ -38,6 +40,22 @@ def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[Ev
     experiment_id = experiment_of(cause)
     experiment = None if experiment_id is None else state.experiments.get(experiment_id)
     return [] if experiment is None else _Decision(experiment, rule_version).of(cause)
+
+
+def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:
+    """The trial that a sampler proposes, if it is still the next one wanted; else nothing."""
+    experiment = state.experiments.get(command.experiment_id)
+    if (
+        experiment is None
+        or not experiment.rule_version
+        or command.trial_number != experiment.requested + 1
+        or not experiment.wants_trials
+        or experiment.active >= experiment.concurrent_trials_max
+    ):
+        return []
+    why = f"Its hyperparameters were proposed by {command.sampler} from {command.results} results"
+    numbers: dict[str, JsonScalar] = {"sampler": command.sampler, "results": command.results}
+    return [requested(experiment, Proposal(command.hyperparameters, rule="proposed", why=why, numbers=numbers))]
 
 
 class _Decision:

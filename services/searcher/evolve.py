@@ -173,7 +173,10 @@ def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -
         return experiment
     trial = trial.changed(status="reported", score=score)
     rungs = experiment.with_rung(trial.rung, experiment.rungs[trial.rung].arrive(trial.key))
-    return experiment.with_trial(trial, rungs=rungs)
+    scores = experiment.scores_of(data.metrics)
+    if scores is None:
+        return experiment.with_trial(trial, rungs=rungs)
+    return experiment.with_trial(trial, rungs=rungs, objectives=experiment.objectives.set(trial.number, scores))
 
 
 def _noted(experiment: Experiment, trial: Trial, score: float | None, data: ValidationReported) -> Experiment:

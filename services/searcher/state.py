@@ -9,7 +9,7 @@ from typing import Any, Literal
 from immutables import Map
 
 from tenuto.schemas import ids
-from tenuto.schemas.config import Hyperparameters, Searcher
+from tenuto.schemas.config import Hyperparameters, Nsga2Searcher, Searcher
 from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.ranking import Key, Rung
 
@@ -94,6 +94,8 @@ class Experiment:
     """Trials that were replaced because the model code refused their hyperparameters: they count for no limit."""
     memory: Map[int, str] = Map()  # noqa: RUF009
     """Hyperparameters by trial number, as JSON, of those that the method remembers."""
+    objectives: Map[int, tuple[float, ...]] = Map()  # noqa: RUF009
+    """Of a search with several metrics: all scores of each trial that has them, by trial number."""
     validated: bool = False
     """A validation was reported, whatever it held."""
     metric_seen: bool = False
@@ -156,6 +158,17 @@ class Experiment:
     def value_of(self, score: float) -> float:
         """Between metric and score: the same both ways. Adding zero turns -0.0 into 0.0, so that equal scores print equally."""
         return (score if self.settings.smaller_is_better else -score) + 0.0
+
+    def scores_of(self, metrics: dict[str, float]) -> tuple[float, ...] | None:
+        """Of a search with several metrics: all of them signed, the searcher's own first; None where one is missing or not
+        finite."""
+        if not isinstance(self.settings, Nsga2Searcher):
+            return None
+        goals = [(self.metric, self.settings.smaller_is_better)]
+        goals += [(goal.metric, goal.smaller_is_better) for goal in self.settings.objectives]
+        values = [(metrics.get(name), smaller) for name, smaller in goals]
+        scores = tuple((value if smaller else -value) + 0.0 for value, smaller in values if value is not None and isfinite(value))
+        return scores if len(scores) == len(goals) else None
 
     def changed(self, **fields: Any) -> Experiment:
         """As `dataclasses.replace`, at a fifth of its cost: this is most of what folding an event does."""

@@ -12,8 +12,10 @@ from tenuto.cli.common import ExperimentId, Json, client, items
 from tenuto.cli.errors import CliError
 from tenuto.cli.logs import show_logs
 from tenuto.cli.overrides import Settings as Overrides
+from tenuto.cli.preview import preview
 from tenuto.cli.replay_commands import replay
 from tenuto.cli.reproduce import fork, go_on, reproduce, reproduction
+from tenuto.cli.why import why
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(replay)
@@ -21,6 +23,8 @@ app.command()(reproduce)
 app.command()(reproduction)
 app.command()(fork)
 app.command("continue")(go_on)
+app.command()(preview)
+app.command()(why)
 
 ENDED = ("completed", "failed", "canceled")
 EXIT_NOT_COMPLETED = 2

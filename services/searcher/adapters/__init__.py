@@ -1,0 +1,1 @@
+"""What the searcher uses from outside its pure rooms."""

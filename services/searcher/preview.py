@@ -1,0 +1,72 @@
+"""What a search will do, from its configuration alone: brackets, rungs, how many trials train how far, and what it costs in
+all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tenuto.schemas.config import (
+    AdaptiveAshaSearcher,
+    AshaSearcher,
+    BohbSearcher,
+    ExperimentConfig,
+    PbtSearcher,
+)
+from tenuto.services.searcher.methods import method_for
+
+
+@dataclass(frozen=True)
+class RungPlan:
+    bracket: int
+    rung: int
+    length: int
+    """Total length of a trial that reaches the rung."""
+    trials: int
+    """Trials that train up to it, if none fails."""
+    cost: int
+    """Length trained between the rung before and this one, by all of them."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    method: str
+    unit: str
+    trials: int
+    concurrent_trials: int
+    rungs: tuple[RungPlan, ...]
+    cost: int
+    """Length trained in all, in `unit`."""
+    full_cost: int
+    """What the same trials would cost if each were trained to the full length."""
+    exact: bool
+    """False: the counts are those of comparing everybody at once; asynchronous rules decide with what is there, so that a few
+    more trials go on."""
+    problem: str | None
+    """Why the search cannot be started."""
+
+
+def preview(config: ExperimentConfig) -> Preview:
+    settings = config.searcher
+    method = method_for(settings, config.hyperparameters)
+    plans: list[RungPlan] = []
+    for index, bracket in enumerate(method.brackets):
+        trials, before = bracket.trials, 0
+        for rung, length in enumerate(bracket.lengths):
+            plans.append(RungPlan(index, rung, length, trials, trials * (length - before)))
+            before = length
+            if isinstance(settings, PbtSearcher):
+                continue  # who is replaced is replaced by a copy: the population stays as large
+            trials = max(1, trials // getattr(settings, "divisor", 1))
+    trials = sum(bracket.trials for bracket in method.brackets)
+    exact = not isinstance(settings, (AshaSearcher, AdaptiveAshaSearcher, BohbSearcher))
+    return Preview(
+        method=settings.name,
+        unit=settings.max_length.unit,
+        trials=trials,
+        concurrent_trials=method.concurrent_trials_max,
+        rungs=tuple(plans),
+        cost=sum(plan.cost for plan in plans),
+        full_cost=trials * settings.max_length.value,
+        exact=exact or not any(len(bracket.lengths) > 1 for bracket in method.brackets),
+        problem=method.problem,
+    )
