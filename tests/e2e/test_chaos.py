@@ -16,7 +16,8 @@ from tests.support.record import ENDED, broken_rules
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
 
 VICTIMS = [
-    "searcher", "scheduler", "launcher", "tracker", "gateway", "relay", "agent", "worker", "nats", "nats+disk", "postgres",
+    "searcher", "scheduler", "launcher", "tracker", "gateway", "relay",
+    "agent", "worker", "warm", "nats", "nats+disk", "postgres",
 ]  # fmt: skip
 EVENTS_BETWEEN_KILLS = (4, 16)
 MODEL = ROOT / "tests" / "e2e" / "models" / "chaos"

@@ -18,11 +18,14 @@ import psutil
 
 from tenuto.cli.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
+from tenuto.workers.agent.processes import RUN_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 TENUTO = Path(sys.executable).with_name("tenuto")
 COMMAND_SECONDS_MAX = 240.0
 POLL_SECONDS = 0.05
+VICTIM_SECONDS_MAX = 60.0
+"""A worker is there again some seconds after whatever was killed before."""
 Done = subprocess.CompletedProcess[str]
 
 
@@ -61,21 +64,37 @@ class LiveCluster:
         return pid
 
     def workers(self) -> list[psutil.Process]:
-        """The training processes: those of the harness, not the shells around them."""
+        """The training processes: not the leaders of their sessions, nor what they start themselves."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                mark = process.environ().get(RUN_VARIABLE, "")
+                if mark.startswith(f"{self.directory.resolve()}/") and process.ppid() == os.getsid(process.pid):
+                    found.append(process)
+        return found
+
+    def warm_processes(self) -> list[psutil.Process]:
+        """Those that workers are forked from."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                command = process.cmdline()
-                ours = process.environ().get("TENUTO_CLUSTER_DIRECTORY") == str(self.directory.resolve())
-                if ours and command[1:3] == ["-m", "tenuto.workers.harness"]:
+                environment = process.environ()
+                ours = environment.get("TENUTO_CLUSTER_DIRECTORY") == str(self.directory.resolve())
+                if ours and environment.get(RUN_VARIABLE, "").startswith("-"):
                     found.append(process)
         return found
 
     def kill(self, name: str) -> None:
-        """SIGKILL to a process of the cluster, to a running worker, or to NATS with the loss of its disk (`nats+disk`)."""
-        if name == "worker":
-            for process in self.workers()[:1]:
-                process.kill()
+        """SIGKILL to a process of the cluster, to a running worker, to what workers are forked from (`warm`), or to NATS with the
+        loss of its disk (`nats+disk`)."""
+        if name in ("worker", "warm"):
+            find = self.workers if name == "worker" else self.warm_processes
+            deadline = time.monotonic() + VICTIM_SECONDS_MAX
+            while not (found := find()):
+                assert time.monotonic() < deadline, f"there was no {name} to kill"
+                time.sleep(POLL_SECONDS)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[0].kill()
             return
         if name == "nats+disk":
             with self._supervisor_stopped():
