@@ -1,0 +1,163 @@
+"""The two stories that a platform must not let happen again, with real processes.
+
+Dave's model crashes, and he loses a day. Leslie's result cannot be reproduced, because her data and her command line had changed.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.live_cluster import ROOT, LiveCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+MODEL = ROOT / "tests" / "e2e" / "models" / "regression"
+CHECKPOINT_PERIOD = 20
+
+
+class Bench:
+    """A cluster, a data directory of Leslie's, and the experiment that everything is compared with."""
+
+    def __init__(self, directory: Path) -> None:
+        self.cluster = LiveCluster(directory / "cluster")
+        self.data = directory / "data"
+        self.crash = directory / "crash"
+        self.data.mkdir()
+        self.write_points(1)
+        self.original = 0
+
+    def write_points(self, seed: int) -> None:
+        rng = random.Random(seed)
+        rows = [",".join(f"{rng.random():.6f}" for _ in range(5)) for _ in range(64)]
+        (self.data / "points.csv").write_text("\n".join(rows) + "\n")
+
+    def create(self, *options: str) -> int:
+        answer = self.cluster.json(
+            "exp", "create", MODEL / "config.yaml", MODEL, "--set", f"hyperparameters.data={self.data}", *options
+        )
+        return int(answer["id"])
+
+    def finished(self, experiment: int) -> dict[str, Any]:
+        self.cluster.cli("exp", "wait", str(experiment))
+        described: dict[str, Any] = self.cluster.json("exp", "describe", str(experiment))
+        return described
+
+    def log_text(self, experiment: int) -> str:
+        return self.cluster.cli("exp", "logs", str(experiment)).stdout
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    bench = Bench(tmp_path_factory.mktemp("reproducibility"))
+    bench.cluster.up()
+    try:
+        bench.original = bench.create("--set", "reproducibility.experiment_seed=11")
+        bench.finished(bench.original)
+        yield bench
+    finally:
+        bench.cluster.down()
+
+
+def of_trial(bench: Bench, experiment: int, type_: str) -> list[Any]:
+    events = bench.cluster.events()
+    return [event.data for event in events if event.correlation_id == str(experiment) and event.type == type_]
+
+
+def test_each_start_is_on_record(bench: Bench) -> None:
+    record = bench.cluster.json("trial", "record", f"{bench.original}-1")
+    [start] = record["starts"]
+    assert [(item["name"], item["method"], item["files"]) for item in start["data"]] == [("training data", "content", 1)]
+    environment = record["environments"][start["environment_hash"]]
+    assert environment["packages"]["torch"]
+    assert "torch" in environment["loaded"]
+    assert environment["numerics"]["parameter_dtypes"] == "float32"
+    assert environment["threads"]["torch"] == "1"
+    assert environment["hardware"]["cpu_model"]
+    head = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    if head.returncode == 0:
+        assert len(record["origin"]["git"]["commit"]) == 40
+    assert "exp create" in record["origin"]["command_line"]
+    assert record["origin"]["overrides"]["hyperparameters.data"] == f'"{bench.data}"'
+    written_out = [item for item in of_trial(bench, bench.original, "EnvironmentRecorded") if item.environment is not None]
+    assert len(written_out) == 1, "an environment is written out once per experiment"
+
+
+def test_dave_crashes_is_killed_and_loses_nothing(bench: Bench) -> None:
+    """The same trial again, but its code raises once and its process is killed -9 later: metrics and weights are equal."""
+    trial = f"{bench.original}-2"
+    bench.crash.touch()
+    child = bench.cluster.json("exp", "reproduce", str(bench.original), "--trial", trial, "--detach")["id"]
+    wait_checkpoint(bench, child, batches=2 * CHECKPOINT_PERIOD)
+    bench.cluster.kill("worker")
+    described = bench.finished(child)
+    report = bench.cluster.json("exp", "reproduction", str(child))
+    assert (report["reproduces"], report["equal"]) == (trial, True), report
+    assert report["results"]["weights_equal"] is True
+    assert report["results"]["metrics_equal"] is True
+    assert [item for item in report["differences"] if item["effect"] != "none"] == []
+    [again] = described["trial_list"]
+    assert again["allocations"] == 3, "once crashed, once killed"
+    assert again["failures"] == 1
+    validated = Counter(item.batches for item in of_trial(bench, child, "ValidationReported"))
+    assert set(validated.values()) == {1}, "nothing is reported twice"
+    assert sorted(validated) == [20, 40, 60, 80]
+    log = bench.log_text(child)
+    assert f"resumed from checkpoint {child}-1-1-20 at batch 20" in log
+    assert "the model crashed, as Dave's does" in log
+
+
+def wait_checkpoint(bench: Bench, experiment: int, batches: int) -> None:
+    position = 0
+    while not any(item.batches >= batches for item in of_trial(bench, experiment, "CheckpointSaved")):
+        position = bench.cluster.wait_events(position, 1)
+
+
+def test_leslie_is_told_what_had_changed(bench: Bench) -> None:
+    bench.write_points(2)
+    try:
+        other = bench.create("--set", "hyperparameters.batch_size=16", "--set", "reproducibility.experiment_seed=11")
+        forked = int(bench.cluster.json("exp", "fork", str(bench.original), "--set", "searcher.max_trials=1")["id"])
+        bench.finished(other)
+        bench.finished(forked)
+    finally:
+        bench.write_points(1)
+    found = bench.cluster.json("diff", str(bench.original), str(other))
+    first, second = found["differences"][:2]
+    assert (first["kind"], first["name"], first["effect"]) == ("data", "training data", "likely")
+    assert (second["name"], second["a"], second["b"]) == ("hyperparameters.batch_size", 8, 16)
+    assert second["overridden"]
+    assert "set on the command line" in second["note"]
+    assert len(found["differences"]) == 2, found["differences"]
+    assert found["results"]["metrics_equal"] is False
+    assert found["results"]["first_difference_batches"] == 20
+    # An experiment that was made from another one is warned at its start.
+    assert f"the data 'training data' are not what they were when trial {bench.original}-" in bench.log_text(forked)
+    [recorded] = of_trial(bench, forked, "DataRecorded")
+    assert recorded.changed_from is not None
+    shown = bench.cluster.cli("diff", f"{bench.original}-1", f"{forked}-1").stdout
+    assert "training data" in shown
+    assert shown.index("training data") < shown.index("The validations differ from batch 20 on.")
+
+
+def test_an_experiment_goes_on_from_its_checkpoints(bench: Bench) -> None:
+    child = int(
+        bench.cluster.json(
+            "exp", "continue", str(bench.original), "--set", "searcher.max_length.batches=100", "--set", "searcher.max_trials=3"
+        )["id"]
+    )
+    described = bench.finished(child)
+    assert [trial["hyperparameters"]["batch_size"] for trial in described["trial_list"]] == [8, 8, 8]
+    before = bench.cluster.json("exp", "describe", str(bench.original))["trial_list"]
+    assert [trial["hyperparameters"] for trial in described["trial_list"][:2]] == [trial["hyperparameters"] for trial in before]
+    log = bench.log_text(child)
+    assert log.count("at batch 80") == 2, "two trials go on; the third begins"
+    refused = bench.cluster.cli("exp", "continue", str(child), "--set", "hyperparameters.batch_size=4", check=False)
+    assert refused.returncode != 0
+    assert "hyperparameters.batch_size cannot change when an experiment is continued" in refused.stderr
