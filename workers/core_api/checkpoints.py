@@ -1,34 +1,34 @@
-"""Checkpoints of a script: directories that it fills itself, there whole or not at all."""
+"""Checkpoints of a script: directories that it fills itself, stored whole or not at all, while the script goes on."""
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from tenuto.schemas.reports import CheckpointReport
+from tenuto.kernel.storage.opening import location_of
+from tenuto.kernel.storage.store import StoreError
+from tenuto.schemas.assignments import SourceCheckpoint
+from tenuto.workers.checkpoints import restoring
+from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.restoring import Restored
+from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
 from tenuto.workers.core_api.session import Session, say
-from tenuto.workers.harness.checkpoint_files import (
-    RECORD_FILE,
-    CheckpointDamaged,
-    CheckpointRecord,
-    directory_of,
-    location_of,
-    write_checkpoint,
-)
+from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.errors import UserError
 
 METADATA_FILE = "tenuto_metadata.json"
 """In each checkpoint of a script: what it gave as `metadata`."""
-STORE_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS})
-"""The store's failures. Training goes on without that checkpoint; any other error is one of the script."""
+STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS})
+"""The storage's failures. Training goes on without that checkpoint; any other error is one of the script."""
 
 
 @dataclass(frozen=True)
@@ -44,84 +44,134 @@ class Checkpoints:
     """`run.checkpoint`."""
 
     def __init__(self, session: Session, length_of: Callable[[int], int], validation_at: Callable[[int], Any]) -> None:
+        """Fetches the checkpoint that the trial resumes from, verified. Raises UserError where it cannot be had."""
         self._session, self._length_of, self._validation_at = session, length_of, validation_at
+        assignment = session.assignment
+        try:
+            self._place = Place(assignment, session.checkpoint_directory)
+        except StoreError as error:
+            raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
+        self._fetched = ExitStack()
+        self._source = self._fetched.enter_context(restoring.restore(assignment, self._place, say))
         self._latest: Checkpoint | None = None
+        self._saving: dict[str, Checkpoint] = {}
+        """Given to the writer, by id."""
         self._ids: set[str] = set()
         self.resumed_validation: tuple[int, dict[str, float]] | None = None
         """(steps, metrics) of the validation that was made where the trial resumes."""
-        if session.assignment.checkpoint is not None:
-            self._read_source()
+        if self._source is not None:
+            self._read(self._source)
+        self._writer = CheckpointWriter(
+            assignment,
+            self._place,
+            lambda report: session.reports.report("tracker", report),
+            say,
+            base=self._source.base if self._source is not None else None,
+        )
 
     @property
     def latest(self) -> Checkpoint | None:
-        """The trial's newest checkpoint: what a new process resumes from. None: there is none yet."""
+        """The trial's newest stored checkpoint: what a new process resumes from. None: there is none yet."""
+        for checkpoint_id in self._writer.take_stored():
+            self._latest = self._saving.pop(checkpoint_id)
         return self._latest
 
     @contextmanager
     def restore(self) -> Iterator[Path]:
-        """The files of `latest`, for reading. Raises UserError where there is no checkpoint."""
-        if self._latest is None:
+        """The files of `latest`, for reading only. Raises UserError where there is no checkpoint."""
+        self.wait()
+        latest = self.latest
+        if latest is None:
             raise UserError("there is no checkpoint to restore; ask `if run.checkpoint.latest is not None` first.")
-        directory = directory_of(self._latest.location)
-        if not directory.is_dir():
-            raise CheckpointDamaged(f"checkpoint {self._latest.id} is gone: there is no directory {directory}.")
-        yield directory
+        if self._source is not None and self._source.source.checkpoint_id == latest.id:
+            yield self._source.directory
+            return
+        source = SourceCheckpoint(checkpoint_id=latest.id, location=latest.location, batches=latest.steps)
+        wanted = self._session.assignment.model_copy(update={"checkpoint": source, "earlier_checkpoints": ()})
+        with restoring.restore(wanted, self._place, say) as restored:
+            assert restored is not None
+            yield restored.directory
 
     @contextmanager
     def save(self, steps: int, metadata: Mapping[str, Any] | None = None) -> Iterator[Path]:
-        """An empty directory for the script's files. It becomes a checkpoint when the block ends; if the block raises, it
-        leaves no trace.
+        """An empty directory for the script's files. They become a checkpoint after the block has ended, while the script goes
+        on; if the block raises, it leaves no trace. A second save waits for the first.
 
-        `metadata` is any JSON. A store that is full or out of reach is told and training goes on, except when the trial is
-        leaving: then it raises UserError, because what was trained would be lost.
+        `metadata` is any JSON. A storage that is full or away is told and training goes on, as `checkpoint_storage.on_failure`
+        says; but when the trial leaves its slots it raises UserError, because what was trained would be lost.
         """
-        session = self._session
         text = _metadata_text(metadata or {})
-        checkpoint_id = self._new_id(steps)
         length = self._length_of(steps)
-        staging = session.checkpoint_directory / f".{checkpoint_id}.filling"
+        position = Position(self._new_id(steps), steps, length)
         try:
-            shutil.rmtree(staging, ignore_errors=True)
-            staging.mkdir(parents=True)
-            yield staging
-            record = CheckpointRecord(
-                experiment_id=session.assignment.experiment_id,
-                trial_id=session.assignment.trial_id,
-                batches=steps,
-                length=length,
-                unit=session.assignment.config.searcher.max_length.unit,
-                hyperparameters=session.assignment.hyperparameters,
-                trial_seed=session.assignment.trial_seed,
-                context_hash=session.assignment.context_hash,
-                validation=self._validation_at(steps),
-            )
-            (staging / RECORD_FILE).write_bytes(record.to_json() + b"\n")
-            (staging / METADATA_FILE).write_text(text + "\n")
-            directory, files = write_checkpoint(session.checkpoint_directory, checkpoint_id, lambda into: _move(staging, into))
+            filling = self._place.staging(f"{position.checkpoint_id}-filling")
         except OSError as error:
-            if error.errno not in STORE_FULL:
-                raise
-            reason = f"checkpoint at step {steps} could not be saved under {session.checkpoint_directory}: {error}"
-            if session.box.current.leave:
-                raise UserError(f"{reason}; free space there.") from error
-            say(f"{reason}; training goes on without it")
+            self._give_up(steps, error)
+            filling = None
+        if filling is None:
+            yield from self._nowhere()
             return
+        try:
+            yield filling
+            (filling / RECORD_FILE).write_bytes(self._record(steps, length).to_json() + b"\n")
+            (filling / METADATA_FILE).write_text(text + "\n")
+        except BaseException as error:
+            shutil.rmtree(filling, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in STORAGE_ERRORS:
+                self._give_up(steps, error)
+                return
+            raise
+        self._ids.add(position.checkpoint_id)
+        self._saving[position.checkpoint_id] = Checkpoint(
+            position.checkpoint_id, steps, json.loads(text), location_of(self._place.store, position.checkpoint_id)
+        )
+        self._store(position, filling)
+
+    def wait(self) -> None:
+        """Returns when nothing is being stored."""
+        self._writer.wait()
+
+    def close(self) -> None:
+        self._fetched.close()
+
+    def _store(self, position: Position, filling: Path) -> None:
+        def clean() -> None:
+            shutil.rmtree(filling, ignore_errors=True)
+
+        action = self._session.box.current.action
+        if action not in ("preempt", "pause"):
+            self._writer.save(position, lambda: lambda into: _link_tree(filling, into), then=clean)
+            return
+        try:
+            stored = self._writer.save_now(position, lambda: lambda into: _link_tree(filling, into), leaving=True)
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        self._ids.add(checkpoint_id)
-        self._latest = Checkpoint(checkpoint_id, steps, json.loads(text), location_of(directory))
-        session.reports.report(
-            "tracker",
-            CheckpointReport(
-                trial_id=session.assignment.trial_id,
-                allocation_id=session.assignment.allocation_id,
-                checkpoint_id=checkpoint_id,
-                batches=steps,
-                length=length,
-                files=files,
-                size_bytes=sum(file.size_bytes for file in files),
-                location=location_of(directory),
-            ),
+            clean()
+        if not stored:
+            raise UserError(f"The checkpoint could not be saved in {self._place.store.url}; free space there, or repair it.")
+
+    def _give_up(self, steps: int, error: OSError) -> None:
+        reason = f"the checkpoint at step {steps} could not be written ({error})"
+        if self._session.box.current.action in ("preempt", "pause"):
+            raise UserError(f"{reason}; free or repair that storage.") from error
+        say(f"{reason}; training goes on without it, free or repair that storage")
+
+    def _nowhere(self) -> Iterator[Path]:
+        """The block runs all the same: the script need not know."""
+        with self._place.scratch() as directory:
+            yield directory
+
+    def _record(self, steps: int, length: int) -> CheckpointRecord:
+        assignment = self._session.assignment
+        return CheckpointRecord(
+            experiment_id=assignment.experiment_id,
+            trial_id=assignment.trial_id,
+            batches=steps,
+            length=length,
+            unit=assignment.config.searcher.max_length.unit,
+            hyperparameters=assignment.hyperparameters,
+            trial_seed=assignment.trial_seed,
+            context_hash=assignment.context_hash,
+            validation=self._validation_at(steps),
         )
 
     def _new_id(self, steps: int) -> str:
@@ -132,10 +182,8 @@ class Checkpoints:
             number += 1
         return checkpoint_id
 
-    def _read_source(self) -> None:
-        source = self._session.assignment.checkpoint
-        assert source is not None
-        directory = directory_of(source.location)
+    def _read(self, restored: Restored) -> None:
+        source, directory = restored.source, restored.directory
         try:
             record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
             metadata_file = directory / METADATA_FILE
@@ -143,6 +191,7 @@ class Checkpoints:
         except (OSError, ValidationError, ValueError) as error:
             raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
         self._latest = Checkpoint(source.checkpoint_id, source.batches, metadata, source.location)
+        say(f"resumes from checkpoint {source.checkpoint_id} at step {source.batches}")
         if record.validation is not None:
             self.resumed_validation = (source.batches, record.validation)
 
@@ -154,6 +203,16 @@ def _metadata_text(metadata: Mapping[str, Any]) -> str:
         raise UserError(f"a checkpoint's metadata must be JSON: {error}; save other values as files.") from None
 
 
-def _move(source: Path, into: Path) -> None:
-    for path in source.iterdir():
-        path.rename(into / path.name)
+def _link_tree(source: Path, into: Path) -> None:
+    """Not moved: a try that fails is made again from the same files."""
+    shutil.copytree(source, into, copy_function=_link, dirs_exist_ok=True)
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        if os.path.islink(source):
+            raise OSError(errno.EINVAL, "its target is wanted")
+        os.link(source, target)
+        return target
+    except OSError:
+        return str(shutil.copy2(source, target))

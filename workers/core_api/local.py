@@ -2,7 +2,7 @@
 
     run.json          RunDescription: what was run
     reports.jsonl     one ReportLine per line, in the order of the reports: the same bodies that an agent would be sent
-    checkpoints/<id>/ as in a cluster
+    checkpoints/      a store as a cluster has it: manifests, and contents by their hash
     lock              held while a process writes the record
 
 `tenuto run import DIRECTORY` brings it into a cluster.
@@ -26,13 +26,15 @@ from typing import Any
 
 import tenuto
 from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.storage.opening import location_of
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.config import ConstHyperparameter, ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, explain, parse_config
+from tenuto.schemas.config.storage import SharedDirectoryStorage
+from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.ids import allocation_id, trial_id
-from tenuto.workers.core_api.local_record import RUN_FILE, LocalReports, RunDescription, checkpoints_of, read_run
+from tenuto.workers.core_api.local_record import RUN_FILE, LocalReports, RunDescription, checkpoints_of, read_run, store_of, sweep
 from tenuto.workers.core_api.session import Session, say
-from tenuto.workers.harness.checkpoint_files import location_of
 from tenuto.workers.harness.directives import Directive, DirectiveBox
 from tenuto.workers.harness.errors import UserError
 
@@ -77,36 +79,39 @@ def open_local(
     box = DirectiveBox(Directive("run", length))
     reports = LocalReports(directory, description, box, clock)
     trial = trial_id(LOCAL_EXPERIMENT_ID, 1)
-    saved = checkpoints_of(directory)
-    latest = saved[-1] if saved else None
+    sweep(directory)
+    store = store_of(directory)
+    sources = tuple(
+        SourceCheckpoint(
+            checkpoint_id=report.checkpoint_id,
+            location=location_of(store, report.checkpoint_id),  # the directory may have been moved
+            batches=report.batches,
+            files_hash=files_hash(report.files),
+        )
+        for report in reversed(checkpoints_of(directory))
+    )
     assignment = Assignment(
         allocation_id=allocation_id(trial, reports.starts),
         trial_id=trial,
         trial_number=1,
         experiment_id=LOCAL_EXPERIMENT_ID,
-        config=parsed,
+        # A run without a cluster keeps its checkpoints in its record, wherever those of a cluster would go.
+        config=parsed.model_copy(update={"checkpoint_storage": SharedDirectoryStorage()}),
         context_hash="",
         hyperparameters=values,
         trial_seed=description.seed,
         experiment_seed=description.seed,
         slots=(),
-        checkpoint=None
-        if latest is None
-        else SourceCheckpoint(
-            checkpoint_id=latest.checkpoint_id,
-            location=location_of(directory / "checkpoints" / latest.checkpoint_id),
-            batches=latest.batches,
-        ),
+        checkpoint=sources[0] if sources else None,
+        earlier_checkpoints=sources[1:],
         target_length=length,
     )
     say(f"no cluster here: the record of this run is kept in {directory}")
-    if latest is not None:
-        say(f"resumes from checkpoint {latest.checkpoint_id} at step {latest.batches}")
     return Session(
         assignment=assignment,
         box=box,
         reports=reports,
-        checkpoint_directory=directory / "checkpoints",
+        checkpoint_directory=store.root,
         clock=clock,
         local_directory=directory,
         at_close=[reports.close, _leave_on_signals(box), unlock],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -12,6 +13,8 @@ from typing import IO, Any, Literal
 from pydantic import ValidationError
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.directory import PARTIAL_PREFIX, DirectoryStore
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.reports import CheckpointReport, LogsReport, MetricsReport, ProgressReport, ValidationReport
@@ -92,7 +95,23 @@ def checkpoints_of(directory: Path) -> list[CheckpointReport]:
             found[line.body.checkpoint_id] = line.body
         elif isinstance(line.body, Deleted):
             found.pop(line.body.checkpoint_id, None)
-    return [report for report in found.values() if (directory / "checkpoints" / report.checkpoint_id).is_dir()]
+    stored = set(checkpoints.list_manifests(store_of(directory)))
+    return [report for report in found.values() if report.checkpoint_id in stored]
+
+
+def sweep(directory: Path) -> None:
+    """Removes what a killed process left half stored, or stored and did not report."""
+    store = store_of(directory)
+    reported = {line.body.checkpoint_id for line in read_lines(directory) if isinstance(line.body, CheckpointReport)}
+    for checkpoint_id in checkpoints.list_manifests(store):
+        if checkpoint_id not in reported:
+            checkpoints.delete(store, checkpoint_id)
+    for path in store.root.rglob(f"{PARTIAL_PREFIX}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def store_of(directory: Path) -> DirectoryStore:
+    return DirectoryStore(directory / "checkpoints")
 
 
 class LocalReports:
@@ -104,6 +123,7 @@ class LocalReports:
         self._length = description.config.searcher.max_length.value
         self._checkpoints: list[CheckpointReport] = checkpoints_of(directory)
         self._metric_at: dict[int, float] = {}
+        self._lock = threading.Lock()
         self.starts = 1
         for line in read_lines(directory):
             self.starts += isinstance(line.body, Started)
@@ -113,6 +133,10 @@ class LocalReports:
         self._write(Started(process=os.getpid()))
 
     def report(self, lane: Literal["tracker", "metrics", "logs"], body: Model) -> None:
+        with self._lock:  # checkpoints are reported by the thread that stores them
+            self._report(body)
+
+    def _report(self, body: Model) -> None:
         assert isinstance(body, Body)
         if isinstance(body, LogsReport):
             for text in body.lines:
@@ -159,7 +183,7 @@ class LocalReports:
             keep.add(best.checkpoint_id)
         for report in [item for item in self._checkpoints if item.checkpoint_id not in keep]:
             self._write(Deleted(checkpoint_id=report.checkpoint_id))
-            shutil.rmtree(self._directory / "checkpoints" / report.checkpoint_id, ignore_errors=True)
+            checkpoints.delete(store_of(self._directory), report.checkpoint_id)
             self._checkpoints.remove(report)
 
     def _best(self) -> CheckpointReport | None:

@@ -195,6 +195,7 @@ class Run:
                 "this trial counts as the worst. Report that metric, or change searcher.metric."
             )
         self._send_points()
+        self.checkpoint.wait()  # it is reported first: a search that reacts to the validation may count on it
         self._validated(steps, values)
 
     def report_progress(self, steps: int) -> None:
@@ -233,6 +234,8 @@ class Run:
         self._closed = True
         box = self._session.box
         try:
+            if box.current.action != "kill":
+                self.checkpoint.wait()
             saved_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
             if box.current.action in ("preempt", "pause") and self.steps > saved_at:
                 say(
@@ -243,6 +246,7 @@ class Run:
                 self._send_points()
                 self._session.reports.flush()
         finally:
+            self.checkpoint.close()
             for action in self._session.at_close:
                 action()
 

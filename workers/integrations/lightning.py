@@ -1,0 +1,160 @@
+"""Lightning's Trainer under the search: it trains to the lengths that the search asks for, and saves where Tenuto looks.
+
+A step is one training batch. Metrics keep the names given to `self.log`. Written for lightning >= 2.5.
+
+Lightning keeps neither the random generators nor, with an ordinary loader, the place in an epoch. Here each epoch begins with
+generators seeded from the trial and the epoch, and a checkpoint holds their state; a loader that knows its place (torchdata's
+`StatefulDataLoader`) does the rest.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import threading
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from tenuto.workers.core_api import Run
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch import seeds
+
+CHECKPOINT_FILE = "lightning.ckpt"
+RANDOM_FILE = "random.pt"
+VALIDATION_KEY = "validation"
+"""In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
+
+
+def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> None:
+    """`trainer.fit(module, **data)` as long as the search wants it, from the trial's latest checkpoint on.
+
+    Raises UserError where the Trainer's own limits (`max_epochs`, `max_steps`) end the training before.
+    """
+    callback = TenutoCallback(run)
+    trainer.callbacks.append(callback)  # type: ignore[attr-defined]
+    latest = run.checkpoint.latest
+    if not callback.begin():
+        return
+    if latest is None:
+        trainer.fit(module, **data)
+    else:
+        with run.checkpoint.restore() as directory:
+            callback.resume(torch.load(directory / RANDOM_FILE, weights_only=True))
+            # It holds more than weights: the state of loops, optimizers and callbacks, in Lightning's own format.
+            extra: dict[str, Any] = {"weights_only": False} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
+            trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **extra)
+    if not callback.over:
+        raise UserError(
+            f"the search asks for {callback.target} steps, but Lightning's Trainer ended after {callback.steps}; set "
+            "Trainer(max_epochs=-1): the search says how long to train."
+        )
+
+
+class TenutoCallback(Callback):
+    """What `fit` adds to the Trainer."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._operations = run.operations()
+        self.target = 0
+        self.steps = run.checkpoint.latest.steps if run.checkpoint.latest is not None else 0
+        self.over = False
+        """The search wants no more, or the trial leaves its slots."""
+        self._saved_at = self.steps
+        self._random: dict[str, Any] | None = None
+        self._changed_checks: tuple[Any, Any] | None = None
+        self._validation_names: set[str] = set()
+        self._training_names: set[str] = set()
+        self._sigterm = signal.getsignal(signal.SIGTERM)
+
+    def begin(self) -> bool:
+        """Called before training. False: there is nothing to train."""
+        latest = self._run.checkpoint.latest
+        if latest is not None and latest.metadata.get(VALIDATION_KEY) is not None:
+            self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
+        return self._advance()
+
+    def resume(self, random: dict[str, Any]) -> None:
+        self._random = random
+
+    def _advance(self) -> bool:
+        """Waits for the search to ask for more. False: it does not."""
+        for operation in self._operations:
+            self.target = operation.steps
+            if operation.steps > self.steps:
+                return True
+        self.over = True
+        return False
+
+    # Lightning's hooks, in their order.
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if threading.current_thread() is threading.main_thread():
+            # Lightning puts a handler of its own in the place of the one that asks for a checkpoint.
+            signal.signal(signal.SIGTERM, self._sigterm)
+        trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = 0, None  # the search decides
+        self._seed_epoch(trainer.current_epoch)
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if self._random is not None:
+            random, self._random = self._random, None
+            if batch_idx > 0:  # else the epoch has just been seeded
+                seeds.restore_random_state(random)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
+        run = self._run
+        self.steps += 1
+        self._training_names |= set(trainer.callback_metrics) - self._validation_names
+        if run.should_report(self.steps):
+            run.report_training(self.steps, self._metrics(trainer, self._training_names))
+        if run.should_preempt():
+            self._save(trainer, None)
+            self._stop(trainer)
+            trainer.limit_val_batches = 0  # the slots are wanted: no last validation
+        elif self.steps >= self.target or run.should_validate(self.steps):
+            self._validate_after(trainer, batch_idx)
+        elif run.should_save(self.steps):
+            self._save(trainer, None)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
+        if self._changed_checks is not None:
+            trainer.val_check_batch, trainer.check_val_every_n_epoch = self._changed_checks
+            self._changed_checks = None
+        self._validation_names |= set(trainer.callback_metrics) - self._training_names
+        metrics = self._metrics(trainer, self._validation_names)
+        at_target = self.steps >= self.target
+        if at_target or self._run.should_save(self.steps):
+            self._save(trainer, metrics)  # before the report: a search that reacts to it may count on the checkpoint
+        self._run.report_validation(self.steps, metrics)
+        if at_target and not self.over and not self._advance():
+            self._stop(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._seed_epoch(trainer.current_epoch + 1)
+
+    def _seed_epoch(self, epoch: int) -> None:
+        seeds.seed_everything(seeds.derive_seed(self._run.trial_seed, "lightning epoch", epoch))
+
+    def _validate_after(self, trainer: Trainer, batch_idx: int) -> None:
+        """Has Lightning validate after this batch, whatever its own period: `val_check_batch` batches of this epoch."""
+        self._changed_checks = (trainer.val_check_batch, trainer.check_val_every_n_epoch)
+        trainer.val_check_batch, trainer.check_val_every_n_epoch = batch_idx + 1, 1
+
+    def _stop(self, trainer: Trainer) -> None:
+        self.over = trainer.should_stop = True
+
+    def _save(self, trainer: Trainer, validation: dict[str, float] | None) -> None:
+        if self._saved_at == self.steps:
+            return
+        with self._run.checkpoint.save(self.steps, {VALIDATION_KEY: validation}) as directory:
+            trainer.save_checkpoint(directory / CHECKPOINT_FILE)
+            torch.save(seeds.random_state(), directory / RANDOM_FILE)
+        self._saved_at = self.steps
+
+    def _metrics(self, trainer: Trainer, names: set[str]) -> dict[str, float]:
+        found: dict[str, torch.Tensor] = dict(trainer.callback_metrics)
+        return {name: float(found[name]) for name in sorted(names) if name in found}
