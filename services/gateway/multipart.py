@@ -1,13 +1,21 @@
-"""Reads multipart/form-data (RFC 7578) as it arrives: a large file is handed on piece by piece and never held in memory."""
+"""Reads multipart/form-data (RFC 7578) as it arrives: a large file is handed on piece by piece and never held in memory.
+
+The parsing is python-multipart's; here its callbacks become an asynchronous stream of pieces, and its errors sentences.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from email.message import EmailMessage
+from dataclasses import dataclass
 
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+
+HEADERS_MAX = 8
+"""Headers of one part: a disposition, a type, a length."""
 HEADER_BYTES_MAX = 8 * 1024
-"""Headers of one part: a name and a file name."""
+"""One of them: a name and a file name."""
 BOUNDARY_CHARACTERS_MAX = 70  # RFC 2046
 
 
@@ -35,77 +43,78 @@ Piece = PartBegins | PartData | PartEnds
 
 def boundary_of(content_type: str) -> bytes:
     """The boundary in a Content-Type header. Raises MultipartError."""
-    message = EmailMessage()
-    message["Content-Type"] = content_type
-    boundary = message.get_param("boundary")
-    if message.get_content_type() != "multipart/form-data" or not isinstance(boundary, str) or not boundary:
+    kind, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not boundary:
         raise MultipartError("the request must be multipart/form-data with the parts `config` and `context`")
     if len(boundary) > BOUNDARY_CHARACTERS_MAX:
         raise MultipartError(f"the boundary is longer than {BOUNDARY_CHARACTERS_MAX} characters")
-    return boundary.encode("latin-1", "replace")
+    return boundary
 
 
-@dataclass
-class _Reader:
-    chunks: AsyncIterator[bytes]
-    buffer: bytearray = field(default_factory=bytearray)
+class _Pieces:
+    """Collects what the parser calls back while it is given one chunk."""
 
-    async def more(self) -> None:
-        async for chunk in self.chunks:
-            if chunk:
-                self.buffer += chunk
-                return
-        raise MultipartError("the request ends in the middle of a part")
+    def __init__(self, boundary: bytes) -> None:
+        self.found: list[Piece] = []
+        self.complete = False
+        self._field, self._value = b"", b""
+        self._name: str | None = None
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._part_begin,
+                "on_header_field": self._header_field,
+                "on_header_value": self._header_value,
+                "on_header_end": self._header_end,
+                "on_headers_finished": self._headers_finished,
+                "on_part_data": lambda data, start, end: self.found.append(PartData(data[start:end])),
+                "on_part_end": lambda: self.found.append(PartEnds()),
+                "on_end": self._end,
+            },
+            max_header_count=HEADERS_MAX,
+            max_header_size=HEADER_BYTES_MAX,
+        )
 
-    async def take_until(self, mark: bytes, limit: int) -> bytes:
-        while (at := self.buffer.find(mark)) < 0:
-            if len(self.buffer) > limit:
-                raise MultipartError("the headers of a part are too long")
-            await self.more()
-        taken = bytes(self.buffer[:at])
-        del self.buffer[: at + len(mark)]
-        return taken
+    def of(self, chunk: bytes) -> list[Piece]:
+        """What `chunk` completes. Raises MultipartError."""
+        self.found = []
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise MultipartError(f"it is not well-formed multipart/form-data: {error}") from error
+        return self.found
 
-    async def take(self, count: int) -> bytes:
-        while len(self.buffer) < count:
-            await self.more()
-        taken = bytes(self.buffer[:count])
-        del self.buffer[:count]
-        return taken
+    def _part_begin(self) -> None:
+        self._name = None
+
+    def _header_field(self, data: bytes, start: int, end: int) -> None:
+        self._field += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
+
+    def _header_end(self) -> None:
+        if self._field.lower() == b"content-disposition":
+            _, options = parse_options_header(self._value.decode("latin-1"))
+            self._name = options[b"name"].decode("utf-8", "replace") if b"name" in options else None
+        self._field, self._value = b"", b""
+
+    def _headers_finished(self) -> None:
+        if self._name is None:
+            raise MultipartError("a part has no name")
+        self.found.append(PartBegins(self._name))
+
+    def _end(self) -> None:
+        self.complete = True
 
 
 async def parts(chunks: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[Piece]:
     """PartBegins, PartData..., PartEnds of each part in turn. Raises MultipartError."""
-    reader = _Reader(chunks, bytearray(b"\r\n"))  # so that the first delimiter looks like the others
-    delimiter = b"\r\n--" + boundary
-    await reader.take_until(delimiter, HEADER_BYTES_MAX)
-    while True:
-        if await reader.take(2) == b"--":
+    pieces = _Pieces(boundary)
+    async for chunk in chunks:
+        for piece in pieces.of(chunk):
+            yield piece
+        if pieces.complete:
             return
-        # What was taken is the line's end, or padding before it.
-        reader.buffer[:0] = b"\r\n"
-        headers = await reader.take_until(b"\r\n\r\n", HEADER_BYTES_MAX)
-        yield PartBegins(_name(headers))
-        while (at := reader.buffer.find(delimiter)) < 0:
-            safe = len(reader.buffer) - len(delimiter)
-            if safe > 0:
-                data = bytes(reader.buffer[:safe])
-                del reader.buffer[:safe]
-                yield PartData(data)
-            await reader.more()
-        if at:
-            yield PartData(bytes(reader.buffer[:at]))
-        del reader.buffer[: at + len(delimiter)]
-        yield PartEnds()
-
-
-def _name(headers: bytes) -> str:
-    for line in headers.decode("utf-8", "replace").split("\r\n"):
-        name, _, value = line.partition(":")
-        if name.strip().lower() == "content-disposition":
-            message = EmailMessage()
-            message["Content-Disposition"] = value.strip()
-            found = message.get_param("name", header="Content-Disposition")
-            if isinstance(found, str):
-                return found
-    raise MultipartError("a part has no name")
+    raise MultipartError("the request ends in the middle of a part")

@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import tarfile
+import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -59,14 +60,39 @@ async def test_multipart_gives_back_what_was_sent_however_it_is_cut(first: bytes
     [
         (b"", "ends in the middle"),
         (b"--b\r\n", "ends in the middle"),
-        (b"--b\r\n\r\ndata\r\n--b--", "no name"),
+        (b"--b\r\n\r\ndata\r\n--b--", "no name|not well-formed"),
         (b'--b\r\nContent-Disposition: form-data; name="x"\r\n\r\nda', "ends in the middle"),
-        (b"--b\r\n" + b"h" * 20_000, "too long"),
+        (b"--b\r\n" + b"h" * 20_000, "header size"),
+        (b"no boundary at all", "not well-formed"),
+        (b"--b\r\nX: 1\r\n\r\ndata\r\n--b--", "no name"),
+        (b"--b\r\n" + b"X: 1\r\n" * 9, "header count"),
     ],
 )
 async def test_malformed_multipart_is_refused(body: bytes, reason: str) -> None:
     with pytest.raises(MultipartError, match=reason):
         await collect(body, b"b", [])
+
+
+async def test_a_large_upload_is_never_in_memory() -> None:
+    chunk = b"\r\n-" + os.urandom(1 << 20)  # begins like a delimiter: what is held back must be given out again
+
+    async def upload() -> AsyncIterator[bytes]:
+        yield b'--b\r\nContent-Disposition: form-data; name="context"\r\n\r\n'
+        for _ in range(64):
+            yield chunk
+        yield b"\r\n--b--\r\n"
+
+    received = hashlib.sha256()
+    tracemalloc.start()
+    try:
+        async for piece in parts(upload(), b"b"):
+            if isinstance(piece, PartData):
+                received.update(piece.data)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert received.digest() == hashlib.sha256(chunk * 64).digest()
+    assert peak_bytes < 8 * len(chunk)
 
 
 @pytest.mark.parametrize("header", ["", "application/json", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 71])

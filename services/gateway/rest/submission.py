@@ -56,11 +56,14 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
     origin = bytearray()
     with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
-        name = ""
+        name, names = "", set[str]()
         try:
             async for piece in parts(request.stream(), boundary):
                 if isinstance(piece, PartBegins):
                     name = piece.name
+                    if name in names:
+                        raise MultipartError(f"it has the part {name!r} twice")
+                    names.add(name)
                     if name not in ("config", "context", "origin"):
                         raise MultipartError(f"it has a part {name!r}; the parts are `config`, `context` and `origin`")
                     if name == "config":
