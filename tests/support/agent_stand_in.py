@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ import grpc
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import (
     TRACKER_REPORT,
     CheckpointReport,
@@ -180,6 +181,16 @@ class WorkerRun:
         return self.log.read_text()
 
 
+def source_of(report: CheckpointReport) -> SourceCheckpoint:
+    """As the launcher tells it to a worker."""
+    return SourceCheckpoint(
+        checkpoint_id=report.checkpoint_id,
+        location=report.location,
+        batches=report.batches,
+        files_hash=files_hash(report.files),
+    )
+
+
 class WorkerBench:
     """Runs real worker processes for one trial, allocation after allocation. Use as a context manager: kills what is left."""
 
@@ -203,7 +214,13 @@ class WorkerBench:
             agent.stop()
             assert agent.problems == []
 
-    def agent(self, target_length: int, checkpoint: CheckpointReport | None = None, action: str = "run") -> AgentStandIn:
+    def agent(
+        self,
+        target_length: int,
+        checkpoint: CheckpointReport | None = None,
+        action: str = "run",
+        earlier: Sequence[CheckpointReport] = (),
+    ) -> AgentStandIn:
         """An agent with the trial's next allocation."""
         self.allocations += 1
         assignment = Assignment(
@@ -217,11 +234,8 @@ class WorkerBench:
             trial_seed=123456789012345,
             experiment_seed=7,
             slots=(AgentSlots(agent_id="stand-in", slot_ids=(0,)),),
-            checkpoint=None
-            if checkpoint is None
-            else SourceCheckpoint(
-                checkpoint_id=checkpoint.checkpoint_id, location=checkpoint.location, batches=checkpoint.batches
-            ),
+            checkpoint=None if checkpoint is None else source_of(checkpoint),
+            earlier_checkpoints=tuple(source_of(item) for item in earlier),
             target_length=target_length,
             action=action,  # type: ignore[arg-type]
         )

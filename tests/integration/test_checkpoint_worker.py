@@ -1,0 +1,131 @@
+"""Real worker processes and their checkpoints: damage, S3, a store that goes away, missing credentials."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.opening import open_location
+from tenuto.schemas.reports import ValidationReport
+from tenuto.schemas.wire import worker_pb2 as pb
+from tests.support.agent_stand_in import AgentStandIn, WorkerBench
+from tests.support.checkpoint_reports import stored_files
+from tests.support.s3_server import S3Server
+
+CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "counting"
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "name": "counting",
+        "entrypoint": "model_def:CountingTrial",
+        "searcher": {"name": "single", "metric": "total", "max_length": {"epochs": 5}},
+        "min_checkpoint_period": {"batches": 4},
+        **changes,
+    }
+
+
+def stop_at(agent: AgentStandIn, length: int) -> AgentStandIn:
+    def react(report: Any) -> pb.Directive | None:
+        at_target = isinstance(report, ValidationReport) and report.length >= length
+        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
+
+    agent.react = react
+    return agent
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[S3Server]:
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
+    server = S3Server(directory)
+    try:
+        server.start()
+        server.make_bucket("checkpoints")
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(tmp_path: Path) -> None:
+    with WorkerBench(tmp_path, CONTEXT, config(), {}) as trial:
+        first = stop_at(trial.agent(1), 1)
+        assert trial.start(first).wait() == 0
+        *_, before, damaged = first.checkpoints()
+        assert (before.batches, damaged.batches) == (8, 10)
+        file = stored_files(damaged)["sum.txt"]
+        file.chmod(0o644)
+        file.write_text("99 9")
+
+        second = stop_at(trial.agent(2, damaged, earlier=[before]), 2)
+        run = trial.start(second)
+        assert run.wait() == 0, run.output()
+        assert second.validations()[-1].metrics["total"] == float(sum(range(20))), "as if nothing had happened"
+        assert "checkpoint 1-1-1-10 cannot be read: sum.txt has 4 bytes where" in run.output()
+        assert "goes on from checkpoint 1-1-1-8 at batch 8 instead" in run.output()
+
+        third = trial.agent(2, damaged)
+        run = trial.start(third)
+        assert run.wait() == 1, "with nothing before it, the user must decide"
+        assert third.error_file.read_text().startswith("checkpoint 1-1-1-10 cannot be read: sum.txt")
+
+
+def test_what_differs_from_the_record_is_not_loaded(tmp_path: Path) -> None:
+    with WorkerBench(tmp_path, CONTEXT, config(), {}) as trial:
+        first = stop_at(trial.agent(1), 1)
+        assert trial.start(first).wait() == 0
+        checkpoint = first.checkpoints()[-1]
+        forged = checkpoint.model_copy(update={"files": checkpoint.files[:-1]})
+        second = trial.agent(2, forged)
+        run = trial.start(second)
+        assert run.wait() == 1
+        assert "its manifest is not what was recorded" in run.output()
+
+
+def test_saved_to_s3_and_resumed_from_there(tmp_path: Path, s3_server: S3Server) -> None:
+    environment = s3_server.environment()
+    changes = config(checkpoint_storage=s3_server.storage(prefix="resume"))
+    with WorkerBench(tmp_path, CONTEXT, changes, {}) as trial:
+        first = stop_at(trial.agent(1), 1)
+        run = trial.start(first, **environment)
+        assert run.wait() == 0, run.output()
+        checkpoint = first.checkpoints()[-1]
+        assert checkpoint.location == "s3://checkpoints/resume/1/1-1/manifests/1-1-1-10.json"
+        assert not (tmp_path / "checkpoints").exists(), "nothing goes to the shared directory"
+        second = stop_at(trial.agent(3, checkpoint), 3)
+        run = trial.start(second, **environment)
+        assert run.wait() == 0, run.output()
+        assert "resumed from checkpoint 1-1-1-10 at batch 10" in run.output()
+        assert second.validations()[-1].metrics["total"] == float(sum(range(30)))
+        assert environment["TEST_S3_SECRET"] not in run.output()
+        assert environment["TEST_S3_SECRET"] not in trial.config.to_json().decode()
+        store, checkpoint_id = open_location(second.checkpoints()[-1].location, trial.config.checkpoint_storage, environment)
+        assert checkpoints.verify(store, checkpoints.read_manifest(store, checkpoint_id)) == []
+
+
+def test_a_store_that_is_away_does_not_stop_the_training(tmp_path: Path) -> None:
+    server = S3Server(tmp_path / "never-started")
+    changes = config(checkpoint_storage=server.storage(), min_checkpoint_period=None)
+    with WorkerBench(tmp_path, CONTEXT, changes, {}) as trial:
+        agent = stop_at(trial.agent(1), 1)
+        run = trial.start(agent, **server.environment())
+        assert run.wait() == 0, run.output()
+        assert agent.checkpoints() == []
+        assert len(agent.validations()) == 1
+        assert "the checkpoint at batch 10 could not be saved under s3://checkpoints/1/1-1" in run.output()
+        assert "training goes on without it" in run.output()
+
+
+def test_a_missing_credential_is_named(tmp_path: Path, s3_server: S3Server) -> None:
+    with WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage=s3_server.storage()), {}) as trial:
+        agent = trial.agent(1)
+        run = trial.start(agent, TEST_S3_KEY="k")
+        assert run.wait() == 1
+        error = agent.error_file.read_text()
+        assert "The environment variable TEST_S3_SECRET, which checkpoint_storage.secret_key_variable names, is not set" in error

@@ -1,0 +1,185 @@
+"""The writer beside the training thread: what runs at the same time, what waits for what, and what a failing store does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.directory import DirectoryStore
+from tenuto.kernel.storage.store import StoreError
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.reports import CheckpointReport
+from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.writer import LEAVING_TRIES_MAX, TRIES_MAX, CheckpointWriter, Fill, Position
+
+WAIT_SECONDS_MAX = 20.0
+
+
+class Store(DirectoryStore):
+    """Fails as often as the test says."""
+
+    failures = 0
+
+    def put_bytes(self, key: str, data: bytes) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("the store is away")
+        super().put_bytes(key, data)
+
+
+class Bench:
+    def __init__(self, directory: Path, on_failure: str = "continue") -> None:
+        config = ExperimentConfig.model_validate(
+            {
+                "name": "n",
+                "entrypoint": "m:T",
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+                "checkpoint_storage": {"on_failure": on_failure},
+            }
+        )
+        assignment = Assignment(
+            allocation_id="1-1-1", trial_id="1-1", trial_number=1, experiment_id=1, config=config, context_hash="ab",
+            hyperparameters={}, trial_seed=1, experiment_seed=1, slots=(AgentSlots(agent_id="a", slot_ids=(0,)),),
+            checkpoint=None, target_length=100,
+        )  # fmt: skip
+        self.store = Store(directory)
+        place = Place(assignment, directory, {})
+        place.store = self.store
+        self.happened: list[str] = []
+        self.said: list[str] = []
+        self.pauses: list[float] = []
+        self.writer = CheckpointWriter(assignment, place, self.report, self.said.append, sleep=self.pauses.append)
+
+    def report(self, report: CheckpointReport) -> None:
+        manifest = checkpoints.read_manifest(self.store, report.checkpoint_id)
+        assert checkpoints.verify(self.store, manifest) == [], "what is reported is stored"
+        checkpoints.check_record(manifest, report.files)
+        self.happened.append(f"saved {report.batches}")
+
+    def then(self, name: str) -> Callable[[], None]:
+        return lambda: self.happened.append(name)
+
+    def left_behind(self) -> list[str]:
+        return [path.name for path in self.store.root.glob(".partial-*")]
+
+
+def at(batches: int) -> Position:
+    return Position(f"1-1-1-{batches}", batches, batches)
+
+
+def content(text: str) -> Callable[[], Fill]:
+    return lambda: lambda directory: (directory / "state").write_text(text) and None
+
+
+def test_training_goes_on_while_one_is_stored_and_the_next_one_waits(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    gate, begun = threading.Event(), threading.Event()
+
+    def slow(directory: Path) -> None:
+        begun.set()
+        assert gate.wait(WAIT_SECONDS_MAX)
+        (directory / "state").write_text("10")
+
+    bench.writer.save(at(10), lambda: slow, bench.then("validated 10"))
+    assert begun.wait(WAIT_SECONDS_MAX)
+    assert bench.writer.busy, "the training thread was not held up"
+    assert bench.happened == []
+    threading.Timer(0.05, lambda: (bench.happened.append("released"), gate.set())).start()
+    bench.writer.save(at(20), lambda: bench.happened.append("copied 20") or content("20")())  # type: ignore[func-returns-value]
+    assert bench.happened[:4] == ["released", "saved 10", "validated 10", "copied 20"], "at most one copy at a time"
+    bench.writer.wait()
+    assert bench.happened[4:] == ["saved 20"]
+    assert bench.writer.take_stored() == ["1-1-1-10", "1-1-1-20"]
+    assert bench.writer.take_stored() == []
+    assert bench.left_behind() == []
+
+
+def test_an_unchanged_file_is_stored_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for batches in (10, 20, 30):
+        assert bench.writer.save_now(at(batches), content("same"))
+    assert len(list(bench.store.entries("blobs"))) == 1
+    assert len(checkpoints.list_manifests(bench.store)) == 3
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_continue_gives_up_after_some_tries_and_says_why(tmp_path: Path, background: bool) -> None:
+    bench = Bench(tmp_path)
+    bench.store.failures = TRIES_MAX
+    if background:
+        bench.writer.save(at(10), content("a"), bench.then("validated"))
+        bench.writer.wait()
+        assert bench.happened == ["validated"], "the search hears of the validation all the same"
+    else:
+        assert not bench.writer.save_now(at(10), content("a"))
+    assert len(bench.said) == TRIES_MAX
+    assert "the checkpoint at batch 10 could not be saved under" in bench.said[0]
+    assert "(the store is away); next try in 1 s" in bench.said[0]
+    assert "training goes on without it" in bench.said[-1]
+    assert bench.writer.take_stored() == []
+    assert bench.left_behind() == []
+    assert bench.writer.save_now(at(20), content("b"))
+    assert bench.happened[-1] == "saved 20"
+
+
+def test_retry_does_not_give_up(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "retry")
+    bench.store.failures = 5 * TRIES_MAX
+    bench.writer.save(at(10), content("a"))
+    bench.writer.wait()
+    assert bench.happened == ["saved 10"]
+    assert len(bench.pauses) == 5 * TRIES_MAX
+    assert max(bench.pauses) <= 10
+
+
+def test_who_leaves_tries_longer_but_not_for_ever(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.store.failures = LEAVING_TRIES_MAX - 1
+    assert bench.writer.save_now(at(10), content("a"), leaving=True)
+    bench.store.failures = LEAVING_TRIES_MAX
+    assert not bench.writer.save_now(at(20), content("b"), leaving=True)
+    assert bench.happened == ["saved 10"]
+
+
+def test_a_full_disk_while_files_are_written(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    def full() -> Fill:
+        tries.append(1)
+
+        def fill(directory: Path) -> None:
+            (directory / "half").write_text("half")
+            raise OSError(28, "No space left on device")
+
+        return fill
+
+    bench = Bench(tmp_path)
+    bench.writer.save(at(10), full)
+    bench.writer.wait()
+    assert len(tries) == 1, "the copy is gone once it was tried"
+    assert "No space left on device" in bench.said[0]
+    assert "given up" in bench.said[-1]
+    assert not bench.writer.save_now(at(20), full)
+    assert len(tries) == 1 + TRIES_MAX, "the training thread can write its state again"
+    assert bench.left_behind() == []
+    assert bench.happened == []
+
+
+def test_an_error_of_the_users_code_reaches_the_training_thread(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def wrong(directory: Path) -> None:
+        raise TypeError("cannot pickle a lambda")
+
+    bench.writer.save(at(10), lambda: wrong)
+    with pytest.raises(TypeError, match="cannot pickle"):
+        bench.writer.wait()
+    with pytest.raises(TypeError, match="cannot pickle"):
+        bench.writer.save_now(at(20), lambda: wrong)
+    assert bench.left_behind() == []
