@@ -16,9 +16,9 @@ import torch
 
 from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
-from tenuto.workers.pytorch.state import load_model_state
 from tests.integration.test_exact_resume import assert_equal
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
+from tests.support.checkpoint_reports import stored_files
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "everything"
 TARGET_BATCHES = 45
@@ -59,15 +59,15 @@ def result(agents: list[AgentStandIn]) -> dict[str, Any]:
     """All that the trial came to: weights, state, and every metric that it reported, by position."""
     checkpoint = agents[-1].checkpoints()[-1]
     assert checkpoint.batches == TARGET_BATCHES
-    directory = Path(checkpoint.location.removeprefix("file://"))
+    files = stored_files(checkpoint)
     points = {point.batches: point.metrics for agent in agents for report in agent.metrics for point in report.points}
     return {
-        "generator": load_model_state(directory, 0),
-        "discriminator": load_model_state(directory, 1),
-        "state": torch.load(directory / "state.pt", weights_only=True),
+        "generator": files["model.safetensors"].read_bytes(),
+        "discriminator": files["model_1.safetensors"].read_bytes(),
+        "state": torch.load(files["state.pt"], weights_only=True),
         "validations": {report.batches: report.metrics for agent in agents for report in agent.validations()},
         "training metrics": dict(sorted(points.items())),
-        "exactness": (directory / "exactness.json").read_text(),
+        "exactness": files["exactness.json"].read_text(),
     }
 
 
