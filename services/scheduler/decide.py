@@ -12,7 +12,7 @@ from tenuto.schemas.events.pool import AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
 from tenuto.schemas.events.run import WorkersExited
-from tenuto.schemas.events.search import Search
+from tenuto.schemas.events.search import Search, TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import experiment_of, trial_id
@@ -44,6 +44,8 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
     if experiment is None:
         # It ended and is forgotten. What it held back may go on now, in whichever pool that was; ends are rare.
         return _planned(state, sorted(state.pools), policy, now_us)
+    if isinstance(data, TrialRequested) and _waits_already(state, experiment):
+        return ()
     pools = {experiment.pool, *_pools_of_slots(state, data)}
     if state.shares or isinstance(data, ExperimentPoolChanged):
         pools.update(sorted(state.pools))  # A quota holds in all pools.
@@ -54,6 +56,12 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
     for draft in corrections:
         state = apply(state, draft, now_us)
     return [*drafts, *corrections, *_planned(state, sorted(pools), policy, now_us)]
+
+
+def _waits_already(state: State, experiment: Experiment) -> bool:
+    """An earlier trial of the experiment waits, and for no slots that are being freed: then a later one can only wait, too."""
+    pool = state.pools.get(experiment.pool)
+    return len(experiment.waiting) > 1 and experiment.queued and pool is not None and not pool.leaving and not experiment.paused
 
 
 def _planned(state: State, names: list[str], policy: Policy | None, now_us: int) -> list[EventData]:

@@ -99,7 +99,7 @@ async def check_record(log: EventLog) -> list[Event]:
     assert [text for text in broken_rules(events) if "finished" not in text] == []
     verdict = verify_decisions(SchedulerCore(), events)
     assert verdict.ok, verdict.divergences
-    assert verdict.decisions == sum(event.actor == "scheduler/1" for event in events) >= 2 * RELEASES
+    assert verdict.decisions == sum(event.actor == f"scheduler/{SchedulerCore.rule_version}" for event in events) >= 2 * RELEASES
     return events
 
 

@@ -172,7 +172,7 @@ shape = st.lists(
 @given(capacity=st.integers(1, 60), shape=shape)
 def test_shares_are_max_min_fair(capacity: int, shape: list[tuple[int, int, int]]) -> None:
     """No one gets more who is ahead of another that wants more; all is used up or all are content."""
-    nodes = [Node(str(at), float(weight), demand, least) for at, (weight, demand, least) in enumerate(shape)]
+    nodes = [Node(at, float(weight), demand, least) for at, (weight, demand, least) in enumerate(shape)]
     divide(capacity, nodes)
     total = sum(node.share for node in nodes)
     least = sum(node.least for node in nodes)
@@ -187,15 +187,15 @@ def test_shares_are_max_min_fair(capacity: int, shape: list[tuple[int, int, int]
 @given(capacity=st.integers(1, 60), shape=shape, gangs=st.lists(st.integers(1, 5), min_size=6, max_size=6))
 def test_targets_are_whole_gangs_near_the_share(capacity: int, shape: list[tuple[int, int, int]], gangs: list[int]) -> None:
     leaves = [
-        Node(str(at), float(weight), demand * gangs[at], 0, gang=gangs[at], order=(at, at))
+        Node(at, float(weight), demand * gangs[at], 0, gang=gangs[at], order=(at, at))
         for at, (weight, demand, _) in enumerate(shape)
     ]
     divide(capacity, leaves)
     targets = whole_gangs(capacity, leaves)
     assert sum(targets.values()) <= capacity
     for leaf in leaves:
-        assert targets[leaf.name] % leaf.gang == 0
-        assert abs(targets[leaf.name] - leaf.share) < leaf.gang
+        assert targets[leaf.key] % leaf.gang == 0
+        assert abs(targets[leaf.key] - leaf.share) < leaf.gang
 
 
 # Victims

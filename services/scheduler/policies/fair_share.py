@@ -39,26 +39,23 @@ def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
             leaves.append(leaf)
             workspaces.setdefault(experiment.workspace, {}).setdefault(experiment.user, []).append(leaf)
     divide(pool.capacity, _tree(state, pool, now_us, workspaces))
-    return {int(name): slots for name, slots in whole_gangs(pool.capacity, leaves).items()}
+    return whole_gangs(pool.capacity, leaves)
 
 
 def _leaf(experiment: Experiment, pool: Pool) -> Node:
     held = pool.held.get(experiment.experiment_id, 0)
+    gang = experiment.slots_per_trial
     demand = held
-    if experiment.queued and experiment.pool == pool.name and experiment.slots_per_trial <= pool.capacity:
-        demand += len(experiment.waiting) * experiment.slots_per_trial
+    at_home = experiment.pool == pool.name
+    if at_home and experiment.waiting and gang <= pool.capacity and experiment.queued:
+        demand += len(experiment.waiting) * gang
     if experiment.max_slots is not None:
         # What leaves still counts against the limit, so a share above it would be waited for in vain.
-        most = experiment.max_slots // experiment.slots_per_trial * experiment.slots_per_trial
+        most = experiment.max_slots // gang * gang
         demand = max(held, min(demand, most - (experiment.slots_used - held)))
-    return Node(
-        name=str(experiment.experiment_id),
-        weight=experiment.weight,
-        demand=demand if experiment.pool == pool.name else 0 if experiment.preemptible else held,
-        least=0 if experiment.preemptible else held,
-        gang=experiment.slots_per_trial,
-        order=(experiment.place, experiment.experiment_id),
-    )
+    least = 0 if experiment.preemptible else held
+    order = (experiment.place, experiment.experiment_id)
+    return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order)
 
 
 def _tree(state: State, pool: Pool, now_us: int, workspaces: dict[str, dict[str, list[Node]]]) -> list[Node]:
@@ -76,18 +73,18 @@ def _tree(state: State, pool: Pool, now_us: int, workspaces: dict[str, dict[str,
 
 def _inner(state: State, owner: str, name: str, children: list[Node]) -> Node:
     share = state.shares.get(owner, NO_SHARE)
-    least = sum(child.least for child in children)
-    demand = sum(child.demand for child in children)
+    least = sum([child.least for child in children])
+    demand = sum([child.demand for child in children])
     if share.max_slots is not None:
         demand = max(least, min(demand, share.max_slots))
-    return Node(name, share.weight, demand, least, children)
+    return Node(0, share.weight, demand, least, children, owner=name)
 
 
 def _weigh_by_use(state: State, pool: Pool, now_us: int, nodes: list[Node]) -> None:
     half_life_us = policy_of(state, pool.name).half_life_us
     if not half_life_us or len(nodes) < 2:
         return
-    used = [at_last_step(state.usage[node.name], now_us, half_life_us) if node.name in state.usage else 0 for node in nodes]
+    used = [at_last_step(state.usage[node.owner], now_us, half_life_us) if node.owner in state.usage else 0 for node in nodes]
     total, weights = sum(used), sum(node.weight for node in nodes)
     if total:
         for node, amount in zip(nodes, used, strict=True):

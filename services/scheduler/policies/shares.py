@@ -16,11 +16,12 @@ EPSILON = 1e-9
 """Sums of shares are off by less than this."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """Of the tree; `least` and `demand` of an inner node are the sums of its children."""
 
-    name: str
+    key: int
+    """The experiment, of a leaf."""
     weight: float
     demand: float
     """Slots it holds or wants, and may have."""
@@ -30,30 +31,33 @@ class Node:
     share: float = 0.0
     gang: int = 1
     order: tuple[float, int] = (0.0, 0)
+    owner: str = ""
+    """Of an inner node: whose use over time counts."""
 
 
 def divide(capacity: float, nodes: Sequence[Node]) -> None:
     """Sets `share` of the nodes and of all below them. Shares are at least `least`, at most `demand`, in proportion to the
     weights in between, and use the capacity up as far as there is demand."""
-    open_nodes = [node for node in nodes if node.demand > 0]
+    if sum([node.demand for node in nodes]) <= capacity:
+        level = float("inf")
+    else:
+        level = _level([(node.weight, node.least, node.demand) for node in nodes if node.demand > 0], capacity)
     for node in nodes:
-        node.share = min(node.demand, node.least)
-    left = capacity
-    # Each child's share rises with the level from `least` to `demand`; the level is found from the sorted turning points.
-    level = _level([(node.weight, node.least, node.demand) for node in open_nodes], left)
-    for node in open_nodes:
-        node.share = max(node.least, min(node.demand, node.weight * level))
+        # Each child's share rises with the level from `least` to `demand`.
+        share = node.weight * level if node.demand > 0 else 0.0
+        share = share if share < node.demand else node.demand
+        node.share = share if share > node.least else node.least
         if node.children:
             divide(node.share, node.children)
 
 
 def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
     """The level at which sum(clamp(weight x level, least, most)) is the capacity; infinite where all demand is met."""
-    total = sum(least for _, least, _ in bounds)
-    if sum(most for _, _, most in bounds) <= capacity:
-        return float("inf")
+    total = sum([least for _, least, _ in bounds])
     if total >= capacity:
         return 0.0
+    if len(bounds) == 1:
+        return capacity / bounds[0][0]
     points = sorted(
         [(least / weight, weight) for weight, least, _ in bounds] + [(most / weight, -weight) for weight, _, most in bounds]
     )
@@ -67,21 +71,23 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
     return level + (capacity - total) / slope if slope > EPSILON else level
 
 
-def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[str, int]:
+def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[int, int]:
     """Slots of each leaf as whole gangs, within one gang of its share where its demand allows."""
-    targets: dict[str, int] = {}
+    targets: dict[int, int] = {}
+    losers: list[tuple[float, tuple[float, int], Node]] = []
+    left = capacity
     for leaf in leaves:
-        gangs = int((leaf.share + EPSILON) // leaf.gang)
-        targets[leaf.name] = max(gangs * leaf.gang, int(leaf.least))
-    left = capacity - sum(targets.values())
-    losers = sorted(
-        (leaf for leaf in leaves if targets[leaf.name] + leaf.gang <= leaf.demand + EPSILON),
-        key=lambda leaf: (round((targets[leaf.name] - leaf.share) / leaf.gang, 9), leaf.order),
-    )
-    for leaf in losers:
-        if left <= 0:
-            break
-        if leaf.gang <= left and targets[leaf.name] < leaf.share - EPSILON:
-            targets[leaf.name] += leaf.gang
-            left -= leaf.gang
+        share, gang = leaf.share, leaf.gang
+        target = int((share + EPSILON) // gang) * gang
+        if target < leaf.least:
+            target = int(leaf.least)
+        targets[leaf.key] = target
+        left -= target
+        if target < share - EPSILON and target + gang <= leaf.demand + EPSILON:
+            losers.append((round((target - share) / gang, 9), leaf.order, leaf))
+    if left > 0:
+        for _, _, leaf in sorted(losers, key=lambda item: item[:2]):
+            if leaf.gang <= left:
+                targets[leaf.key] += leaf.gang
+                left -= leaf.gang
     return targets
