@@ -14,7 +14,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.tracker import decide, evolve, state
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
+from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, State, Trial
 
 
 class TrackerCore:
@@ -92,7 +92,12 @@ class TrackerCore:
 
 
 def _dump_experiment(experiment: Experiment) -> dict[str, Any]:
-    return {**vars(experiment), "trials": [_dump_trial(experiment.trials[key]) for key in sorted(experiment.trials)]}
+    return {
+        **vars(experiment),
+        "ranked": [vars(item) for item in experiment.ranked],
+        "sources": sorted(experiment.sources.items()),
+        "trials": [_dump_trial(experiment.trials[key]) for key in sorted(experiment.trials)],
+    }
 
 
 def _dump_trial(trial: Trial) -> dict[str, Any]:
@@ -107,6 +112,8 @@ def _dump_trial(trial: Trial) -> dict[str, Any]:
 def _load_experiment(item: dict[str, Any]) -> Experiment:
     trials = [_load_trial(trial) for trial in item.pop("trials")]
     item["environments"] = tuple(item.get("environments", ()))  # a snapshot made before they were recorded has none
+    item["ranked"] = tuple(Ranked(**ranked) for ranked in item.get("ranked", ()))
+    item["sources"] = Map(dict(item.get("sources", ())))
     return Experiment(**item, trials=Map({trial.trial_id: trial for trial in trials}))
 
 

@@ -31,7 +31,7 @@ from tenuto.schemas.reports import (
     ValidationReport,
 )
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.policies.retention import expendable, expendable_at_end
+from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
 
 INFRASTRUCTURE_RESTARTS_MAX = 5
@@ -114,7 +114,7 @@ def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) 
     )
     value = report.metrics.get(experiment.metric, float("nan"))
     after = replace(trial, validations=trial.validations.set(report.batches, value))
-    return [recorded, *_deletions(trial, expendable(experiment, after))]
+    return [recorded, *_deletions(expendable(experiment, after))]
 
 
 def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) -> Sequence[EventData]:
@@ -133,11 +133,13 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
     )
     saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
     after = replace(trial, checkpoints=(*trial.checkpoints, saved))
-    return [recorded, *_deletions(trial, expendable(experiment, after))]
+    return [recorded, *_deletions(expendable(experiment, after))]
 
 
-def _deletions(trial: Trial, items: Sequence[tuple[Checkpoint, str]]) -> list[EventData]:
-    return [CheckpointDeleted(trial_id=trial.trial_id, checkpoint_id=item.checkpoint_id, reason=why) for item, why in items]
+def _deletions(items: Expendable) -> list[EventData]:
+    return [
+        CheckpointDeleted(trial_id=trial_id, checkpoint_id=checkpoint_id, reason=why) for trial_id, checkpoint_id, why in items
+    ]
 
 
 def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
@@ -173,11 +175,11 @@ def _finish_if_over(state: State, trial_id: str) -> Sequence[EventData]:
         return ()
     gone = expendable_at_end(experiment, trial)
     latest = trial.checkpoints[-1] if trial.checkpoints else None
-    kept = latest is not None and all(item != latest for item, _ in gone)
+    kept = latest is not None and all(checkpoint_id != latest.checkpoint_id for _, checkpoint_id, _ in gone)
     finished = TrialFinished(
         trial_id=trial_id,
         batches=trial.batches,
         length=trial.length,
         checkpoint_id=latest.checkpoint_id if latest is not None and kept else None,
     )
-    return [*_deletions(trial, gone), finished]
+    return [*_deletions(gone), finished]

@@ -22,6 +22,7 @@ from tenuto.schemas.events.trial import (
     ValidationReported,
 )
 from tenuto.schemas.ids import experiment_of
+from tenuto.services.tracker.policies.retention import ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
 
@@ -36,7 +37,7 @@ def evolve(state: State, event: Event) -> State:
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
         return replace(state, experiments=_without(state.experiments, data.experiment_id))
     if isinstance(data, TrialRequested):
-        return _put(state, data.experiment_id, Trial(data.trial_id))
+        return _requested(state, data)
     if isinstance(data, TrialFinished):
         return _finished(state, data.trial_id)
     if isinstance(data, EnvironmentRecorded):
@@ -47,8 +48,19 @@ def evolve(state: State, event: Event) -> State:
     experiment_id = experiment_of(data.trial_id)  # type: ignore[attr-defined]
     experiment = state.experiment(experiment_id)
     trial = experiment.trials.get(data.trial_id) if experiment else None  # type: ignore[attr-defined]
-    if experiment is None or trial is None:
+    if experiment is None:
         return state
+    if isinstance(data, CheckpointDeleted) and experiment.ranked:
+        experiment = replace(
+            experiment, ranked=tuple(item for item in experiment.ranked if item.checkpoint_id != data.checkpoint_id)
+        )
+        state = replace(state, experiments=state.experiments.set(experiment_id, experiment))
+    if trial is None:
+        return state
+    if isinstance(data, CheckpointSaved) and trial.source is not None:
+        experiment = _without_source(experiment, trial)
+        state = replace(state, experiments=state.experiments.set(experiment_id, experiment))
+        trial = replace(trial, source=None)
     return _put(state, experiment_id, step(experiment, trial, data))
 
 
@@ -61,6 +73,9 @@ def _submitted(state: State, data: ExperimentSubmitted) -> State:
         smaller_is_better=config.searcher.smaller_is_better,
         checkpoint_policy=config.checkpoint_policy,
         max_restarts=config.max_restarts,
+        save_experiment_best=config.checkpoint_storage.save_experiment_best,
+        save_trial_best=config.checkpoint_storage.save_trial_best,
+        save_trial_latest=config.checkpoint_storage.save_trial_latest,
     )
     return replace(state, experiments=state.experiments.set(data.experiment_id, experiment))
 
@@ -69,6 +84,11 @@ def _finished(state: State, trial_id: str) -> State:
     experiment = state.experiment(experiment_of(trial_id))
     if experiment is None:
         return state
+    trial = experiment.trials.get(trial_id)
+    if trial is not None:
+        if experiment.checkpoint_policy == "best" and experiment.save_experiment_best:
+            experiment = replace(experiment, ranked=ranking(experiment, trial, over=True))
+        experiment = _without_source(experiment, trial)
     experiment = replace(experiment, trials=_without(experiment.trials, trial_id))
     return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
@@ -81,6 +101,26 @@ def _environment(state: State, data: EnvironmentRecorded) -> State:
         return state
     known = tuple(sorted((*experiment.environments, data.environment_hash)))
     return replace(state, experiments=state.experiments.set(experiment.experiment_id, replace(experiment, environments=known)))
+
+
+def _requested(state: State, data: TrialRequested) -> State:
+    experiment = state.experiment(data.experiment_id)
+    if experiment is None:
+        return state
+    source = data.source_checkpoint_id
+    if source is not None:
+        sources = experiment.sources.set(source, experiment.sources.get(source, 0) + 1)
+        state = replace(state, experiments=state.experiments.set(data.experiment_id, replace(experiment, sources=sources)))
+    return _put(state, data.experiment_id, Trial(data.trial_id, source=source))
+
+
+def _without_source(experiment: Experiment, trial: Trial) -> Experiment:
+    """The trial needs the checkpoint that it started from no more."""
+    if trial.source is None:
+        return experiment
+    left = experiment.sources.get(trial.source, 0) - 1
+    sources = experiment.sources.set(trial.source, left) if left > 0 else _without(experiment.sources, trial.source)
+    return replace(experiment, sources=sources)
 
 
 def _put(state: State, experiment_id: int, trial: Trial) -> State:

@@ -26,6 +26,17 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Ranked:
+    """A checkpoint of a finished trial that is among the experiment's best."""
+
+    metric: float
+    trial_id: str
+    checkpoint_id: str
+    own: bool
+    """The rules for its trial keep it, too."""
+
+
+@dataclass(frozen=True)
 class Trial:
     trial_id: str
     allocation_id: str | None = None
@@ -53,6 +64,8 @@ class Trial:
     """In the order they were saved: the last one is what the trial resumes from."""
     deleted: Map[str, bool] = field(default_factory=Map)
     """Ids of deleted checkpoints: a repeated report must not bring one back."""
+    source: str | None = None
+    """The checkpoint of another trial that it starts from, as long as it has none of its own."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,13 @@ class Experiment:
     trials: Map[str, Trial] = field(default_factory=Map)
     environments: tuple[str, ...] = ()
     """Hashes of the environments that are written out in the record of this experiment, sorted."""
+    save_experiment_best: int = 0
+    save_trial_best: int = 1
+    save_trial_latest: int = 1
+    ranked: tuple[Ranked, ...] = ()
+    """The best checkpoints that finished trials left, at most `save_experiment_best`, the best first."""
+    sources: Map[str, int] = field(default_factory=Map)
+    """Checkpoints that trials start from which have none of their own yet, with how many such trials there are."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,9 @@ def check(state: State) -> None:
     for experiment_id in sorted(state.experiments):
         experiment = state.experiments[experiment_id]
         assert experiment.experiment_id == experiment_id
+        assert len(experiment.ranked) <= experiment.save_experiment_best
+        waiting = [key for key in sorted(experiment.trials) if experiment.trials[key].source is not None]
+        assert sum(experiment.sources[key] for key in sorted(experiment.sources)) == len(waiting)
         for trial_id in sorted(experiment.trials):
             trial = experiment.trials[trial_id]
             ids = [checkpoint.checkpoint_id for checkpoint in trial.checkpoints]

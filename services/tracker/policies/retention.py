@@ -1,10 +1,18 @@
-"""Which checkpoints of a trial may go."""
+"""Which checkpoints of an experiment may go, while it runs and when a trial is over.
+
+A trial's latest checkpoint stays while the trial may go on, and a checkpoint that another trial starts from stays until that
+one has its own (`sources`). What else stays is the policy's: the best n of the experiment, the best n and the latest n of each
+trial.
+"""
 
 from __future__ import annotations
 
 import math
 
-from tenuto.services.tracker.state import Checkpoint, Experiment, Trial
+from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, Trial
+
+Expendable = list[tuple[str, str, str]]
+"""(trial id, checkpoint id, why), in the order in which they are deleted."""
 
 
 def best(trial: Trial, smaller_is_better: bool) -> Checkpoint | None:
@@ -12,35 +20,108 @@ def best(trial: Trial, smaller_is_better: bool) -> Checkpoint | None:
 
     Checkpoints that were never validated, or with NaN, cannot be the best.
     """
-    chosen: Checkpoint | None = None
-    chosen_value = math.nan
-    for checkpoint in trial.checkpoints:
-        value = trial.validations.get(checkpoint.batches, math.nan)
-        if math.isnan(value):
-            continue
-        better = value < chosen_value if smaller_is_better else value > chosen_value
-        if chosen is None or better:
-            chosen, chosen_value = checkpoint, value
-    return chosen
+    ordered = _by_rank(trial, smaller_is_better)
+    return ordered[0] if ordered else None
 
 
-def expendable(experiment: Experiment, trial: Trial) -> list[tuple[Checkpoint, str]]:
-    """The checkpoints that the experiment's policy does not keep while the trial lives, oldest first, each with the reason.
-
-    The latest is always kept: it is what the trial resumes from.
-    """
-    if experiment.checkpoint_policy == "all":
+def expendable(experiment: Experiment, trial: Trial) -> Expendable:
+    """Called with the trial as it is after a report; the experiment holds it as it was before."""
+    policy = experiment.checkpoint_policy
+    if policy == "all":
         return []
-    older = trial.checkpoints[:-1]
-    if experiment.checkpoint_policy == "none":
-        return [(checkpoint, "checkpoint_policy none keeps only the latest one while the trial runs") for checkpoint in older]
-    keep = best(trial, experiment.smaller_is_better)
-    reason = f"checkpoint_policy best keeps the trial's latest and the one with the best {experiment.metric}"
-    return [(checkpoint, reason) for checkpoint in older if checkpoint != keep]
+    if policy == "none":
+        why = "checkpoint_policy none keeps only the latest one while the trial runs"
+        return _free(experiment, [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints[:-1]])
+    return _beyond(experiment, trial, over=False)
 
 
-def expendable_at_end(experiment: Experiment, trial: Trial) -> list[tuple[Checkpoint, str]]:
+def expendable_at_end(experiment: Experiment, trial: Trial) -> Expendable:
     """The same once the trial is over and will never be resumed."""
-    if experiment.checkpoint_policy == "none":
-        return [(checkpoint, "checkpoint_policy none keeps nothing of a finished trial") for checkpoint in trial.checkpoints]
-    return expendable(experiment, trial)
+    policy = experiment.checkpoint_policy
+    if policy == "all":
+        return []
+    if policy == "none":
+        why = "checkpoint_policy none keeps nothing of a finished trial"
+        return _free(experiment, [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints])
+    return _beyond(experiment, trial, over=True)
+
+
+def kept_of(experiment: Experiment, trial: Trial, over: bool) -> frozenset[str]:
+    """What the trial's own rules keep of it."""
+    latest = max(experiment.save_trial_latest, 0 if over else 1)
+    newest = trial.checkpoints[-latest:] if latest else ()
+    ranked = _by_rank(trial, experiment.smaller_is_better)[: experiment.save_trial_best]
+    return frozenset(item.checkpoint_id for item in (*newest, *ranked))
+
+
+def ranking(experiment: Experiment, trial: Trial, over: bool) -> tuple[Ranked, ...]:
+    """The experiment's best, at most `save_experiment_best`, among what finished trials left and this trial's."""
+    kept = kept_of(experiment, trial, over)
+    mine = [
+        Ranked(trial.validations[item.batches], trial.trial_id, item.checkpoint_id, item.checkpoint_id in kept)
+        for item in _by_rank(trial, experiment.smaller_is_better)
+    ]
+    return _top(experiment, [*experiment.ranked, *mine])
+
+
+def _beyond(experiment: Experiment, trial: Trial, over: bool) -> Expendable:
+    kept = kept_of(experiment, trial, over)
+    why = _reason(experiment)
+    if not experiment.save_experiment_best:
+        own = [item.checkpoint_id for item in trial.checkpoints if item.checkpoint_id not in kept]
+        return _free(experiment, [(trial.trial_id, checkpoint_id, why) for checkpoint_id in own])
+    trials = [experiment.trials[key] for key in sorted(experiment.trials) if key != trial.trial_id]
+    candidates = [*experiment.ranked]
+    rules = {item.trial_id: kept_of(experiment, item, over=False) for item in trials} | {trial.trial_id: kept}
+    for item in (*trials, trial):
+        candidates += [
+            Ranked(
+                item.validations[saved.batches], item.trial_id, saved.checkpoint_id, saved.checkpoint_id in rules[item.trial_id]
+            )
+            for saved in _by_rank(item, experiment.smaller_is_better)
+        ]
+    top = {item.checkpoint_id for item in _top(experiment, candidates)}
+    gone = [
+        (item.trial_id, saved.checkpoint_id, why)
+        for item in (*trials, trial)
+        for saved in item.checkpoints
+        if saved.checkpoint_id not in rules[item.trial_id] and saved.checkpoint_id not in top
+    ]
+    gone += [
+        (item.trial_id, item.checkpoint_id, why) for item in experiment.ranked if not item.own and item.checkpoint_id not in top
+    ]
+    return _free(experiment, gone)
+
+
+def _free(experiment: Experiment, items: Expendable) -> Expendable:
+    """Without what other trials start from."""
+    return [item for item in items if item[1] not in experiment.sources]
+
+
+def _by_rank(trial: Trial, smaller_is_better: bool) -> list[Checkpoint]:
+    """Those with a metric, the best first; of equals the first one saved first."""
+    values = [(trial.validations.get(item.batches, math.nan), item) for item in trial.checkpoints]
+    measured = [(value, item) for value, item in values if not math.isnan(value)]
+    return [item for _, item in sorted(measured, key=lambda pair: _key(pair[0], smaller_is_better))]
+
+
+def _top(experiment: Experiment, candidates: list[Ranked]) -> tuple[Ranked, ...]:
+    ordered = sorted(
+        candidates, key=lambda item: (_key(item.metric, experiment.smaller_is_better), item.trial_id, item.checkpoint_id)
+    )
+    return tuple(ordered[: experiment.save_experiment_best])
+
+
+def _key(value: float, smaller_is_better: bool) -> float:
+    return value if smaller_is_better else -value
+
+
+def _reason(experiment: Experiment) -> str:
+    counts = (experiment.save_trial_latest, experiment.save_trial_best, experiment.save_experiment_best)
+    if counts == (1, 1, 0):
+        return f"checkpoint_policy best keeps the trial's latest and the one with the best {experiment.metric}"
+    latest, best_of_trial, best_of_all = counts
+    return (
+        f"checkpoint_policy best keeps the latest {latest} and the best {best_of_trial} of each trial, "
+        f"and the best {best_of_all} of the experiment, by {experiment.metric}"
+    )
