@@ -45,6 +45,7 @@ bench: install
 	$(BIN)/python benchmarks/event_log.py
 	$(BIN)/python benchmarks/service_loop.py
 	$(BIN)/python benchmarks/decision_latency.py
+	$(BIN)/python benchmarks/turnover.py
 
 format: install
 	$(BIN)/ruff check --fix .

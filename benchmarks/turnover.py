@@ -1,0 +1,150 @@
+"""What a trial costs beside its training: `python benchmarks/turnover.py [--trials 30] [--kills 10]`.
+
+A real cluster with one CPU slot, PyTorch, warm workers and cold ones in the same run.
+
+turnover   from the end of one trial's last training step to the beginning of the next trial's first one, on the same slot:
+           the last validation and checkpoint, the end of the process, five services' decisions, the next process, its model
+           and its data
+recovery   from kill -9 of a training process to the next training step of its trial, from its checkpoint
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import yaml
+
+MODEL = Path(__file__).with_name("models") / "turnover"
+TENUTO = Path(sys.executable).with_name("tenuto")
+WAIT_SECONDS_MAX = 300.0
+
+
+class Cluster:
+    def __init__(self, directory: Path, warm: bool) -> None:
+        self.directory = directory
+        self.steps = directory / "steps.txt"
+        self._environment = {
+            **os.environ,
+            "TENUTO_DATA_DIRECTORY": str(directory / "cluster"),
+            "TENUTO_WARM_ENVIRONMENTS_MAX": "2" if warm else "0",
+        }
+
+    def cli(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(TENUTO), *arguments],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS_MAX,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr or done.stdout)
+        return done.stdout
+
+    def create(self, batches: int, trials: int, step_seconds: float) -> str:
+        self.steps.write_text("")
+        config = {
+            "name": "turnover",
+            "entrypoint": "model_def:TurnoverTrial",
+            "hyperparameters": {"learning_rate": {"type": "log", "minval": -4, "maxval": -1}},
+            "searcher": {
+                "name": "random",
+                "metric": "loss",
+                "max_trials": trials,
+                "max_length": {"batches": batches},
+            },
+            "environment": {"variables": {"STEPS_FILE": str(self.steps), "STEP_SECONDS": str(step_seconds)}},
+            "min_checkpoint_period": {"batches": 20},
+        }
+        path = self.directory / "config.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return str(json.loads(self.cli("exp", "create", str(path), str(MODEL), "--json"))["id"])
+
+    def lines(self) -> list[tuple[str, str, float]]:
+        parts = [line.split() for line in self.steps.read_text().splitlines()]
+        return [(allocation, what, float(at)) for allocation, what, at in parts]
+
+    def wait_lines(self, count: int) -> None:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while len(self.lines()) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no more than {len(self.lines())} steps")
+            time.sleep(0.05)
+
+
+def turnover(cluster: Cluster, trials: int) -> tuple[list[float], float]:
+    """Seconds between trials; trials per second."""
+    cluster.cli("exp", "wait", cluster.create(8, trials, 0.0))
+    lines = cluster.lines()
+    gaps = [after[2] - before[2] for before, after in itertools.pairwise(lines) if before[0] != after[0]]
+    return gaps, (len(gaps)) / (lines[-1][2] - lines[0][2])
+
+
+def recovery(cluster: Cluster, kills: int) -> list[float]:
+    experiment = cluster.create(100_000, 1, 0.02)
+    cluster.wait_lines(60)
+    gaps = []
+    for _ in range(kills):
+        seen = len(cluster.lines())
+        cluster.wait_lines(seen + 60)
+        allocation = cluster.lines()[-1][0]
+        _kill(allocation, str(cluster.directory.resolve()))
+        killed = time.time()
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while (last := cluster.lines()[-1])[0] == allocation and time.monotonic() < deadline:
+            time.sleep(0.05)
+        gaps.append(next(at for name, what, at in cluster.lines() if name == last[0] and what == "begins") - killed)
+    cluster.cli("exp", "kill", experiment)
+    return gaps
+
+
+def _kill(allocation: str, directory: str) -> None:
+    """The training process: the child of its session's leader."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            mark = process.environ().get("TENUTO_RUN", "")
+            if mark.startswith(directory) and mark.endswith(f":{allocation}") and process.ppid() == os.getsid(process.pid):
+                process.kill()
+                return
+    raise RuntimeError(f"allocation {allocation} has no process")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--trials", type=int, default=30)
+    parser.add_argument("--kills", type=int, default=10)
+    arguments = parser.parse_args()
+    report: dict[str, object] = {}
+    for warm in (True, False):
+        with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
+            Path(name).chmod(0o711)
+            cluster = Cluster(Path(name), warm)
+            cluster.cli("up", "--detach", "--cpu-slots", "1")
+            try:
+                gaps, rate = turnover(cluster, arguments.trials if warm else max(arguments.trials // 3, 2))
+                back = recovery(cluster, arguments.kills if warm else max(arguments.kills // 3, 1))
+            finally:
+                cluster.cli("down")
+            kind = "warm" if warm else "cold"
+            report[f"turnover_{kind}_p50_ms"] = round(statistics.median(gaps) * 1e3)
+            report[f"turnover_{kind}_max_ms"] = round(max(gaps) * 1e3)
+            report[f"trials_per_second_{kind}"] = round(rate, 2)
+            report[f"recovery_{kind}_p50_ms"] = round(statistics.median(back) * 1e3)
+            report[f"recovery_{kind}_max_ms"] = round(max(back) * 1e3)
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
