@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
@@ -267,3 +268,26 @@ def test_a_module_of_a_package_with_spawned_helpers(tmp_path: Path) -> None:
         run = trial.start(agent)
         assert run.wait() == 0, run.output()
         assert agent.validations()[0].metrics == {"total": 42.0}
+
+
+def test_the_example_ends_alike_whether_killed_or_not(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "core_api"
+    changes = yaml.safe_load((example / "config.yaml").read_text())
+    changes["searcher"]["max_length"] = {"epochs": 3}
+    weights = []
+    for killed in (False, True):
+        place = tmp_path / str(killed)
+        place.mkdir()
+        with WorkerBench(place, example, changes, {"learning_rate": 0.3, "batch_size": 32}) as trial:
+            agent = trial.agent(3)
+            if killed:
+                run = trial.start(agent)
+                agent.wait_for(lambda agent=agent: bool(agent.checkpoints()))  # type: ignore[misc]
+                run.kill()
+                agent = trial.agent(3, agent.checkpoints()[0])
+            agent.react = stop_at(3)
+            run = trial.start(agent)
+            assert run.wait() == 0, run.output()
+            assert agent.validations()[-1].metrics["accuracy"] > 0.85
+            weights.append(next(file.sha256 for file in agent.checkpoints()[-1].files if file.path == "weights.npy"))
+    assert weights[0] == weights[1]

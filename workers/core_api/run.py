@@ -114,6 +114,7 @@ class Run:
     def operations(self) -> Iterator[Operation]:
         """Each training that the search asks for, one after the other: train until `operation.steps`, save, then call
         `report_validation` there. Ends when the trial is over, or has to leave its slots."""
+        self._check_process()
         box = self._session.box
         if self._repeat_validation and self.validated_at is not None:
             # The process before may have died between the two reports of that position; a repeated one changes nothing.
@@ -302,3 +303,6 @@ class Run:
             raise UserError("the run has ended: report and save inside the `with tenuto.init() as run:` block.")
         if os.getpid() != self._session.process_id:
             raise UserError("a process that the script has forked cannot report; do it in the script's own process.")
+        begin, self._session.at_begin = self._session.at_begin, None
+        if begin is not None:
+            begin()

@@ -39,6 +39,8 @@ class Session:
     clock: Clock
     local_directory: Path | None = None
     """Where the record is kept; None in a cluster."""
+    at_begin: Callable[[], None] | None = None
+    """Called once, when the script begins to train: what it has imported by then is part of the record."""
     at_close: list[Callable[[], None]] = field(default_factory=list)
     process_id: int = field(default_factory=os.getpid)
     run: Run | None = None

@@ -109,7 +109,9 @@ def _run_script(script: Script, welcome: Welcome, box: DirectiveBox, reporter: R
     from tenuto.workers.core_api.script import run_script
     from tenuto.workers.core_api.session import Session
 
-    session = Session(welcome.assignment, box, reporter, welcome.checkpoint_directory, clock)
+    session = Session(
+        welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment
+    )
     try:
         return run_script(script, welcome.context_directory, session)
     except AgentGone:

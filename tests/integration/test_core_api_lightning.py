@@ -1,0 +1,81 @@
+"""Lightning in real worker processes: lengths of a search, a kill, a preemption. No downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
+from tenuto.schemas.wire import worker_pb2 as pb
+from tests.support.agent_stand_in import WorkerBench
+
+pytest.importorskip("lightning")
+pytestmark = pytest.mark.slow
+EXAMPLE = Path(__file__).parents[2] / "examples" / "lightning"
+QUIET = {"OMP_NUM_THREADS": "1"}
+EPOCH_STEPS = 45
+
+
+def stop_at(length: int) -> Any:
+    def react(report: TrackerReport) -> pb.Directive | None:
+        at_target = isinstance(report, ValidationReport) and report.length >= length
+        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
+
+    return react
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Iterator[WorkerBench]:
+    config = yaml.safe_load((EXAMPLE / "config.yaml").read_text())
+    config["searcher"]["max_length"] = {"batches": 2 * EPOCH_STEPS}
+    config["min_checkpoint_period"] = {"batches": 30}
+    (tmp_path / "context").mkdir()
+    (tmp_path / "context" / "train.py").write_text((EXAMPLE / "train.py").read_text())
+    hyperparameters = {"learning_rate": 0.01, "hidden": 16, "dropout": 0.2}
+    with WorkerBench(tmp_path, tmp_path / "context", config, hyperparameters) as bench:
+        yield bench
+
+
+def test_lengths_of_a_search_and_exact_resume_within_an_epoch(trial: WorkerBench) -> None:
+    whole = trial.agent(20)
+    run = trial.start(whole, **QUIET)
+    whole.wait_for(lambda: len(whole.validations()) == 1)  # it waits at the rung, within the first epoch
+    whole.react = stop_at(2 * EPOCH_STEPS)
+    whole.direct("run", 2 * EPOCH_STEPS)
+    assert run.wait() == 0, run.output()
+    validated = [report.batches for report in whole.validations()]
+    assert validated == [20, EPOCH_STEPS, 2 * EPOCH_STEPS], "at the rung, and where Lightning does: at the ends of epochs"
+    assert [report.batches for report in whole.checkpoints()] == [20, 30, 60, 90]
+    order = [type(report) for report in whole.reports if report.batches in (20, 90)]
+    assert order == [CheckpointReport, ValidationReport] * 2, "the checkpoint is reported first"
+    assert set(whole.validations()[0].metrics) == {"validation_loss", "accuracy"}
+    points = [point for report in whole.metrics for point in report.points]
+    assert [point.batches for point in points] == list(range(10, 91, 10))
+    assert set(points[0].metrics) == {"loss"}
+
+    for saved_at in (20, 60):  # at a validation in the first epoch, and between two in the second
+        source = next(report for report in whole.checkpoints() if report.batches == saved_at)
+        resumed = trial.agent(2 * EPOCH_STEPS, source)
+        resumed.react = stop_at(2 * EPOCH_STEPS)
+        run = trial.start(resumed, **QUIET)
+        assert run.wait() == 0, run.output()
+        assert resumed.validations()[-1].metrics == whole.validations()[-1].metrics, saved_at
+
+
+def test_told_to_leave_by_a_signal_goes_on_from_there(trial: WorkerBench) -> None:
+    """Lightning has a handler of its own for it."""
+    first = trial.agent(20)
+    run = trial.start(first, **QUIET)
+    first.wait_for(lambda: len(first.validations()) == 1)
+    run.process.terminate()
+    assert run.wait() == 80, run.output()
+    second = trial.agent(40, first.checkpoints()[-1])
+    second.react = stop_at(40)
+    run = trial.start(second, **QUIET)
+    assert run.wait() == 0, run.output()
+    assert [report.batches for report in second.validations()] == [20, 40], "the one that may have been lost comes again"
+    assert [report.batches for report in second.checkpoints()] == [30, 40]
