@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import pytest
+
 from tenuto.cli.follow import view
 from tenuto.cli.story import Story
 
@@ -67,6 +69,25 @@ def test_the_end() -> None:
     story = told(requested(1), ("ExperimentFailed", {"error": "all trials failed", "trials": 1}))
     assert story.ended
     assert (story.state, story.error) == ("failed", "all trials failed")
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (110, 30), (160, 50)])
+def test_the_live_table_fits_the_screen(width: int, height: int) -> None:
+    from rich.console import Console
+
+    facts = [requested(number) for number in range(1, 41)]
+    for number, (_, data) in enumerate(facts, 1):
+        data["hyperparameters"] = {
+            "learning_rate": number / 1000,
+            "activation": "relu" if number % 2 else "tanh",
+            "width": number,
+        }
+    screen = Console(width=width, height=height, record=True, file=io.StringIO())
+    screen.print(view(told(*facts), width, height))
+    lines = screen.export_text().splitlines()
+    assert len(lines) < height
+    assert sum(line.startswith(" 1-") and "queued" in line for line in lines) == min(30, height - 12)
+    assert any("more trials" in line for line in lines)
 
 
 def test_the_table_shows_it() -> None:

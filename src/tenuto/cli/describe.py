@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from tenuto.cli.output import aligned, compare, duration, plain, table, when
+from tenuto.cli.output import aligned, compare, duration, plain, table, when, width_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-TRIAL_COLUMNS_WIDTH = 47
-"""What trial, state, progress, metric and runs take; the rest of the line is for hyperparameters."""
 METRIC_DIGITS = 5
 
 
@@ -23,20 +21,21 @@ def experiment_view(
     from rich.padding import Padding
 
     ranked = sorted(trials, key=lambda trial: _rank(trial, view["smaller_is_better"]))
-    values = compare([trial["hyperparameters"] for trial in ranked], width - TRIAL_COLUMNS_WIDTH)
+    columns = ("trial", "state", ">" + _unit(view), f">best\n{view['metric']}", ">runs")
+    metrics = aligned([trial["best_metric"] for trial in ranked], METRIC_DIGITS)
+    rows = [
+        (trial["id"], trial["state"], f"{trial['length']}/{trial['target_length']}", metric, trial["allocations"])
+        for trial, metric in zip(ranked, metrics, strict=True)
+    ]
+    values = compare([trial["hyperparameters"] for trial in ranked], width - width_of(columns, rows))
     facts = _facts(view, checkpoint)
     if values.same:
         facts.append(("same in all trials", values.same))
     parts: list[RenderableType] = [table(f"experiment {view['id']}", ("", ""), facts)]
     if ranked:
-        best = [trial["best_metric"] for trial in ranked]
-        rows = [
-            (trial["id"], trial["state"], f"{trial['length']}/{trial['target_length']}", metric, trial["allocations"], *cells)
-            for trial, metric, cells in zip(ranked, aligned(best, METRIC_DIGITS), values.rows, strict=True)
-        ]
-        columns = ("trial", "state", ">" + _unit(view), f">best\n{view['metric']}", ">runs", *values.columns)
+        joined = [(*row, *cells) for row, cells in zip(rows, values.rows, strict=True)]
         found = next((index for index, trial in enumerate(ranked) if trial["id"] == view["best_trial_id"]), None)
-        parts.append(Padding(table("trials", columns, rows, bold=found), (1, 0, 0, 0)))
+        parts.append(Padding(table("trials", (*columns, *values.columns), joined, bold=found), (1, 0, 0, 0)))
         why = [(trial["id"], trial["error"].split("\n", 1)[0] if trial["error"] else trial["reason"]) for trial in ranked]
         parts.append(table("why", ("", ""), why))
     return Group(*parts)

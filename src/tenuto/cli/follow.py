@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 from tenuto.cli.client import Client
-from tenuto.cli.output import STATE_STYLES, aligned, compare, duration, plain
+from tenuto.cli.output import JOINED, STATE_STYLES, aligned, duration, plain
 from tenuto.cli.story import Story, TrialStory
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 REFRESHES_PER_SECOND = 4
 TRIALS_SHOWN_MAX = 30
-BAR_WIDTH = 16
-TRIAL_COLUMNS_WIDTH = 72
-"""What comes before the hyperparameters: trial, state, bar, lengths and two metrics."""
+OTHER_LINES = 12
+"""Of the screen's height, for what stands above and below the trials: a live view that is higher than the screen is cut off."""
+BAR_WIDTHS = (16, 8)
+"""The second where hyperparameters need the room."""
 METRIC_DIGITS = 5
 
 
@@ -42,38 +44,45 @@ def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
 def _live(story: Story, events: Any, screen: Console) -> Story:
     from rich.live import Live
 
-    with Live(view(story, screen.width), console=screen, refresh_per_second=REFRESHES_PER_SECOND, transient=False) as live:
+    with Live(
+        view(story, screen.width, screen.height), console=screen, refresh_per_second=REFRESHES_PER_SECOND, transient=False
+    ) as live:
         for event in events:
             story.fold(event)
-            live.update(view(story, screen.width))
+            live.update(view(story, screen.width, screen.height))
             if story.ended:
                 break
     return story
 
 
-def view(story: Story, width: int) -> RenderableType:
-    """`width` of the screen, in characters."""
+def view(story: Story, width: int, height: int | None = None) -> RenderableType:
+    """`width` and `height` of the screen, in characters and lines; None: as high as it gets."""
     from rich.console import Group
     from rich.text import Text
 
-    from tenuto.cli.output import table
+    from tenuto.cli.output import compare, table, width_of
 
     trials = sorted(story.trials.values(), key=_rank(story))
-    shown = trials[:TRIALS_SHOWN_MAX]
-    values = compare([trial.hyperparameters for trial in shown], width - TRIAL_COLUMNS_WIDTH)
+    shown = trials[: TRIALS_SHOWN_MAX if height is None else max(1, min(TRIALS_SHOWN_MAX, height - OTHER_LINES))]
     latest, best = (aligned([getattr(trial, name) for trial in shown], METRIC_DIGITS) for name in ("latest", "best"))
-    rows = [
-        (trial.id, trial.state, _bar(trial, story), f"{trial.length}/{trial.target}", latest[index], best[index], *cells)
-        for index, (trial, cells) in enumerate(zip(shown, values.rows, strict=True))
-    ]
+    columns: tuple[str, ...] = ("trial", "state", "progress", f">{story.unit}", f">{story.metric or 'metric'}", ">best")
+    for bar_width in BAR_WIDTHS:
+        rows: list[tuple[Any, ...]] = [
+            (trial.id, trial.state, _bar(trial, story, bar_width), f"{trial.length}/{trial.target}", latest[index], best[index])
+            for index, trial in enumerate(shown)
+        ]
+        values = compare([trial.hyperparameters for trial in shown], width - width_of(columns, rows), cut=height is not None)
+        if values.columns != JOINED:
+            break
+    rows = [(*row, *cells) for row, cells in zip(rows, values.rows, strict=True)]
     head = Text.assemble(
         (f"{story.name} ", "bold"),
         f"(experiment {story.id}, {story.method}): ",
         (story.state, STATE_STYLES.get(story.state, "")),
         f"  {duration(story.started_us, story.time_us)}  {_counts(trials)}",
     )
-    columns = ("trial", "state", "progress", f">{story.unit}", f">{story.metric or 'metric'}", ">best", *values.columns)
-    parts: list[RenderableType] = [head, table("", columns, rows)]
+    made = table("", (*columns, *values.columns), rows)
+    parts: list[RenderableType] = [head, made]
     if len(trials) > len(shown):
         parts.append(Text(f"... and {len(trials) - len(shown)} more trials", style="dim"))
     if found := story.best:
@@ -96,9 +105,9 @@ def _rank(story: Story) -> Any:
     return key
 
 
-def _bar(trial: TrialStory, story: Story) -> str:
-    filled = round(BAR_WIDTH * min(1.0, trial.length / story.max_length)) if story.max_length else 0
-    return "█" * filled + "·" * (BAR_WIDTH - filled)
+def _bar(trial: TrialStory, story: Story, width: int) -> str:
+    filled = math.ceil(width * min(1.0, trial.length / story.max_length)) if story.max_length else 0
+    return "█" * filled + "·" * (width - filled)
 
 
 def _counts(trials: list[TrialStory]) -> str:

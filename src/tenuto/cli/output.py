@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_WIDTH = 200
+JOINED = ("hyperparameters",)
+"""The one column where there is no room for one each."""
 GAP = 2
 """Characters between two columns of a table."""
 DIGITS = 4
@@ -55,6 +57,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], bol
     from rich.text import Text
 
     facts = not any(columns)
+    high_head = JOINED[0] not in columns and any("\n" in column for column in columns)
     made = Table(
         title=title or None,
         title_justify="left",
@@ -72,7 +75,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], bol
             justify="right" if right else "left",
             overflow="fold",
             no_wrap=right or whole,
-            vertical="top" if facts else "bottom",
+            vertical="bottom" if high_head else "top",
             style="dim" if whole else None,
         )
     for number, row in enumerate(rows):
@@ -98,6 +101,13 @@ def aligned(values: Sequence[Any], digits: int = DIGITS) -> list[str]:
     return texts
 
 
+def width_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
+    """Characters that a table of these takes, and another column beside it must leave."""
+    heads = [[line.removeprefix(">") for line in column.split("\n")] for column in columns]
+    cells = [[plain(row[index]) for row in rows] for index in range(len(columns))]
+    return GAP + sum(GAP + max(map(len, [*head, *texts])) for head, texts in zip(heads, cells, strict=True))
+
+
 @dataclass(frozen=True)
 class Hyperparameters:
     """Those of several trials: what differs as columns, what is the same once."""
@@ -108,8 +118,9 @@ class Hyperparameters:
     same: dict[str, Any]
 
 
-def compare(trials: Sequence[dict[str, Any]], width: int) -> Hyperparameters:
-    """A column for each hyperparameter that differs between trials; one for all of them where `width` characters are too few."""
+def compare(trials: Sequence[dict[str, Any]], width: int, *, cut: bool = False) -> Hyperparameters:
+    """A column for each hyperparameter that differs between trials; one for all of them where `width` characters are too few,
+    and with `cut` no more of it than fits."""
     flats = [flat(trial) for trial in trials]
     names = list(dict.fromkeys(name for values in flats for name in values))
     first = flats[0] if flats else {}
@@ -124,7 +135,10 @@ def compare(trials: Sequence[dict[str, Any]], width: int) -> Hyperparameters:
         heads = {name: name if len(name) <= widths[name] else name.replace("_", "_\n").replace(".", ".\n") for name in varied}
     if sum(GAP + max(widths[name], *map(len, heads[name].split("\n"))) for name in varied) > width:
         joined = [" ".join(f"{name}={cells[name][row]}" for name in varied) for row in range(len(flats))]
-        return Hyperparameters(("hyperparameters",), tuple((text,) for text in joined), same)
+        room = max(len(JOINED[0]), width - GAP)
+        if cut:
+            joined = [text if len(text) <= room else text[: room - 1] + "…" for text in joined]
+        return Hyperparameters(JOINED, tuple((text,) for text in joined), same)
     numeric = {name for name in varied if all(isinstance(v.get(name), (int, float, NoneType)) for v in flats)}
     columns = tuple(f">{heads[name]}" if name in numeric else heads[name] for name in varied)
     return Hyperparameters(columns, tuple(tuple(cells[name][row] for name in varied) for row in range(len(flats))), same)
