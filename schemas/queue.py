@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from tenuto.schemas.base import JsonScalar, Model
 
 
@@ -50,6 +52,12 @@ class PoolQueue(Model):
     waiting: int
     """Experiments with trials that wait for slots, shown or not."""
     rows: tuple[QueueRow, ...]
+
+
+class QueueQuestion(Model):
+    pool: str | None = None
+    """None: all pools."""
+    rows_max: int = Field(default=1_000, ge=1, le=1_000)
 
 
 class QueueAnswer(Model):

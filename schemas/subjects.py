@@ -5,6 +5,7 @@ tenuto.ingress.<lane>.<agent>        reports of agents on their way to the recor
 tenuto.committed.<lane>.<agent>      core NATS: the last report of that lane that is committed
 tenuto.position.<lane>.<agent>       core NATS request: what is the last report you have committed?
 tenuto.agent.heartbeat               core NATS request from agents to the launcher
+tenuto.scheduler.queue               core NATS request to the scheduler: who waits for slots, and why?
 tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
 """
 
@@ -17,6 +18,7 @@ INGRESS_STREAM = "TENUTO_INGRESS"
 LOG_SUBJECTS = "tenuto.log.>"
 INGRESS_SUBJECTS = "tenuto.ingress.>"
 HEARTBEAT = "tenuto.agent.heartbeat"
+QUEUE = "tenuto.scheduler.queue"
 
 Lane = Literal["tracker", "launcher", "metrics", "logs"]
 """A lane is one ordered sequence of reports from an agent to one receiver: `tracker` and `launcher` become events;

@@ -4,7 +4,6 @@ from tenuto.schemas.config.experiment import (
     Environment,
     ExperimentConfig,
     Reproducibility,
-    Resources,
 )
 from tenuto.schemas.config.hyperparameters import (
     CategoricalHyperparameter,
@@ -16,6 +15,7 @@ from tenuto.schemas.config.hyperparameters import (
     LogHyperparameter,
 )
 from tenuto.schemas.config.length import Length, Unit
+from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.config.searchers import (
     AdaptiveAshaSearcher,
     AshaSearcher,

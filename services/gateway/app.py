@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import asyncpg
 from nats.aio.client import Client
+from nats.errors import NoRespondersError
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
@@ -90,10 +91,20 @@ async def build(
         views=Views(pool),
         tail=Tail(log),
         token=token,
+        ask=_asking(bus),
         views_reached=projector.wait_position,
     )
     clean(gateway.contexts)
     return GatewayService(gateway, projector, pool)
+
+
+def _asking(bus: Client | None) -> Callable[[str, bytes, float], Awaitable[bytes]]:
+    async def ask(subject: str, question: bytes, seconds: float) -> bytes:
+        if bus is None:
+            raise NoRespondersError
+        return bytes((await bus.request(subject, question, timeout=seconds)).data)
+
+    return ask
 
 
 def _over(log: EventLog, bus: Client) -> Callable[[], Feed]:

@@ -7,6 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events.request import ClusterRequest
 from tenuto.schemas.record import Origin, Parent
 
 
@@ -58,7 +59,25 @@ class ChangeExperiment(_Asked):
     priority: int | Literal["keep"] = "keep"
     weight: float | Literal["keep"] = "keep"
     max_slots: int | Literal["keep"] | None = "keep"
+    pool: str = ""
+    """Empty: it stays where it is."""
 
 
-ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment
-GatewayCommand = SubmitExperiment | ExperimentCommand
+@dataclass(frozen=True, kw_only=True)
+class MoveExperiment(_Asked):
+    """To just before or just behind another experiment, whose priority it takes over."""
+
+    experiment_id: int
+    other_id: int
+    behind: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeCluster(_Asked):
+    """What the request says, as it will be recorded."""
+
+    request: ClusterRequest
+
+
+ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment
+GatewayCommand = SubmitExperiment | ExperimentCommand | ChangeCluster

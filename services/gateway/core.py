@@ -10,6 +10,7 @@ from immutables import Map
 from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import Request
 from tenuto.services.gateway import decide, evolve, state
 from tenuto.services.gateway.state import Live, State
 
@@ -27,6 +28,12 @@ class GatewayCore:
             "ExperimentPriorityChanged",
             "ExperimentWeightChanged",
             "ExperimentSlotLimitChanged",
+            "ExperimentMoved",
+            "ExperimentPoolChanged",
+            "PoolPolicyChanged",
+            "ShareChanged",
+            "SlotsClosed",
+            "SlotsOpened",
         }
     )
 
@@ -40,7 +47,7 @@ class GatewayCore:
         return decide.decide(state, cause)
 
     def correlation_id(self, state: State, data: EventData) -> str:
-        return data.stream_key()
+        return str(data.experiment_id) if isinstance(data, Request) else ""
 
     def guards(self, state: State, cause: Event | Command) -> Mapping[str, int]:
         """None: a request that arrives while the search ends the experiment is harmless, whichever is recorded first."""

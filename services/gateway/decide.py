@@ -9,7 +9,9 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
+    ExperimentMoved,
     ExperimentPauseRequested,
+    ExperimentPoolChanged,
     ExperimentPriorityChanged,
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
@@ -18,8 +20,10 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.services.gateway.commands import (
     CancelExperiment,
+    ChangeCluster,
     ChangeExperiment,
     ExperimentCommand,
+    MoveExperiment,
     PauseExperiment,
     ResumeExperiment,
     SubmitExperiment,
@@ -42,7 +46,9 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
         return [ExperimentPauseRequested(experiment_id=live.experiment_id)]
     if isinstance(cause, ChangeExperiment):
         return _change(_not_canceled(_live(state, cause)), cause)
-    return ()
+    if isinstance(cause, MoveExperiment):
+        return _move(state, _not_canceled(_live(state, cause)), cause)
+    return [cause.request] if isinstance(cause, ChangeCluster) else ()
 
 
 def _live(state: State, command: ExperimentCommand) -> Live:
@@ -58,6 +64,37 @@ def _not_canceled(live: Live) -> Live:
     if live.canceled:
         raise Refused(f"Experiment {live.experiment_id} is being canceled, so it can only be killed.", "conflict")
     return live
+
+
+def _move(state: State, live: Live, command: MoveExperiment) -> Sequence[EventData]:
+    other = state.live.get(command.other_id)
+    if other is None or other is live:
+        what = "is the one to be moved" if other is live else "is not running or waiting"
+        raise Refused(f"Experiment {command.other_id} {what}; give another one of the queue.", "invalid")
+    if other.pool != live.pool:
+        raise Refused(
+            f"Experiment {other.experiment_id} is in pool {other.pool} and experiment {live.experiment_id} in pool {live.pool}; "
+            "change its pool first.",
+            "conflict",
+        )
+    queue = sorted(
+        (state.live[key].place, key)
+        for key in sorted(state.live)
+        if state.live[key].priority == other.priority and state.live[key].pool == other.pool and key != live.experiment_id
+    )
+    at = queue.index((other.place, other.experiment_id)) + command.behind
+    before = queue[at - 1][0] if at else queue[0][0] - 2
+    after = queue[at][0] if at < len(queue) else queue[-1][0] + 2
+    place = (before + after) / 2
+    if not before < place < after:
+        raise Refused(
+            f"There is no more room beside experiment {other.experiment_id}; move it beside another, or change its priority.",
+            "conflict",
+        )
+    changes: list[EventData] = []
+    if other.priority != live.priority:
+        changes.append(ExperimentPriorityChanged(experiment_id=live.experiment_id, priority=other.priority))
+    return [*changes, ExperimentMoved(experiment_id=live.experiment_id, place=place)]
 
 
 def _submitted(state: State, command: SubmitExperiment) -> ExperimentSubmitted:
@@ -88,4 +125,6 @@ def _change(live: Live, command: ChangeExperiment) -> Sequence[EventData]:
         changes.append(ExperimentWeightChanged(experiment_id=experiment_id, weight=command.weight))
     if command.max_slots != "keep" and command.max_slots != live.max_slots:
         changes.append(ExperimentSlotLimitChanged(experiment_id=experiment_id, max_slots=command.max_slots))
+    if command.pool and command.pool != live.pool:
+        changes.append(ExperimentPoolChanged(experiment_id=experiment_id, pool=command.pool))
     return changes

@@ -7,7 +7,9 @@ from dataclasses import replace
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
+    ExperimentMoved,
     ExperimentPauseRequested,
+    ExperimentPoolChanged,
     ExperimentPriorityChanged,
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
@@ -23,7 +25,14 @@ def evolve(state: State, event: Event) -> State:
     data = event.data
     if isinstance(data, ExperimentSubmitted):
         resources = data.config.resources
-        live = Live(data.experiment_id, resources.priority, resources.weight, resources.max_slots)
+        live = Live(
+            data.experiment_id,
+            resources.priority,
+            resources.weight,
+            resources.max_slots,
+            place=float(data.experiment_id),
+            pool=resources.pool,
+        )
         return State(max(state.submitted, data.experiment_id), state.live.set(data.experiment_id, live))
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
         return replace(state, live=state.live.delete(data.experiment_id)) if data.experiment_id in state.live else state
@@ -45,4 +54,8 @@ def _changed(live: Live, data: Request) -> Live:
         return replace(live, weight=data.weight)
     if isinstance(data, ExperimentSlotLimitChanged):
         return replace(live, max_slots=data.max_slots)
+    if isinstance(data, ExperimentMoved):
+        return replace(live, place=data.place)
+    if isinstance(data, ExperimentPoolChanged):
+        return replace(live, pool=data.pool)
     return live

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from importlib.metadata import version
 from typing import Any
 
@@ -184,8 +184,9 @@ class Views:
         return [AllocationView(**_parsed(row, "slots")) for row in rows]
 
     async def agents(self) -> list[AgentView]:
-        agents, live = await asyncio.gather(
+        agents, closed, live = await asyncio.gather(
             self._rows("SELECT * FROM agents ORDER BY agent_id"),
+            self._rows("SELECT agent_id, slot_id FROM closed_slots"),
             self._rows("SELECT allocation_id, slots FROM allocations WHERE released_us IS NULL"),
         )
         users = {
@@ -194,7 +195,8 @@ class Views:
             for part in json.loads(row["slots"])
             for slot_id in part["slot_ids"]
         }
-        return [_agent(row, users) for row in agents]
+        shut = {(row["agent_id"], row["slot_id"]) for row in closed}
+        return [_agent(row, users, shut) for row in agents]
 
     async def status(self) -> StatusView:
         head, consumers, parked, agents = await asyncio.gather(
@@ -229,11 +231,12 @@ def _parsed(row: dict[str, Any], column: str) -> dict[str, Any]:
     return row
 
 
-def _agent(row: dict[str, Any], users: Mapping[tuple[str, int], str]) -> AgentView:
+def _agent(row: dict[str, Any], users: Mapping[tuple[str, int], str], closed: Set[tuple[str, int]]) -> AgentView:
+    """`closed`: (agent, slot) that users took out of service; slot -1 is the whole agent."""
     agent_id = row.pop("agent_id")
-    disabled = row.pop("disabled_slots")
+    disabled = set(row.pop("disabled_slots")) | {slot_id for name, slot_id in closed if name == agent_id}
     slots = tuple(
-        SlotView(**slot, enabled=slot["slot_id"] not in disabled, allocation_id=users.get((agent_id, slot["slot_id"])))
+        SlotView(**slot, enabled=not disabled & {-1, slot["slot_id"]}, allocation_id=users.get((agent_id, slot["slot_id"])))
         for slot in json.loads(row.pop("slots"))
     )
     return AgentView(id=agent_id, slots=slots, **row)

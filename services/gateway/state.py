@@ -18,6 +18,9 @@ class Live:
     paused: bool = False
     canceled: bool = False
     killed: bool = False
+    place: float = 0.0
+    """Smaller is earlier among those of its priority."""
+    pool: str = "default"
 
 
 @dataclass(frozen=True)

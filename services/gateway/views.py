@@ -10,8 +10,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.events.request import PolicyName
 from tenuto.schemas.events.trial import CheckpointFile
 
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
@@ -153,6 +155,23 @@ class CheckpointVerdict(Model):
     size_bytes: int
 
 
+class OrphanView(Model):
+    experiment_id: int
+    url: str
+    size_bytes: int
+    reason: str
+
+
+class SweepView(Model):
+    """What was stored but never recorded."""
+
+    dry_run: bool
+    orphans: tuple[OrphanView, ...]
+    size_bytes: int
+    problems: tuple[str, ...]
+    """Stores that could not be looked at."""
+
+
 class AllocationView(Model):
     id: str
     trial_id: str
@@ -248,3 +267,39 @@ class ChangeBody(Model):
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0, le=1e6)
     max_slots: int | None = Field(default=None, ge=1)
+    pool: str | None = Field(default=None, pattern=NAME_PATTERN)
+
+
+class MoveBody(Model):
+    """Beside which experiment; it takes over that one's priority. Exactly one of the two."""
+
+    ahead_of: int | None = Field(default=None, ge=1)
+    behind: int | None = Field(default=None, ge=1)
+
+
+class PolicyBody(Model):
+    policy: PolicyName
+    usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
+    """fair_share: past use counts against its owner, and is forgotten by half in this time."""
+
+
+class ShareBody(Model):
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    max_slots: int | None = Field(default=None, ge=1)
+
+
+class CloseBody(Model):
+    slot_id: int | None = Field(default=None, ge=0)
+    """None: the whole agent."""
+    drain: bool = False
+    """Let what runs there go on to its end."""
+
+
+class OpenBody(Model):
+    slot_id: int | None = Field(default=None, ge=0)
+    """None: the whole agent, with all its slots."""
+
+
+class Recorded(Model):
+    position: int
+    """Of the event in the log."""

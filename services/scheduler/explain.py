@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tenuto.schemas.queue import QueueRow
+from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow
 from tenuto.services.scheduler.policies import fair_share, fifo, priority
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.state import Experiment, Pool, State, policy_of
@@ -78,3 +78,26 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         expected_us=expected if isinstance(expected, int) else None,
         numbers=numbers,
     )
+
+
+def queue_answer(state: State, question: QueueQuestion, now_us: int) -> QueueAnswer:
+    names = sorted(state.pools) if question.pool is None else [name for name in [question.pool] if name in state.pools]
+    left, pools = question.rows_max, []
+    for name in names:
+        pool, policy = state.pools[name], policy_of(state, name)
+        rows = explain(state, name, now_us)[:left]
+        left -= len(rows)
+        pools.append(
+            PoolQueue(
+                pool=name,
+                policy=policy.name,
+                usage_half_life_hours=policy.half_life_us / 3.6e9 if policy.half_life_us else None,
+                capacity=pool.capacity,
+                free=pool.free,
+                leaving=pool.coming,
+                agents=len(pool.agents),
+                waiting=len(pool.queue),
+                rows=tuple(rows),
+            )
+        )
+    return QueueAnswer(pools=tuple(pools))

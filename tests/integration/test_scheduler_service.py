@@ -9,8 +9,6 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-from nats.aio.client import Client
-
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog import Append, EventLog
 from tenuto.kernel.eventlog_memory import MemoryEventLog
@@ -37,7 +35,7 @@ RELEASES = 3 * TRIALS
 
 @contextlib.asynccontextmanager
 async def running(log: EventLog) -> AsyncIterator[Scheduler]:
-    app = await build(SETTINGS, log, Client(), SystemClock(), feed=LogFeed(log), checks=True)
+    app = await build(SETTINGS, log, None, SystemClock(), feed=LogFeed(log), checks=True)
     task = asyncio.create_task(app.run())
     try:
         yield app

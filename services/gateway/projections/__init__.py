@@ -11,7 +11,7 @@ from tenuto.services.gateway.projections.common import Connection, Handler
 
 NAME = "views"
 """The projection's name: its cursor and its parked events."""
-TABLES = ("experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents")
+TABLES = ("experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents", "closed_slots")
 """What a rebuild empties first."""
 HANDLERS: dict[str, Handler] = {
     **experiments.HANDLERS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events import agent
+from tenuto.schemas.events import agent, request
 from tenuto.services.gateway.projections.common import Connection, Handler, to_json
 
 
@@ -48,10 +48,28 @@ async def _slot_disabled(db: Connection, _: Event, data: agent.SlotDisabled) -> 
     )
 
 
+async def _closed(db: Connection, _: Event, data: request.SlotsClosed) -> None:
+    await db.execute(
+        """INSERT INTO closed_slots (agent_id, slot_id, drain) VALUES ($1, $2, $3)
+           ON CONFLICT (agent_id, slot_id) DO UPDATE SET drain = excluded.drain""",
+        data.agent_id,
+        -1 if data.slot_id is None else data.slot_id,
+        data.drain,
+    )
+
+
+async def _opened(db: Connection, _: Event, data: request.SlotsOpened) -> None:
+    await db.execute(
+        "DELETE FROM closed_slots WHERE agent_id = $1 AND ($2::int IS NULL OR slot_id = $2)", data.agent_id, data.slot_id
+    )
+
+
 HANDLERS: dict[str, Handler] = {
     "AgentJoined": _joined,
     "AgentLost": _lost,
     "AgentDrained": _drained,
     "SlotEnabled": _slot_enabled,
     "SlotDisabled": _slot_disabled,
+    "SlotsClosed": _closed,
+    "SlotsOpened": _opened,
 }

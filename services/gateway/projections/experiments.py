@@ -55,6 +55,10 @@ async def _slot_limit(db: Connection, _: Event, data: request.ExperimentSlotLimi
     await db.execute("UPDATE experiments SET max_slots = $2 WHERE experiment_id = $1", data.experiment_id, data.max_slots)
 
 
+async def _pool(db: Connection, _: Event, data: request.ExperimentPoolChanged) -> None:
+    await db.execute("UPDATE experiments SET pool = $2 WHERE experiment_id = $1", data.experiment_id, data.pool)
+
+
 _END = """UPDATE experiments SET state = $2, ended_us = $3, error = $4, best_trial_id = coalesce($5, best_trial_id),
               best_metric = coalesce($6, best_metric)
           WHERE experiment_id = $1"""
@@ -80,6 +84,7 @@ HANDLERS: dict[str, Handler] = {
     "ExperimentPriorityChanged": _priority,
     "ExperimentWeightChanged": _weight,
     "ExperimentSlotLimitChanged": _slot_limit,
+    "ExperimentPoolChanged": _pool,
     "ExperimentCompleted": _completed,
     "ExperimentFailed": _failed,
     "ExperimentCanceled": _canceled,

@@ -44,6 +44,8 @@ class Gateway:
     views: Views
     tail: Tail
     token: str
+    ask: Callable[[str, bytes, float], Awaitable[bytes]]
+    """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
 

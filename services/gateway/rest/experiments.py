@@ -185,6 +185,7 @@ async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody) -> R
         priority="keep" if body.priority is None else body.priority,
         weight="keep" if body.weight is None else body.weight,
         max_slots=body.max_slots if "max_slots" in given else "keep",
+        pool=body.pool or "",
     )
     return await _ask(door, command)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tenuto
-from tenuto.cli import agents, checkpoints, cluster, diff, experiments, log, trials
+from tenuto.cli import agents, checkpoints, cluster, diff, experiments, jobs, log, sim_app, slots, trials
 from tenuto.cli.errors import CliError
 
 EXIT_INTERRUPTED = 130
@@ -48,6 +48,11 @@ app.add_typer(experiments.app, name="exp", help="Experiments.")
 app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")
 app.add_typer(agents.app, name="agent", help="Agents: the machines that offer slots.")
+app.add_typer(slots.slot_app, name="slot", help="Single slots of an agent.")
+app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
+app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
+app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
+app.add_typer(sim_app.app, name="sim", help="Simulate, with the code that decides in the real cluster.")
 app.add_typer(log.events_app, name="event", help="The record of everything that happened.")
 app.add_typer(log.app, name="log", help="The event log as a whole.")
 

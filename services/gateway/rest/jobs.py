@@ -1,0 +1,96 @@
+"""The queue, and what changes it: places, policies and shares of pools, agents and slots in and out of service."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from nats.errors import Error as NatsError
+
+from tenuto.schemas import subjects
+from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.events.request import ClusterRequest, PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
+from tenuto.schemas.queue import QueueAnswer, QueueQuestion
+from tenuto.services.gateway.commands import ChangeCluster, MoveExperiment
+from tenuto.services.gateway.rest.context import USER, Door, Gateway, answer
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.views import CloseBody, Done, MoveBody, OpenBody, PolicyBody, Recorded, ShareBody
+
+router = APIRouter(tags=["queue"])
+PoolName = Annotated[str, Path(pattern=NAME_PATTERN)]
+OwnerName = Annotated[str, Path(min_length=1, max_length=256)]
+ANSWER_SECONDS_MAX = 5.0
+"""An answer takes milliseconds; a scheduler that reads the log anew has nothing to say before it has done so."""
+SILENT = "The scheduler does not answer right now; try again in a few seconds. Training goes on meanwhile."
+
+
+@router.get("/jobs", response_model=QueueAnswer)
+async def jobs(door: Door, pool: str | None = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000) -> Response:
+    """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
+    question = QueueQuestion(pool=pool, rows_max=limit)
+    try:
+        data = await door.ask(subjects.QUEUE, question.to_json(), ANSWER_SECONDS_MAX)
+    except (NatsError, TimeoutError) as error:
+        raise DoorError("unavailable", SILENT) from error
+    found = QueueAnswer.from_json(data)
+    if found.error:
+        raise DoorError("internal", found.error)
+    return answer(found)
+
+
+@router.post("/jobs/{experiment_id}/move", response_model=Done)
+async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], body: MoveBody) -> Response:
+    if (body.ahead_of is None) == (body.behind is None):
+        raise DoorError("invalid", "Give either ahead_of or behind: the experiment beside which it should be.", "ahead_of")
+    other = body.ahead_of if body.ahead_of is not None else body.behind
+    assert other is not None
+    command = MoveExperiment(
+        id=door.clock.new_id(),
+        time_us=door.clock.now_us(),
+        user=USER,
+        experiment_id=experiment_id,
+        other_id=other,
+        behind=body.ahead_of is None,
+    )
+    events = await door.carry_out(command)
+    return answer(Done(id=experiment_id, changed=bool(events)))
+
+
+@router.put("/pools/{pool}", response_model=Recorded)
+async def set_policy(door: Door, pool: PoolName, body: PolicyBody) -> Response:
+    """By which policy the pool shares its slots. It may be set before the pool has agents."""
+    request = PoolPolicyChanged(pool=pool, policy=body.policy, usage_half_life_hours=body.usage_half_life_hours)
+    return await _record(door, request)
+
+
+@router.put("/shares/{owner}/{name}", response_model=Recorded)
+async def set_share(door: Door, owner: Literal["workspace", "user"], name: OwnerName, body: ShareBody) -> Response:
+    """Weight and quota of a workspace or a user, in all pools."""
+    return await _record(door, ShareChanged(owner=owner, name=name, weight=body.weight, max_slots=body.max_slots))
+
+
+@router.post("/agents/{agent_id}/disable", response_model=Recorded)
+async def disable(door: Door, agent_id: str, body: CloseBody) -> Response:
+    """Nothing new is placed there until it is enabled; what runs there saves a checkpoint and leaves, unless it is drained."""
+    await _known(door, agent_id, body.slot_id)
+    return await _record(door, SlotsClosed(agent_id=agent_id, slot_id=body.slot_id, drain=body.drain))
+
+
+@router.post("/agents/{agent_id}/enable", response_model=Recorded)
+async def enable(door: Door, agent_id: str, body: OpenBody) -> Response:
+    await _known(door, agent_id, body.slot_id)
+    return await _record(door, SlotsOpened(agent_id=agent_id, slot_id=body.slot_id))
+
+
+async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
+    agent = next((agent for agent in await door.views.agents() if agent.id == agent_id), None)
+    if agent is None:
+        raise not_found(f"agent {agent_id}")
+    if slot_id is not None and slot_id not in [slot.slot_id for slot in agent.slots]:
+        raise not_found(f"slot {slot_id} on agent {agent_id}")
+
+
+async def _record(door: Gateway, request: ClusterRequest) -> Response:
+    command = ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=USER, request=request)
+    events = await door.carry_out(command)
+    return answer(Recorded(position=events[-1].position))

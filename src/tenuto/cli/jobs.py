@@ -1,0 +1,135 @@
+"""job ls, move, set; pool set; share set."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.errors import CliError
+
+app = typer.Typer(no_args_is_help=True)
+pool_app = typer.Typer(no_args_is_help=True)
+share_app = typer.Typer(no_args_is_help=True)
+Pool = Annotated[str, typer.Argument(help="Name of the pool.")]
+
+
+@app.command("ls")
+def list_jobs(
+    context: typer.Context,
+    pool: Annotated[str | None, typer.Option("--pool", "-p", help="Only this pool.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the queue of each pool: who has slots, who waits, and why."""
+    from tenuto.cli.output import console, print_json, table
+
+    answer: dict[str, Any] = client(context).get("/jobs", **({"pool": pool} if pool else {}))
+    if json:
+        print_json(answer)
+        return
+    pools = [found for found in answer["pools"] if found["rows"] or found["agents"] or pool]
+    if not pools:
+        print(f"There is no pool {pool}." if pool else "No pool has agents or experiments.")
+    for found in pools:
+        fair = found["policy"] == "fair_share"
+        heads = (">place", ">exp", "owner", ">priority", ">slots", *((">share",) if fair else ()), ">waiting", "why it waits")
+        title = f"pool {found['pool']} ({found['policy']}): {found['free']} of {found['capacity']} slots free"
+        cells = [
+            (
+                row["position"],
+                row["experiment_id"],
+                f"{row['workspace']}/{row['user']}",
+                row["priority"],
+                row["slots"],
+                *((row["share"],) if fair else ()),
+                row["trials_waiting"],
+                _sentence(row),
+            )
+            for row in found["rows"]
+        ]
+        console().print(table(title, heads, cells))
+        hidden = found["waiting"] - sum(row["trials_waiting"] > 0 for row in found["rows"])
+        if hidden > 0:
+            print(f"and {hidden} more experiments that wait")
+
+
+def _sentence(row: dict[str, Any]) -> str:
+    from tenuto.cli.output import when
+
+    text = str(row["text"])
+    return f"{text}; expected {when(row['expected_us'])}" if text and row["expected_us"] else text
+
+
+@app.command()
+def move(
+    context: typer.Context,
+    experiment: ExperimentId,
+    ahead_of: Annotated[int | None, typer.Option(help="To just before this experiment.", min=1)] = None,
+    behind: Annotated[int | None, typer.Option(help="To just behind this experiment.", min=1)] = None,
+) -> None:
+    """Move an experiment in the queue, beside another one, whose priority it takes over."""
+    if (ahead_of is None) == (behind is None):
+        raise CliError("Give either --ahead-of or --behind: the experiment beside which it should be.")
+    body = {"ahead_of": ahead_of} if ahead_of is not None else {"behind": behind}
+    client(context).post(f"/jobs/{experiment}/move", body)
+    print(f"Experiment {experiment} is {'ahead of' if ahead_of is not None else 'behind'} experiment {ahead_of or behind}.")
+
+
+@app.command("set")
+def change(
+    context: typer.Context,
+    experiment: ExperimentId,
+    priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
+    weight: Annotated[float | None, typer.Option(help="Share relative to the user's other experiments.")] = None,
+    max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
+    pool: Annotated[str | None, typer.Option(help="Another pool; what runs saves a checkpoint and goes on there.")] = None,
+) -> None:
+    """Change an experiment's priority, weight, limit of slots or pool while it runs."""
+    wanted: dict[str, Any] = {"priority": priority, "weight": weight, "pool": pool}
+    body = {name: value for name, value in wanted.items() if value is not None}
+    if max_slots is not None:
+        body["max_slots"] = max_slots or None
+    if not body:
+        raise CliError("Nothing to change: give --priority, --weight, --max-slots or --pool.")
+    client(context).patch(f"/experiments/{experiment}", body)
+    print(f"Experiment {experiment} is changed.")
+
+
+@pool_app.callback()
+def pools() -> None:
+    pass
+
+
+@pool_app.command("set")
+def set_policy(
+    context: typer.Context,
+    pool: Pool,
+    policy: Annotated[str, typer.Argument(help="priority, fair_share or fifo.")],
+    half_life_hours: Annotated[
+        float | None, typer.Option(help="fair_share: past use counts, and is forgotten by half in this time.")
+    ] = None,
+) -> None:
+    """Choose how a pool shares its slots."""
+    client(context).put(f"/pools/{pool}", {"policy": policy, "usage_half_life_hours": half_life_hours})
+    print(f"Pool {pool} shares by {policy}.")
+
+
+@share_app.callback()
+def shares() -> None:
+    pass
+
+
+@share_app.command("set")
+def set_share(
+    context: typer.Context,
+    owner: Annotated[str, typer.Argument(help="workspace or user.")],
+    name: str,
+    weight: Annotated[float, typer.Option(help="Share relative to others, in pools that share fairly.")] = 1.0,
+    max_slots: Annotated[int, typer.Option(help="Most slots it uses at once; 0: no limit.", min=0)] = 0,
+) -> None:
+    """Set weight and quota of a workspace or a user."""
+    if owner not in ("workspace", "user"):
+        raise CliError(f"The owner of a share is a workspace or a user, not {owner!r}.")
+    client(context).put(f"/shares/{owner}/{name}", {"weight": weight, "max_slots": max_slots or None})
+    print(f"{owner.capitalize()} {name} has weight {weight:g}" + (f" and at most {max_slots} slots." if max_slots else "."))

@@ -1,0 +1,171 @@
+"""The queue over REST: a real scheduler answers over a real bus, and what users change there is recorded and decided on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tarfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tenuto.kernel.bus import close, connect
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.services.gateway.app import build as build_gateway
+from tenuto.services.scheduler.app import Scheduler
+from tenuto.services.scheduler.app import build as build_scheduler
+from tests.support.scheduler_driver import exited, joined, requested
+
+
+def context() -> bytes:
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo("model_def.py")
+        tar.addfile(info, BytesIO())
+    return buffer.getvalue()
+
+
+@dataclass
+class World:
+    log: PostgresEventLog
+    scheduler: Scheduler
+    http: httpx.AsyncClient
+    gateway: Any
+    answering: asyncio.Task[None]
+
+    async def tell(self, *facts: EventData) -> None:
+        clock = SystemClock()
+        events = [
+            Event(
+                id=clock.new_id(), stream=data.stream(), type=data.TYPE, schema_version=1, time_us=clock.now_us(),
+                payload=data.to_json(), actor="test/1",
+            )
+            for data in facts
+        ]  # fmt: skip
+        await self.decided((await self.log.append(Append(events=events))).events[-1].position)
+
+    async def decided(self, position: int | None = None) -> None:
+        position = position or await self.log.head()
+        await self.scheduler.loop.wait_position(position)
+        await self.gateway.views_reached(await self.log.head())
+
+    async def submit(self, **resources: Any) -> int:
+        config = {
+            "name": "x", "entrypoint": "model_def:Trial", "resources": resources,
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
+        }  # fmt: skip
+
+        files: Any = {"config": (None, json.dumps(config)), "context": ("context.tar.gz", context())}
+        response = await self.http.post("/experiments", files=files)
+        assert response.status_code == 201, response.text
+        await self.decided()
+        return int(response.json()["id"])
+
+    async def send(self, method: str, path: str, body: Any) -> Any:
+        response = await self.http.request(method, path, json=body)
+        assert response.status_code == 200, response.text
+        await self.decided()
+        return response.json()
+
+    async def queue(self, pool: str = "default") -> dict[int, dict[str, Any]]:
+        answer = (await self.http.get("/jobs", params={"pool": pool})).json()
+        return {row["experiment_id"]: row for found in answer["pools"] for row in found["rows"]}
+
+
+@pytest.fixture
+async def world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator[World]:
+    settings = Settings(
+        database_url=database.url, nats_url=nats.url, shared_directory=str(tmp_path), rest_port=0,
+        rest_token_file=str(tmp_path / "token"),
+    )  # fmt: skip
+    log, bus, clock = await PostgresEventLog.connect(database.url), await connect(settings, "test"), SystemClock()
+    gateway = await build_gateway(settings, log, bus, clock, feed=lambda: LogFeed(log))
+    scheduler = await build_scheduler(settings, log, bus, clock, feed=LogFeed(log), checks=True)
+    tasks = [asyncio.create_task(gateway.run()), asyncio.create_task(scheduler.run())]
+    await gateway.started()
+    await scheduler.loop.wait_ready()
+    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
+    url = f"http://127.0.0.1:{gateway.port}/api/v1"
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as http:
+        yield World(log, scheduler, http, gateway.gateway, tasks[1])
+    for task in tasks:
+        await stop_task(task)
+    await close(bus)
+    await log.close()
+
+
+async def test_each_experiment_says_why_it_waits(world: World) -> None:
+    await world.tell(joined("a", 4), joined("b", 4))
+    first = await world.submit(slots_per_trial=1)
+    await world.tell(*requested(first, 1, 2, 3))
+    gang = await world.submit(slots_per_trial=4, locality="agent", priority=50)
+    await world.tell(*requested(gang, 1, 2))
+    huge = await world.submit(slots_per_trial=64)
+    await world.tell(*requested(huge, 1))
+    rows = await world.queue()
+    assert (rows[first]["slots"], rows[first]["trials_waiting"], rows[first]["text"]) == (3, 0, "")
+    assert (rows[gang]["slots"], rows[gang]["trials_waiting"]) == (4, 1)
+    assert rows[gang]["text"] == "needs 4 slots on one agent; 1 agent has 1 free, none has more"
+    assert rows[huge]["text"] == "needs 64 slots, but all agents of pool default together offer 8; it waits for more agents"
+    assert [rows[key]["position"] for key in (first, huge, gang)] == [1, 2, 3]
+
+
+async def test_users_move_experiments_and_change_pools_and_shares(world: World) -> None:
+    await world.tell(joined("a", 1), joined("x", 1, pool="other"))
+    one, two, three = [await world.submit() for _ in range(3)]
+    await world.tell(*requested(one, 1), *requested(two, 1), *requested(three, 1))
+    assert await world.send("POST", f"/jobs/{three}/move", {"ahead_of": two}) == {"id": three, "changed": True}
+    assert [key for key, row in sorted((await world.queue()).items(), key=lambda item: item[1]["position"])] == [one, three, two]
+    await world.send("PATCH", f"/experiments/{two}", {"pool": "other"})
+    assert (await world.queue("other"))[two]["slots"] == 1
+    assert (await world.http.get(f"/experiments/{two}")).json()["pool"] == "other"
+    await world.send("PUT", "/pools/default", {"policy": "fair_share", "usage_half_life_hours": 24})
+    await world.send("PUT", "/shares/user/admin", {"weight": 2.0, "max_slots": 2})
+    rows = await world.queue()
+    assert {key: row["share"] for key, row in rows.items()} == {one: 1, three: 0}
+    assert rows[three]["text"] == "user admin uses 2 slots and may use 2" or "fair share is 0" in rows[three]["text"]
+    refused = await world.http.post(f"/jobs/{three}/move", json={"ahead_of": two})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (
+        409,
+        f"Experiment {two} is in pool other and experiment {three} in pool default; change its pool first.",
+    )
+    refused = await world.http.post(f"/jobs/{three}/move", json={})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid")
+
+
+async def test_agents_and_slots_leave_and_come_back(world: World) -> None:
+    await world.tell(joined("a", 2))
+    one = await world.submit()
+    await world.tell(*requested(one, 1, 2))
+    await world.send("POST", "/agents/a/disable", {"slot_id": 1, "drain": True})
+    [agent] = (await world.http.get("/agents")).json()
+    assert [slot["enabled"] for slot in agent["slots"]] == [True, False]
+    await world.send("POST", "/agents/a/disable", {})
+    preempted = [event.data for event in await world.log.read(0) if event.type == "AllocationPreempted"]
+    assert [data.reason.rule for data in preempted] == ["slots_closed", "slots_closed"]  # type: ignore[attr-defined]
+    await world.tell(exited("1-1-1", "preempted"), exited("1-2-1", "preempted"))
+    assert (await world.queue())[one]["slots"] == 0
+    await world.send("POST", "/agents/a/enable", {})
+    assert (await world.queue())[one]["slots"] == 2
+    for path in ("/agents/b/disable", "/agents/a/disable"):
+        refused = await world.http.post(path, json={"slot_id": 7})
+        assert refused.status_code == 404
+
+
+async def test_a_scheduler_that_is_away_is_named(world: World) -> None:
+    await stop_task(world.answering)
+    response = await world.http.get("/jobs")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "unavailable")
+    assert "scheduler does not answer" in response.json()["error"]["message"]
