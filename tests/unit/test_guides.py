@@ -1,0 +1,48 @@
+"""What README and the guides show exists: links, commands, configurations."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from tenuto.cli.main import app
+from tenuto.schemas.config.errors import parse_config
+
+ROOT = Path(__file__).parents[2]
+GUIDES = [path for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))) if path.parent.name != "reference"]
+"""Those in docs/reference are generated from the code."""
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(guide: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", guide.read_text()):
+        if "://" not in target:
+            assert (guide.parent / target).exists(), target
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    lines = [line.split("#")[0].split() for block in blocks(README, "") for line in block.splitlines()]
+    commands = [line[1:] for line in lines if line[:1] == ["tenuto"]]
+    assert len(commands) >= 7
+    for words in commands:
+        command = get_command(app)
+        while (nested := getattr(command, "commands", None)) is not None:
+            command = nested[words.pop(0)]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in words if word.startswith("-")} <= options, words
+
+
+def test_the_example_of_the_readme_is_a_trial_and_a_configuration() -> None:
+    [code] = blocks(README, "python")
+    [config] = blocks(README, "yaml")
+    compile(code, "README.md", "exec")
+    assert parse_config(config).entrypoint == "model_def:MyTrial"
+    assert "class MyTrial" in code
