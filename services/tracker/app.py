@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 import asyncpg
 from nats.aio.client import Client
@@ -23,6 +24,7 @@ from tenuto.services.tracker.core import TrackerCore
 from tenuto.services.tracker.effects import delete_checkpoint
 from tenuto.services.tracker.handlers import Receiver
 from tenuto.services.tracker.state import State
+from tenuto.services.tracker.sweeping import Sweeper
 
 POOL_CONNECTIONS_MAX = 4
 """One for each lane, and one for what is left."""
@@ -31,15 +33,21 @@ CONNECT_SECONDS_MAX = 5.0
 
 
 class Tracker:
-    def __init__(self, loop: ServiceLoop[State], lanes: Mapping[Lane, Ingress], effects: Effects, pool: asyncpg.Pool) -> None:
+    def __init__(
+        self, loop: ServiceLoop[State], lanes: Mapping[Lane, Ingress], effects: Effects, sweeper: Sweeper, pool: asyncpg.Pool
+    ) -> None:
         self.loop = loop
+        self._sweeper = sweeper
         self._lanes, self._effects, self._pool = lanes, effects, pool
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             await run_together(
-                loop=self.loop.run(), effects=self._effects.run(), **{name: lane.run() for name, lane in self._lanes.items()}
+                loop=self.loop.run(),
+                effects=self._effects.run(),
+                sweeper=self._sweeper.run(),
+                **{name: lane.run() for name, lane in self._lanes.items()},
             )
         finally:
             self._pool.terminate()
@@ -64,4 +72,5 @@ async def build(
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }
     effects = Effects("tracker", {CheckpointDeleted.TYPE: partial(delete_checkpoint, log)}, settings, log, pool)
-    return Tracker(loop, lanes, effects, pool)
+    sweeper = Sweeper(log, loop, clock, Path(settings.shared_directory) / "checkpoints")
+    return Tracker(loop, lanes, effects, sweeper, pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -9,14 +10,17 @@ from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from tenuto.kernel.storage.sweep import experiments, sweep
 from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
 from tenuto.services.gateway.downloads import open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.queries import POINTS_MAX
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, CheckpointView
+from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, CheckpointView, OrphanView, SweepView
 
 router = APIRouter(tags=["checkpoints"])
+ORPHAN_SECONDS_MIN = 24 * 3600
+"""Far longer than any upload takes, and than a worker lives that does not know yet that it was given up."""
 _STORAGE: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
 
 
@@ -68,6 +72,32 @@ async def verify(door: Door, checkpoint_id: str) -> Response:
             id=found.id, ok=not problems, problems=tuple(problems), files=len(found.files), size_bytes=found.size_bytes
         )
     )
+
+
+@router.post("/checkpoints/gc", response_model=SweepView)
+async def collect_garbage(
+    door: Door,
+    dry_run: Annotated[bool, Query(description="Only say what would be removed.")] = True,
+    older_than_seconds: Annotated[int, Query(ge=0, description="Leave alone what is younger.")] = ORPHAN_SECONDS_MIN,
+    experiment: int | None = None,
+) -> Response:
+    """Removes what was stored but never recorded, and is not of a live allocation. The tracker does the same every hour."""
+    storages, _ = await experiments(door.log)
+    if experiment is not None:
+        if experiment not in storages:
+            raise not_found(f"experiment {experiment}")
+        storages = {experiment: storages[experiment]}
+    allocations = {item.trial_id: item.id for item in await door.views.allocations(True, experiment, POINTS_MAX)}
+    found = await sweep(
+        door.log,
+        storages,
+        Path(door.settings.shared_directory) / "checkpoints",
+        allocations.get,
+        door.clock.now_us() - older_than_seconds * 1_000_000,
+        dry_run=dry_run,
+    )
+    orphans = tuple(OrphanView(**vars(item)) for item in found.orphans)
+    return answer(SweepView(dry_run=dry_run, orphans=orphans, size_bytes=found.size_bytes, problems=tuple(found.problems)))
 
 
 async def _storage(door: Gateway, checkpoint: CheckpointDetail) -> CheckpointStorage:

@@ -1,4 +1,4 @@
-"""ckpt ls, ckpt download."""
+"""ckpt ls, ckpt download, ckpt verify, ckpt gc."""
 
 from __future__ import annotations
 
@@ -55,6 +55,59 @@ def download(
 ) -> None:
     """Copy a checkpoint's files into a directory."""
     print(fetch(client(context), checkpoint, output))
+
+
+@app.command()
+def verify(
+    context: typer.Context,
+    checkpoint: Annotated[str | None, typer.Argument(metavar="CHECKPOINT", help="Id of the checkpoint.")] = None,
+    experiment: Annotated[int | None, typer.Option("--experiment", "-e", help="All of this experiment.")] = None,
+    json: Json = False,
+) -> None:
+    """Read checkpoints whole, and compare with their recorded sizes and SHA-256. Exit code 1 if one is damaged."""
+    from tenuto.cli.output import print_json
+
+    rest = client(context)
+    if (checkpoint is None) == (experiment is None):
+        raise CliError("Say which: `tenuto ckpt verify CHECKPOINT`, or `--experiment EXPERIMENT` for all of one experiment.")
+    ids = [checkpoint] if checkpoint else [item["id"] for item in items(rest.get("/checkpoints", experiment=experiment))]
+    verdicts = [rest.post(f"/checkpoints/{name}/verify") for name in ids]
+    if json:
+        print_json(verdicts)
+    else:
+        for verdict in verdicts:
+            print(f"{verdict['id']}: " + ("as recorded" if verdict["ok"] else f"damaged: {'; '.join(verdict['problems'])}"))
+        if not verdicts:
+            print("No checkpoints.")
+    if not all(verdict["ok"] for verdict in verdicts):
+        raise typer.Exit(1)
+
+
+@app.command("gc")
+def collect_garbage(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
+    older_than_hours: Annotated[float, typer.Option(help="Leave alone what is younger.", min=0)] = 24.0,
+    experiment: Annotated[int | None, typer.Option("--experiment", "-e", help="Only of this experiment.")] = None,
+    json: Json = False,
+) -> None:
+    """Remove what was stored but never recorded: traces of processes that died while they saved."""
+    from urllib.parse import urlencode
+
+    from tenuto.cli.output import print_json, show_rows, size
+
+    query = {"dry_run": str(dry_run).lower(), "older_than_seconds": int(older_than_hours * 3600), "experiment": experiment}
+    used = urlencode({name: value for name, value in query.items() if value is not None})
+    found = client(context).post(f"/checkpoints/gc?{used}")
+    if json:
+        print_json(found)
+        return
+    rows = [(item["url"], size(item["size_bytes"]), item["reason"]) for item in found["orphans"]]
+    show_rows(("what", ">size", "why"), rows, "Nothing is left over.")
+    if rows:
+        print(f"{len(rows)} {'would be' if dry_run else 'were'} removed, {size(found['size_bytes'])}.")
+    for problem in found["problems"]:
+        print(f"Not looked at: {problem}")
 
 
 def fetch(rest: Client, checkpoint_id: str, output: Path | None) -> Path:
