@@ -73,6 +73,8 @@ class Heartbeat(Model):
     slots: tuple[Slot, ...]
     allocations: tuple[str, ...]
     """Allocations whose workers it has: starting, running, or exited with the report not yet committed."""
+    labels: tuple[str, ...] = ()
+    """Each `key=value`, sorted."""
     launcher_sequence: int = 0
     """Last report in the spool's launcher lane when this was made: a heartbeat that is older than a report that overtook it
     proves nothing about the allocations it does not list."""

@@ -157,4 +157,5 @@ def _load_allocation(item: dict[str, Any]) -> Allocation:
 
 
 def _load_agent(item: dict[str, Any]) -> Agent:
-    return Agent(**{**item, "slots": tuple(Slot.model_validate(slot) for slot in item["slots"])})
+    slots = tuple(Slot.model_validate(slot) for slot in item["slots"])
+    return Agent(**{**item, "slots": slots, "labels": tuple(item.get("labels", ()))})

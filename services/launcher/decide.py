@@ -76,11 +76,12 @@ def _report(state: State, report: LauncherReport) -> Sequence[EventData]:
 def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
     decided: list[EventData] = []
     agent = state.agents.get(heartbeat.agent_id)
-    if agent is None or (agent.pool, agent.host, agent.version, agent.slots) != (
+    if agent is None or (agent.pool, agent.host, agent.version, agent.slots, agent.labels) != (
         heartbeat.pool,
         heartbeat.host,
         heartbeat.version,
         heartbeat.slots,
+        heartbeat.labels,
     ):
         # Before the exits below: the scheduler must not hand out again slots that are not there.
         decided.append(
@@ -90,6 +91,7 @@ def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[Even
                 host=heartbeat.host,
                 slots=heartbeat.slots,
                 version=heartbeat.version,
+                labels=heartbeat.labels,
             )
         )
     offered = {slot.slot_id for slot in heartbeat.slots}

@@ -220,7 +220,7 @@ def _exited(state: State, data: WorkersExited) -> State:
 
 
 def _joined(state: State, data: AgentJoined) -> State:
-    agent = Agent(data.agent_id, data.pool, data.host, data.version, data.slots)
+    agent = Agent(data.agent_id, data.pool, data.host, data.version, data.slots, data.labels)
     return replace(state, agents=state.agents.set(data.agent_id, agent))
 
 

@@ -116,6 +116,7 @@ class Agent:
     host: str
     version: str
     slots: tuple[Slot, ...]
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

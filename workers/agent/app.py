@@ -75,6 +75,7 @@ class AgentApp:
             slots=find_slots(settings.cpu_slots) if slots is None else slots,
             base=os.environ if environment is None else environment,
         )
+        self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
         self._lock: IO[str] | None = None
         self._disk = Disk()
@@ -187,6 +188,7 @@ class AgentApp:
             host=os.uname().nodename,
             version=self._version,
             slots=self._node.slots,
+            labels=self._labels,
             allocations=self.manager.allocations,
             launcher_sequence=self._spool.last("launcher"),
         )
@@ -199,6 +201,15 @@ class AgentApp:
             refusal = f"{type(error).__name__}: {error}"
         with contextlib.suppress(NatsError, OSError):
             await message.respond(AssignReply(accepted=not refusal, reason=refusal).to_json())
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    labels = tuple(sorted({part.strip() for part in text.split(",") if part.strip()}))
+    for label in labels:
+        key, equals, value = label.partition("=")
+        if not (key and equals and value):
+            raise AgentError(f"TENUTO_AGENT_LABELS has {label!r}, but each label must be key=value, such as rack=7,disk=fast.")
+    return labels
 
 
 def _required(value: str, variable: str) -> str:

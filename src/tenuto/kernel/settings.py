@@ -55,6 +55,9 @@ class Settings:
     warm_environments_max: int = 2
     """Processes with the framework imported that an agent keeps, one for each environment, to fork workers from; about 350 MB
     each with PyTorch, shared with their forks. 0: every worker starts cold."""
+    agent_labels: str = ""
+    """What experiments may ask for of an agent: `key=value`, several with commas between, such as `rack=7,disk=fast`. Agents with
+    the same `rack` are near each other."""
     cpu_slots: int = 0
     """CPU slots that an agent offers where there is no GPU. 0: one per core."""
 
