@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -144,9 +145,12 @@ def test_packages_are_read_from_the_path_and_the_imported_ones_told_apart(tmp_pa
     for name in ("Foo_Bar-1.2.dist-info", "baz-0.1+cpu.dist-info", "old-3.0-py3.11.egg-info"):
         (tmp_path / name).mkdir()
     (tmp_path / "baz-0.1+cpu.dist-info" / "top_level.txt").write_text("bazmod\n")
-    packages, loaded = environment.installed_packages([str(tmp_path), str(tmp_path / "none")], {"bazmod"})
-    assert packages == {"baz": "0.1+cpu", "foo-bar": "1.2", "old": "3.0"}
-    assert loaded == ("baz",)
+    upgraded = ModuleType("old")
+    upgraded.__dict__["__version__"] = "2.9"
+    imported = {"bazmod": ModuleType("bazmod"), "old": upgraded}
+    packages, loaded = environment.installed_packages([str(tmp_path), str(tmp_path / "none")], imported)
+    assert packages == {"baz": "0.1+cpu", "foo-bar": "1.2", "old": "2.9"}, "what is in memory counts, not what came later"
+    assert loaded == ("baz", "old")
 
 
 def test_cpu_models() -> None:

@@ -114,6 +114,7 @@ def test_overrides_read_values_as_they_look(tmp_path: Path) -> None:
     assert found == {
         "hyperparameters": {"lr": 0.5, "batch_size": 64}, "name": "by hand", "a": {"b": 0.001}, "c": {"epochs": 5}, "d": True,
     }  # fmt: skip
+    assert read_overrides(["environment.variables.OMP_NUM_THREADS=2"]) == {"environment": {"variables": {"OMP_NUM_THREADS": "2"}}}
     with pytest.raises(CliError, match="has no value: write it as path=value"):
         read_overrides(["hyperparameters.batch_size"])
 

@@ -6,8 +6,9 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tenuto.schemas.record import ENVIRONMENT_BYTES_MAX, EnvironmentRecord
@@ -28,7 +29,7 @@ def capture(models: Iterable[Any] = (), *, own_variables: Iterable[str] = ()) ->
     Takes some milliseconds, and imports nothing that is not imported already, but for the GPU's binding.
     """
     machine, drivers = hardware(os.environ)
-    packages, loaded = installed_packages(sys.path, {name.partition(".")[0] for name in sys.modules})
+    packages, loaded = installed_packages(sys.path, dict(sys.modules))
     torch = sys.modules.get("torch")
     record = EnvironmentRecord(
         python=f"{platform.python_implementation()} {platform.python_version()}",
@@ -50,7 +51,7 @@ def capture(models: Iterable[Any] = (), *, own_variables: Iterable[str] = ()) ->
     return record
 
 
-def installed_packages(paths: Iterable[str], imported: set[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+def installed_packages(paths: Iterable[str], imported: Mapping[str, ModuleType]) -> tuple[dict[str, str], tuple[str, ...]]:
     """(version by name, names of those that were imported), sorted. The first one on the path counts, as for an import.
 
     Read from the names of the metadata directories: a hundred times faster than parsing what is in them.
@@ -71,8 +72,14 @@ def installed_packages(paths: Iterable[str], imported: set[str]) -> tuple[dict[s
             if name in packages or len(packages) >= PACKAGES_MAX:
                 continue
             packages[name] = re.sub(r"-py\d.*$", "", version)
-            if imported & _modules_of(Path(entry.path), raw):
+            modules = imported.keys() & _modules_of(Path(entry.path), raw)
+            if modules:
                 loaded.add(name)
+            # What is in memory counts: a package may have been upgraded on disk since this process (or the warm one that it was
+            # forked from) imported it.
+            own = getattr(imported[raw], "__dict__", {}).get("__version__") if raw in modules else None
+            if isinstance(own, str):
+                packages[name] = own
     return dict(sorted(packages.items())), tuple(sorted(loaded))
 
 

@@ -11,6 +11,8 @@ import typer
 
 from tenuto.cli.errors import CliError
 
+TEXTS = "environment.variables."
+"""Values below it are text, whatever they look like."""
 Settings = Annotated[
     list[str],
     typer.Option(
@@ -42,7 +44,8 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise CliError(f"--set {setting!r} has no value: write it as path=value, such as hyperparameters.batch_size=64.")
-        values[path.strip()] = _value(text)
+        name = path.strip()
+        values[name] = text if name.startswith(TEXTS) else _value(text)
     try:
         return merged(from_file, nested(values))
     except OverrideError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import time
 from typing import Any
@@ -13,7 +14,11 @@ from torch.utils.data import TensorDataset
 import tenuto
 from tenuto import pytorch
 
+with contextlib.suppress(ImportError):
+    import planted  # noqa: F401 - a package that is there in two versions
+
 STEP_SECONDS = 0.02
+DTYPE = torch.float32
 CRASH_AT_BATCH = 30
 
 
@@ -21,14 +26,14 @@ class RegressionTrial(pytorch.PyTorchTrial):
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
         self.directory = tenuto.data(str(context.get_hparam("data")), name="training data")
-        self.model = context.wrap_model(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 1)))
+        self.model = context.wrap_model(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 1)).to(DTYPE))
         self.optimizer = context.wrap_optimizer(
             torch.optim.SGD(self.model.parameters(), lr=float(context.get_hparam("learning_rate")), momentum=0.9)
         )
 
     def _data(self) -> TensorDataset:
         with (self.directory / "points.csv").open() as file:
-            rows = torch.tensor([[float(value) for value in row] for row in csv.reader(file)])
+            rows = torch.tensor([[float(value) for value in row] for row in csv.reader(file)], dtype=DTYPE)
         return TensorDataset(rows[:, :4], rows[:, 4:])
 
     def build_training_data_loader(self) -> Any:
