@@ -31,14 +31,15 @@ class Parts:
     exactness: Exactness
 
 
-def capture(parts: Parts, stream: dict[str, Any] | None, copies: bool) -> Callable[[Path], None]:
-    """What writes the state, as it is now, into an empty directory. `copies`: training may go on before it is called.
+def capture(parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers | None) -> Callable[[Path], None]:
+    """What writes the state, as it is now, into an empty directory: once. `buffers`: copy into these, so that training may go on
+    before it is called; None: it must wait.
 
     Raises UserError for state that cannot be copied; the function raises OSError, and UserError for what cannot be pickled.
     """
-    context, copier = parts.context, state.Copier()
-    copy: Callable[[Any], Any] = copier if copies else _as_it_is
-    tensor: Callable[[torch.Tensor], torch.Tensor] = copier.tensor if copies else torch.Tensor.detach
+    context, copier = parts.context, None if buffers is None else state.Copier(buffers)
+    copy: Callable[[Any], Any] = _as_it_is if copier is None else copier
+    tensor: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach if copier is None else copier.tensor
     models = [copy(dict(model.state_dict())) for model in context._models]
     saved: dict[str, Any] = {
         "batches": context._batches,
@@ -58,9 +59,13 @@ def capture(parts: Parts, stream: dict[str, Any] | None, copies: bool) -> Callab
     exactness = parts.exactness.record()
 
     def write(directory: Path) -> None:
-        others = [state.save_model(model, directory / state.model_file(index)) for index, model in enumerate(models)]
-        state.save_parts({**saved, "models_other": others}, directory)
-        (directory / EXACTNESS_FILE).write_bytes(exactness)
+        try:
+            others = [state.save_model(model, directory / state.model_file(index)) for index, model in enumerate(models)]
+            state.save_parts({**saved, "models_other": others}, directory)
+            (directory / EXACTNESS_FILE).write_bytes(exactness)
+        finally:
+            if copier is not None:
+                copier.done()
 
     return write
 

@@ -14,7 +14,7 @@ import errno
 import json
 import pickle
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,20 +80,42 @@ def is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
+class Buffers:
+    """Memory of copies that were written, for the next ones: fresh memory costs several times what copying does, because the
+    system hands it out page by page. Holds at most one copy of the state."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[Any, ...], list[torch.Tensor]] = {}
+
+    def take(self, like: torch.Tensor) -> torch.Tensor:
+        free = self._free.get((like.dtype, like.shape, like.stride()))
+        return free.pop() if free else torch.empty_like(like, device="cpu", requires_grad=False)
+
+    def give_back(self, copies: Iterable[tuple[tuple[Any, ...], torch.Tensor]]) -> None:
+        """The copies of one snapshot; the memory of others that were not used since is let go."""
+        self._free = {}
+        for key, kept in copies:
+            self._free.setdefault(key, []).append(kept)
+
+
 class Copier:
     """Copies state, so that training may go on while the copy is written. Tensors that share memory whole share the copy."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffers: Buffers) -> None:
+        self._buffers = buffers
         self._copies: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def tensor(self, value: torch.Tensor) -> torch.Tensor:
         if value.layout is not torch.strided:
             return value.detach().clone().cpu()
-        key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
-        if value.numel() == 0 or key not in self._copies:
-            copy = torch.empty_like(value, device="cpu", requires_grad=False)
-            self._copies[key] = copy.copy_(value.detach())
+        key = (value.device, value.data_ptr() or id(value), value.dtype, value.shape, value.stride())
+        if key not in self._copies:
+            self._copies[key] = self._buffers.take(value).copy_(value.detach())
         return self._copies[key]
+
+    def done(self) -> None:
+        """The copies are not needed any more."""
+        self._buffers.give_back((key[2:], copy) for key, copy in self._copies.items())
 
     def __call__(self, value: Any) -> Any:
         """Raises UserError for what cannot be copied."""

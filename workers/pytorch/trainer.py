@@ -18,6 +18,7 @@ from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
+from tenuto.workers.pytorch.state import Buffers
 from tenuto.workers.pytorch.streams import StreamBatches
 from tenuto.workers.pytorch.trial import PyTorchTrial
 
@@ -49,6 +50,7 @@ class PyTorchTrainer(Trainer):
         """Where the training data's stream goes on, once it is read."""
         self._metrics = TrainingMetrics(self.trial.train_batch)
         self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness)
+        self._buffers = Buffers()
         self._started = self._ended = False
 
     def _check_trial(self, trial_class: type[PyTorchTrial]) -> None:
@@ -162,16 +164,16 @@ class PyTorchTrainer(Trainer):
         return type(self.trial).evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
 
     def save(self, directory: Path) -> None:
-        self._capture(copies=False)(directory)
+        self._capture(None)(directory)
 
     def snapshot(self) -> Callable[[Path], None]:
-        return self._capture(copies=True)
+        return self._capture(self._buffers)
 
-    def _capture(self, copies: bool) -> Callable[[Path], None]:
+    def _capture(self, buffers: Buffers | None) -> Callable[[Path], None]:
         self._call(lambda callback: callback.on_checkpoint_save_start(self.batches))
         if isinstance(self._batches_ahead, StreamBatches):
             self._stream = self._batches_ahead.state()
-        return checkpoint.capture(self._parts, self._stream, copies)
+        return checkpoint.capture(self._parts, self._stream, buffers)
 
     def saved(self, checkpoint_id: str) -> None:
         self._call(lambda callback: callback.on_checkpoint_save_end(checkpoint_id))
