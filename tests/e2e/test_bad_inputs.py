@@ -124,6 +124,7 @@ def user() -> Iterator[User]:
     cluster = LiveCluster(directory / "cluster")
     for name in ("TENUTO_URL", "TENUTO_TOKEN", "TENUTO_TOKEN_FILE"):
         cluster.environment.pop(name, None)
+    cluster.environment |= {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nothing"}
     cluster.environment["TENUTO_CONTEXT_BYTES_MAX"] = str(CONTEXT_BYTES_MAX)
     made = User(cluster, directory)
     try:
@@ -131,6 +132,9 @@ def user() -> Iterator[User]:
             cluster.up()
             storage, file = "max_restarts: 0\ncheckpoint_storage: {type: shared_directory, path: %s}", directory / "file"
             file.touch()
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                bucket = f'{{type: s3, bucket: nothing, endpoint: "http://127.0.0.1:{server.getsockname()[1]}"}}'
+            made.submit("unreachable bucket", ("max_restarts: 0", f"max_restarts: 0\ncheckpoint_storage: {bucket}"))
             made.submit("unreachable storage", ("max_restarts: 0", storage % (file / "checkpoints")))
             if disk is not None:
                 made.submit("no space left", ("max_restarts: 0", storage % (disk / "checkpoints")))
@@ -182,6 +186,7 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "metric never reported": lambda user: user.outcome("other metric", EXIT_NOT_COMPLETED),
     "metric NaN": lambda user: user.outcome("nan"),
     "unreachable storage": lambda user: user.outcome("unreachable storage"),
+    "unreachable bucket": lambda user: user.outcome("unreachable bucket"),
     "wrong token": lambda user: user.run("exp", "ls", TENUTO_TOKEN="wrong"),
     "no cluster": no_cluster,
     "port taken": port_taken,

@@ -25,7 +25,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._seen(b"")
-        if "/events/stream" in self.path:
+        if "/events/stream" in self.path and not self.streams:
+            self._answer(503 if len(self.seen) < 3 else 401, b"{}")
+        elif "/events/stream" in self.path:
             self.send_response(200)
             self.end_headers()
             self.wfile.write(self.streams.pop(0))
@@ -135,6 +137,15 @@ def test_a_stream_goes_on_where_it_broke(rest: Client, monkeypatch: pytest.Monke
         ("/api/v1/events/stream?after=3&experiment=7", "3"),
         ("/api/v1/events/stream?after=4&experiment=7", "4"),
     ]
+
+
+def test_a_stream_waits_for_a_cluster_that_is_away_but_not_for_one_that_refuses(
+    rest: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.0)
+    with pytest.raises(CliError, match="refused the token"):
+        next(rest.follow(0))
+    assert len(Handler.seen) == 3
 
 
 def test_no_connection_stays_open(rest: Client, url: str) -> None:

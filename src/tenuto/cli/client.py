@@ -65,6 +65,10 @@ class Target:
         return cls(url.rstrip("/"), token, source)
 
 
+class Refused(CliError):
+    """The cluster answered, and the same request will not be answered otherwise: trying again is of no use."""
+
+
 class Client:
     """Raises CliError, with the server's own sentence where there is one.
 
@@ -145,6 +149,8 @@ class Client:
                     yield event
             except (OSError, http.client.HTTPException):
                 pass
+            except Refused:
+                raise
             except CliError:
                 if failures >= RECONNECTS_MAX:
                     raise
@@ -220,8 +226,9 @@ class Client:
 
     def _refusal(self, response: http.client.HTTPResponse) -> CliError:
         body = response.read()
+        kind = Refused if response.status < 500 else CliError
         if response.status == 401:
-            return CliError(
+            return Refused(
                 f"The cluster at {self._target.url} refused the token from {self._target.token_source}: give the one that its "
                 "first start wrote to rest.token in its data directory, with TENUTO_TOKEN or TENUTO_TOKEN_FILE."
             )
@@ -229,9 +236,9 @@ class Client:
             error = json.loads(body)["error"]
             path = error.get("path")
             message = str(error["message"])
-            return CliError(f"{path}: {message}" if path and not message.startswith(path) else message)
+            return kind(f"{path}: {message}" if path and not message.startswith(path) else message)
         except (ValueError, KeyError, TypeError):
-            return CliError(f"The cluster at {self._target.url} answered {response.status} {response.reason}.")
+            return kind(f"The cluster at {self._target.url} answered {response.status} {response.reason}.")
 
 
 def split_array(body: bytes) -> list[bytes]:
