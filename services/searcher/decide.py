@@ -94,7 +94,7 @@ class _Decision:
 
     def settle(self, cause: EventData) -> None:
         """Decide about the trial that the cause is about, and about those that it beat for good."""
-        if not isinstance(cause, (ValidationReported, TrialFailed)):
+        if type(cause) is not ValidationReported and type(cause) is not TrialFailed:
             return
         trial = self.now.trials.get(number_of(cause.trial_id))
         if trial is None:
@@ -175,12 +175,14 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
 
 def _without_passing_pauses(decided: list[EventData]) -> list[EventData]:
     """A trial that pauses and goes on (or is stopped) in the same step never pauses: it keeps its slots, or leaves at once."""
+    if not any(type(data) is TrialPaused for data in decided):
+        return decided
     later: set[str] = set()
     kept: list[EventData] = []
     for data in reversed(decided):
-        if isinstance(data, TrialPaused) and data.trial_id in later:
+        if type(data) is TrialPaused and data.trial_id in later:
             continue
-        if isinstance(data, (TrialExtended, TrialStopped)):
+        if type(data) is TrialExtended or type(data) is TrialStopped:
             later.add(data.trial_id)
         kept.append(data)
     return kept[::-1]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 from tenuto.schemas import ids
-from tenuto.schemas.events import EventData
+from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
@@ -24,14 +26,19 @@ from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.ranking import Rung
 from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Experiment, SearcherState, Trial
 
+_ENDINGS = frozenset({ExperimentCompleted, ExperimentFailed, ExperimentCanceled})
+_BY_TRIAL = frozenset({ValidationReported, CheckpointSaved, TrialFailed, TrialFinished})
+_BY_EXPERIMENT = frozenset(
+    {ExperimentSubmitted, ExperimentCancelRequested, *(kind for kind in EVENT_MODELS.values() if issubclass(kind, Search))}
+)
+
 
 def experiment_of(data: EventData) -> int | None:
     """The experiment that an event is about; None if it is about none."""
-    if isinstance(data, (ValidationReported, CheckpointSaved, TrialFailed, TrialFinished)):
-        return ids.experiment_of(data.trial_id)
-    if isinstance(data, (Search, ExperimentSubmitted, ExperimentCancelRequested)):
-        return data.experiment_id
-    return None
+    kind = type(data)
+    if kind in _BY_TRIAL:
+        return ids.experiment_of(data.trial_id)  # type: ignore[attr-defined]
+    return data.experiment_id if kind in _BY_EXPERIMENT else None  # type: ignore[attr-defined]
 
 
 def number_of(trial_id: str) -> int:
@@ -44,13 +51,14 @@ def evolve(state: SearcherState, data: EventData) -> SearcherState:
     if experiment_id is None:
         return state
     experiment = state.experiments.get(experiment_id)
-    if isinstance(data, ExperimentSubmitted):
+    kind = type(data)
+    if kind is ExperimentSubmitted:
         if experiment is not None:
             return state
-        return SearcherState(state.experiments.set(experiment_id, begin(data)))
+        return SearcherState(state.experiments.set(experiment_id, begin(data)))  # type: ignore[arg-type]
     if experiment is None:
         return state  # It is over: nothing that comes late matters to the search.
-    if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
+    if kind in _ENDINGS:
         return SearcherState(state.experiments.delete(experiment_id))
     changed = fold(experiment, data)
     return state if changed is experiment else SearcherState(state.experiments.set(experiment_id, changed))
@@ -81,28 +89,21 @@ def begin(data: ExperimentSubmitted) -> Experiment:
 
 def fold(experiment: Experiment, data: EventData) -> Experiment:
     """One experiment after an event about it; the same object if the event changes nothing."""
-    match data:
-        case ExperimentStarted():
-            return experiment.changed(rule_version=data.rule_version)
-        case ExperimentCancelRequested():
-            return experiment if experiment.canceling else experiment.changed(canceling=True)
-        case TrialRequested():
-            return _requested(experiment, data)
-        case CheckpointSaved() if experiment.remembers != "living":
-            return experiment
-        case (
-            ValidationReported()
-            | CheckpointSaved()
-            | TrialFailed()
-            | TrialFinished()
-            | TrialExtended()
-            | TrialPaused()
-            | TrialStopped()
-        ):
-            known = experiment.trials.get(number_of(data.trial_id))
-            return experiment if known is None else _fold_trial(experiment, known, data)
-        case _:
-            return experiment
+    kind = type(data)
+    if (about_trial := _TRIAL_FOLDS.get(kind)) is not None:
+        known = experiment.trials.get(number_of(data.trial_id))  # type: ignore[attr-defined]
+        return experiment if known is None else about_trial(experiment, known, data)
+    if (about_all := _FOLDS.get(kind)) is not None:
+        return about_all(experiment, data)
+    return experiment
+
+
+def _started(experiment: Experiment, data: ExperimentStarted) -> Experiment:
+    return experiment.changed(rule_version=data.rule_version)
+
+
+def _cancel_requested(experiment: Experiment, data: ExperimentCancelRequested) -> Experiment:
+    return experiment if experiment.canceling else experiment.changed(canceling=True)
 
 
 def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
@@ -118,39 +119,37 @@ def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
     )
 
 
-def _fold_trial(experiment: Experiment, trial: Trial, data: EventData) -> Experiment:
-    match data:
-        case ValidationReported():
-            return _validated(experiment, trial, data)
-        case TrialFailed():
-            return _failed(experiment, trial, data) if data.final else experiment
-        case CheckpointSaved():
-            return experiment.with_trial(trial.changed(checkpoint_id=data.checkpoint_id))
-        case TrialFinished():
-            if trial.status != "stopped":
-                return experiment
-            memory = experiment.memory
-            if experiment.remembers == "living" and trial.number in memory:
-                memory = memory.delete(trial.number)
-            return experiment.changed(trials=experiment.trials.delete(trial.number), memory=memory)
-        case TrialExtended():
-            return _extended(experiment, trial)
-        case TrialPaused():
-            rungs = experiment.rungs
-            if trial.key is not None:
-                rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
-            return experiment.with_trial(trial.changed(status="paused"), rungs=rungs)
-        case TrialStopped():
-            return experiment.with_trial(
-                trial.changed(status="stopped"),
-                rungs=_left(experiment, trial),
-                failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
-            )
-        case _:
-            return experiment
+def _saved(experiment: Experiment, trial: Trial, data: CheckpointSaved) -> Experiment:
+    if experiment.remembers != "living":
+        return experiment  # only who copies trials needs to know
+    return experiment.with_trial(trial.changed(checkpoint_id=data.checkpoint_id))
 
 
-def _extended(experiment: Experiment, trial: Trial) -> Experiment:
+def _finished(experiment: Experiment, trial: Trial, data: TrialFinished) -> Experiment:
+    if trial.status != "stopped":
+        return experiment
+    memory = experiment.memory
+    if experiment.remembers == "living" and trial.number in memory:
+        memory = memory.delete(trial.number)
+    return experiment.changed(trials=experiment.trials.delete(trial.number), memory=memory)
+
+
+def _paused(experiment: Experiment, trial: Trial, data: TrialPaused) -> Experiment:
+    rungs = experiment.rungs
+    if trial.key is not None:
+        rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
+    return experiment.with_trial(trial.changed(status="paused"), rungs=rungs)
+
+
+def _stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experiment:
+    return experiment.with_trial(
+        trial.changed(status="stopped"),
+        rungs=_left(experiment, trial),
+        failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
+    )
+
+
+def _extended(experiment: Experiment, trial: Trial, data: TrialExtended) -> Experiment:
     rungs = list(experiment.rungs)
     if trial.status == "paused" and trial.key is not None:
         rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
@@ -202,7 +201,7 @@ def _noted(experiment: Experiment, trial: Trial, score: float | None, data: Vali
 
 
 def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experiment:
-    if trial.status not in ("running", "paused"):
+    if not data.final or trial.status not in ("running", "paused"):
         return experiment
     index = trial.rung
     if getattr(data, "invalid_hyperparameters", False) and experiment.replaces and _may_be_replaced(experiment, trial):
@@ -224,3 +223,19 @@ def _may_be_replaced(experiment: Experiment, trial: Trial) -> bool:
 
 def _firsts(experiment: Experiment) -> list[int]:
     return [experiment.first(bracket) for bracket in range(len(experiment.brackets))]
+
+
+_FOLDS: dict[type[EventData], Callable[[Experiment, Any], Experiment]] = {
+    ExperimentStarted: _started,
+    ExperimentCancelRequested: _cancel_requested,
+    TrialRequested: _requested,
+}
+_TRIAL_FOLDS: dict[type[EventData], Callable[[Experiment, Trial, Any], Experiment]] = {
+    ValidationReported: _validated,
+    CheckpointSaved: _saved,
+    TrialFailed: _failed,
+    TrialFinished: _finished,
+    TrialExtended: _extended,
+    TrialPaused: _paused,
+    TrialStopped: _stopped,
+}

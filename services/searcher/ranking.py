@@ -70,7 +70,7 @@ class Ranking:
     def rank(self, key: Key) -> int:
         """How many keys are better than this one, which need not be a member."""
         at = bisect_left(self.chunks, key, key=_last)
-        before = sum(len(chunk) for chunk in self.chunks[:at])
+        before = sum(map(len, self.chunks[:at])) if at else 0
         return before + (bisect_left(self.chunks[at], key) if at < len(self.chunks) else 0)
 
     def add(self, key: Key) -> Ranking:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from sys import float_info
 from typing import Any
@@ -42,8 +43,14 @@ _LARGEST = Decimal(float_info.max)
 
 def draw_bits(seed: int, trial_number: int, purpose: str, path: Path = ()) -> int:
     """A uniform number in [0, 2**128) that belongs to this key."""
-    key = _KEY.encode([seed, trial_number, purpose, *path]).encode()
+    key = f"[{seed},{trial_number}{_key_tail(purpose, path)}".encode()
     return int.from_bytes(blake2b(key, digest_size=_DRAW_BITS // 8, person=_PERSON).digest(), "big")
+
+
+@lru_cache(maxsize=4096)
+def _key_tail(purpose: str, path: Path) -> str:
+    """The rest of the key's JSON: it is the same for all trials."""
+    return f",{_KEY.encode([purpose, *path])[1:]}"
 
 
 def trial_seed(seed: int, trial_number: int) -> int:
@@ -54,7 +61,7 @@ def trial_seed(seed: int, trial_number: int) -> int:
 def leaves(space: Mapping[str, Any], prefix: Path = ()) -> Iterator[tuple[Path, Leaf]]:
     """Every hyperparameter with its path, in the order of the configuration."""
     for name, value in space.items():
-        if isinstance(value, Mapping):
+        if type(value) is dict:
             yield from leaves(value, (*prefix, name))
         else:
             yield (*prefix, name), value
@@ -66,7 +73,7 @@ def fill(space: Mapping[str, Any], values: Mapping[Path, Any], prefix: Path = ()
     filled: dict[str, Any] = {}
     for name, value in space.items():
         path = (*prefix, name)
-        if isinstance(value, Mapping):
+        if type(value) is dict:
             filled[name] = fill(value, values, path)
         elif path in values:
             filled[name] = values[path]
@@ -158,13 +165,15 @@ def in_use(space: Mapping[str, Any], values: Mapping[Path, Any]) -> Mapping[Path
     return {path: value for path, value in values.items() if uses(path)}
 
 
-def draw(leaf: Leaf, bits: int) -> Any:
-    """The value that `bits`, uniform in [0, 2**128), stands for."""
-    if isinstance(leaf, ConstHyperparameter):
+def draw(leaf: Any, bits: int) -> Any:
+    """The value that `bits`, uniform in [0, 2**128), stands for. `leaf` is a Leaf, told apart by its type's name: this is what
+    most of a new trial costs, and a check of a model's class is slow."""
+    kind = leaf.type
+    if kind == "const":
         return leaf.val
-    if isinstance(leaf, CategoricalHyperparameter):
+    if kind == "categorical":
         return leaf.vals[below(len(leaf.vals), bits)]
-    if isinstance(leaf, IntHyperparameter):
+    if kind == "int":
         if leaf.step is not None:
             return leaf.minval + leaf.step * below(steps(leaf), bits)
         return leaf.minval + below(leaf.maxval - leaf.minval + 1, bits)
@@ -173,7 +182,7 @@ def draw(leaf: Leaf, bits: int) -> Any:
     else:
         fraction = (bits >> (_DRAW_BITS - 53)) / (1 << 53)
         inside = min(leaf.maxval, leaf.minval + fraction * (leaf.maxval - leaf.minval))
-    return power(leaf.base, inside) if isinstance(leaf, LogHyperparameter) else inside
+    return power(leaf.base, inside) if kind == "log" else inside
 
 
 def steps(leaf: IntHyperparameter | DoubleHyperparameter | LogHyperparameter) -> int:
@@ -201,7 +210,7 @@ def exponent_of(base: float, value: float) -> float:
 
 
 def is_random(leaf: Leaf) -> bool:
-    return not isinstance(leaf, ConstHyperparameter)
+    return leaf.type != "const"
 
 
 def below(count: int, bits: int) -> int:

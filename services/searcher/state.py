@@ -120,9 +120,12 @@ class Experiment:
 
     def first(self, bracket: int) -> int:
         """Index of the bracket's first rung."""
-        return sum(len(item.lengths) for item in self.brackets[:bracket])
+        return sum(len(item.lengths) for item in self.brackets[:bracket]) if bracket else 0
 
     def bracket_of(self, rung: int) -> int:
+        before = len(self.brackets[0].lengths)
+        if rung < before:
+            return 0
         before = 0
         for index, bracket in enumerate(self.brackets):
             before += len(bracket.lengths)

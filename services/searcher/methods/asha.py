@@ -105,12 +105,13 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         # If the best one that waits is not in the top 1/eta, none that waits is.
         for index, key in self._waiting(experiment):
             rung = experiment.rungs[index]
-            rank, top = rung.best.rank(key), rung.size // self.settings.divisor
-            if rank < top:
+            top = rung.size // self.settings.divisor
+            if top and (rank := rung.best.rank(key)) < top:
                 return self._extended(
                     experiment,
                     index,
                     key,
+                    rank,
                     "asha.promotion",
                     f"Rank {rank + 1} of {rung.size} at {place(experiment, index)}, {show(experiment, key[0])}:"
                     f" in the top 1/{self.settings.divisor} (the best {top}), so it trains on to"
@@ -122,24 +123,25 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         if any(experiment.rungs[top].best for top in experiment.lasts):
             return None
         for index, key in self._waiting(experiment):
-            rank = experiment.rungs[index].best.rank(key) + 1
+            rank = experiment.rungs[index].best.rank(key)
             return self._extended(
                 experiment,
                 index,
                 key,
+                rank,
                 "asha.finalist",
                 f"All trials are compared and none is trained to the full length: the best that waits at the highest rung"
-                f" (rank {rank} at {place(experiment, index)}, {show(experiment, key[0])}) trains on to"
+                f" (rank {rank + 1} at {place(experiment, index)}, {show(experiment, key[0])}) trains on to"
                 f" {length(experiment, index + 1)}.",
             )
         return None
 
-    def _extended(self, experiment: Experiment, rung: int, key: Key, rule: str, text: str) -> TrialExtended:
+    def _extended(self, experiment: Experiment, rung: int, key: Key, rank: int, rule: str, text: str) -> TrialExtended:
         return TrialExtended(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             target_length=experiment.lengths[rung + 1],
-            reason=reason(rule, text, **self._numbers(experiment, rung, key)),
+            reason=reason(rule, text, **self._numbers(experiment, rung, key, rank)),
         )
 
     def _wait(self, experiment: Experiment, trial: Trial, key: Key) -> TrialPaused:
@@ -157,7 +159,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             reason=reason(
                 "asha.wait",
                 f"Rank {rank + 1} of {rung.size} at {place(experiment, trial.rung)}, {show(experiment, key[0])}: {why}.",
-                **self._numbers(experiment, trial.rung, key),
+                **self._numbers(experiment, trial.rung, key, rank),
             ),
         )
 
@@ -172,6 +174,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
                 experiment,
                 trial.rung,
                 key,
+                rank,
                 "asha.go_on",
                 f"Rank {rank + 1} of {rung.size} {where}: in the top 1/{self.settings.divisor} of those so far (the best {top}),"
                 f" so it trains on to {length(experiment, trial.rung + 1)}.",
@@ -184,7 +187,9 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     def _has_no_chance(self, experiment: Experiment, rung: int, key: Key) -> bool:
         """A rank only gets worse, and the top 1/eta never holds more than max_trials / eta."""
-        return experiment.rungs[rung].best.rank(key) >= self._promotable(experiment, rung) + WAITING_SPARE
+        limit = self._promotable(experiment, rung) + WAITING_SPARE
+        best = experiment.rungs[rung].best
+        return len(best) >= limit and best.rank(key) >= limit
 
     def _promotable(self, experiment: Experiment, rung: int) -> int:
         return experiment.brackets[experiment.bracket_of(rung)].trials // self.settings.divisor
@@ -203,22 +208,23 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     def _stopped(self, experiment: Experiment, index: int, key: Key, rule: str, text: str) -> TrialStopped:
         rung = experiment.rungs[index]
-        rank = rung.best.rank(key) + 1
+        before = rung.best.rank(key)
+        rank = before + 1
         place = f"Rank {rank} of {rung.size}" if rank <= rung.best_max else f"Not among the best {rung.best_max} of {rung.size}"
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             outcome="early_stopped",
-            reason=reason(rule, f"{place} {text}, so it is stopped.", **self._numbers(experiment, index, key)),
+            reason=reason(rule, f"{place} {text}, so it is stopped.", **self._numbers(experiment, index, key, before)),
         )
 
-    def _numbers(self, experiment: Experiment, index: int, key: Key) -> dict[str, Any]:
+    def _numbers(self, experiment: Experiment, index: int, key: Key, rank: int) -> dict[str, Any]:
         """The comparison as numbers: ranks count from 1; `cut_off` is the metric of the last one in the top 1/eta."""
         rung = experiment.rungs[index]
         top = rung.size // self.settings.divisor
         if self.stops:
             top = max(1, top)
-        rank = rung.best.rank(key) + 1
+        rank += 1
         cut_off = rung.best[top - 1][0] if 1 <= top <= len(rung.best) else None
         bracket = experiment.bracket_of(index)
         return ({} if len(experiment.brackets) == 1 else {"bracket": bracket}) | {

@@ -1,0 +1,1 @@
+"""The searcher's core under a virtual clock: learning curves instead of training."""

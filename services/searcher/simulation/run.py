@@ -1,0 +1,220 @@
+"""Runs one search to its end in virtual time: workers that train, fail, straggle and start again. One seed is one run.
+
+The searcher's core is the live one; this stands for everything around it. Time is counted in units of length: a worker trains
+one unit in one unit of time, times its speed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.search import (
+    ExperimentCanceled,
+    ExperimentCompleted,
+    ExperimentFailed,
+    TrialExtended,
+    TrialPaused,
+    TrialRequested,
+    TrialStopped,
+)
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFinished, ValidationReported
+from tenuto.services.searcher.adapters.samplers import propose, wanting
+from tenuto.services.searcher.decide import decide
+from tenuto.services.searcher.decide import propose as decide_proposal
+from tenuto.services.searcher.evolve import evolve
+from tenuto.services.searcher.methods import RULE_VERSION
+from tenuto.services.searcher.simulation.curves import Curves
+from tenuto.services.searcher.state import SearcherState, initial
+
+EVENTS_MAX = 20_000_000
+"""A search that takes more does not end: better an error than a loop for ever."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    workers: int = 4
+    failure_probability: float = 0.0
+    """That a trial is lost on its way to a target, at a random moment; it starts again from its last checkpoint."""
+    straggler_probability: float = 0.0
+    straggler_factor: float = 5.0
+    """How much slower a straggler trains."""
+    start_cost: float = 0.0
+    """Time from a slot's assignment to the first step, in units of length."""
+    seed: int = 0
+
+
+@dataclass
+class Outcome:
+    """What came out. `path` has a point for each time the best loss fell."""
+
+    path: list[tuple[float, float, float]] = field(default_factory=list)
+    """(length trained so far by all, time, best loss so far), by losses that were measured."""
+    trained: float = 0.0
+    time: float = 0.0
+    trials: int = 0
+    best: float = float("inf")
+    ended: str = ""
+
+    def cost_to(self, target: float) -> float:
+        """Length trained in all until a loss of at most `target` was measured; infinite where it never was."""
+        return next((trained for trained, _, loss in self.path if loss <= target), float("inf"))
+
+
+@dataclass
+class _Trial:
+    trial_id: str
+    hyperparameters: dict[str, object]
+    target: int
+    length: int = 0
+    wanted: bool = True
+    busy: bool = False
+    run: int = 0
+    """Counts its starts and stops: what was planned for an earlier one does not happen."""
+
+
+class Simulation:
+    def __init__(self, config: ExperimentConfig, curves: Curves, around: Surroundings, seed: int) -> None:
+        self.curves, self.around = curves, around
+        self.metric, self.sign = config.searcher.metric, 1.0 if config.searcher.smaller_is_better else -1.0
+        self.saves = config.searcher.name == "pbt"
+        self.random = random.Random(around.seed)
+        self.state: SearcherState = initial()
+        self.heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.queue: deque[_Trial] = deque()
+        self.trials: dict[str, _Trial] = {}
+        self.free = around.workers
+        self.count = 0
+        self.outcome = Outcome()
+        self.submission = ExperimentSubmitted(
+            experiment_id=1, config=config, seed=seed, context_hash="", context_size_bytes=0, user="simulation"
+        )
+
+    def run(self) -> Outcome:
+        self.put(self.submission)
+        while self.heap and self.count < EVENTS_MAX:
+            self.outcome.time, _, action = heapq.heappop(self.heap)
+            action()
+        assert self.outcome.ended, "the search did not end"
+        return self.outcome
+
+    def at(self, delay: float, action: Callable[[], None]) -> None:
+        self.count += 1
+        heapq.heappush(self.heap, (self.outcome.time + delay, self.count, action))
+
+    def put(self, data: EventData) -> None:
+        """An input: fold, decide, and do what was decided."""
+        self.state = evolve(self.state, data)
+        self.follow(decide(self.state, data, RULE_VERSION))
+        while wanted := wanting(self.state):
+            for experiment in wanted:
+                self.follow(decide_proposal(self.state, propose(experiment)))
+        self.start()
+
+    def follow(self, decided: list[EventData]) -> None:
+        for data in decided:
+            self.state = evolve(self.state, data)
+        for data in decided:
+            self.react(data)
+
+    def react(self, data: EventData) -> None:
+        match data:
+            case TrialRequested():
+                trial = _Trial(data.trial_id, data.hyperparameters, data.target_length)
+                if data.source_checkpoint_id is not None:
+                    trial.length = int(data.source_checkpoint_id.rsplit("@", 1)[1])
+                self.trials[data.trial_id] = trial
+                self.queue.append(trial)
+                self.outcome.trials += 1
+            case TrialExtended():
+                trial = self.trials[data.trial_id]
+                trial.target, trial.wanted = data.target_length, True
+                if trial.busy:
+                    self.train(trial, 0.0)
+                else:
+                    self.queue.append(trial)
+            case TrialPaused():
+                self.release(self.trials[data.trial_id])
+            case TrialStopped():
+                self.release(self.trials.pop(data.trial_id))
+                finished = TrialFinished(trial_id=data.trial_id, batches=0, length=0, checkpoint_id=None)
+                self.at(0.0, lambda: self.put(finished))
+            case ExperimentCompleted() | ExperimentFailed() | ExperimentCanceled():
+                self.outcome.ended = data.TYPE
+            case _:
+                pass
+
+    def release(self, trial: _Trial) -> None:
+        trial.wanted = False
+        trial.run += 1
+        if trial.busy:
+            trial.busy = False
+            self.free += 1
+
+    def start(self) -> None:
+        while self.free and self.queue:
+            trial = self.queue.popleft()
+            if trial.wanted and not trial.busy:
+                trial.busy = True
+                self.free -= 1
+                self.train(trial, self.around.start_cost)
+
+    def train(self, trial: _Trial, delay: float) -> None:
+        trial.run += 1
+        run, steps = trial.run, trial.target - trial.length
+        slow = self.random.random() < self.around.straggler_probability
+        pace = (self.around.straggler_factor if slow else 1.0) * self.random.uniform(0.9, 1.1)
+        if self.random.random() < self.around.failure_probability:
+            part = self.random.random()
+            self.at(delay + part * steps * pace, lambda: self.lose(trial, run, part * steps))
+        else:
+            self.at(delay + steps * pace, lambda: self.reach(trial, run))
+
+    def lose(self, trial: _Trial, run: int, trained: float) -> None:
+        """Killed: what it trained since its last checkpoint is paid for and gone."""
+        if trial.run == run:
+            self.outcome.trained += trained
+            self.train(trial, self.around.start_cost)
+
+    def reach(self, trial: _Trial, run: int) -> None:
+        if trial.run != run:
+            return
+        self.outcome.trained += trial.target - trial.length
+        trial.length = trial.target
+        loss = self.curves.loss(trial.hyperparameters, trial.length)
+        if loss < self.outcome.best:
+            self.outcome.best = loss
+            self.outcome.path.append((self.outcome.trained, self.outcome.time, loss))
+        if self.saves:
+            self.put(
+                CheckpointSaved(
+                    trial_id=trial.trial_id,
+                    allocation_id="",
+                    checkpoint_id=f"{trial.trial_id}@{trial.length}",
+                    batches=trial.length,
+                    length=trial.length,
+                    files=(),
+                    size_bytes=0,
+                    location="",
+                )
+            )
+        self.put(
+            ValidationReported(
+                trial_id=trial.trial_id,
+                allocation_id="",
+                batches=trial.length,
+                length=trial.length,
+                metrics={self.metric: self.sign * loss},
+            )
+        )
+
+
+def simulate(config: ExperimentConfig, curves: Curves, around: Surroundings | None = None, seed: int = 0) -> Outcome:
+    """One search to its end. `seed` is the experiment's; what happens around it has a seed of its own."""
+    return Simulation(config, curves, around or Surroundings(), seed).run()
