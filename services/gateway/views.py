@@ -67,6 +67,10 @@ class ExperimentDetail(ExperimentView):
     config: dict[str, Any]
     best_checkpoint_id: str | None
     """The kept checkpoint with the best searcher metric."""
+    relation: Literal["reproduction", "fork", "continuation"] | None = None
+    """What it is to the experiment that it was made from, if it was."""
+    parent_id: str | None = None
+    """That experiment, or the trial of it that is reproduced."""
 
 
 class TrialView(Model):

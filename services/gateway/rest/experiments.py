@@ -18,6 +18,7 @@ from tenuto.services.gateway.commands import (
     SubmitExperiment,
 )
 from tenuto.services.gateway.queries import PAGE_MAX, POINTS_MAX
+from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.rest.context import USER, Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.submission import receive
@@ -102,6 +103,10 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
     found = await door.views.experiment(experiment_id)
     if found is None:
         raise not_found(f"experiment {experiment_id}")
+    submitted = await Records(door.log).submitted(experiment_id)
+    if submitted is not None and (parent := submitted.parent) is not None:
+        origin = parent.trial_id or str(parent.experiment_id)
+        found = found.model_copy(update={"relation": parent.relation, "parent_id": origin})
     return answer(found)
 
 

@@ -52,6 +52,8 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
         ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
         ("took", duration(view["submitted_us"], view["ended_us"])),
     ]
+    if view.get("parent_id"):
+        facts.insert(1, ("made from", f"{view['parent_id']} ({view['relation']})"))
     if view["best_trial_id"]:
         facts.append(("best", f"trial {view['best_trial_id']} with {view['metric']} {plain(view['best_metric'])}"))
     elif view["state"] == "completed":

@@ -1,0 +1,258 @@
+"""Records over REST: what is refused and why, and what is answered before anything has run. The stories are in tests/e2e."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import tarfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested
+from tenuto.schemas.events.trial import (
+    CheckpointFile,
+    CheckpointSaved,
+    DataRecorded,
+    EnvironmentRecorded,
+    ValidationReported,
+)
+from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, Hardware, Origin
+from tenuto.services.gateway.app import GatewayService, build
+
+CONFIG = """
+name: digits
+entrypoint: model_def:Trial
+hyperparameters: {lr: {type: log, minval: -3, maxval: -1}}
+searcher: {name: random, metric: loss, max_trials: 2, max_length: {batches: 100}}
+reproducibility: {experiment_seed: 5}
+"""
+WHY = Reason(rule="test", text="because")
+ENVIRONMENT = EnvironmentRecord(
+    python="3.12", platform="Linux", packages={"torch": "2"}, loaded=("torch",),
+    hardware=Hardware(machine="x86_64", cpu_model="CPU", cpu_cores=2, memory_gib=8),
+)  # fmt: skip
+
+
+def packed(source: bytes = b"class Trial: ...") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        info = tarfile.TarInfo("model_def.py")
+        info.size = len(source)
+        tar.addfile(info, io.BytesIO(source))
+    return buffer.getvalue()
+
+
+@dataclass
+class World:
+    service: GatewayService
+    log: PostgresEventLog
+    http: httpx.AsyncClient
+    shared: Path
+
+    async def submit(self, config: str = CONFIG, origin: str | None = None, archive: bytes | None = None) -> httpx.Response:
+        files: Any = {"config": (None, config), "context": ("context.tar.gz", archive or packed())}
+        if origin is not None:
+            files["origin"] = (None, origin)
+        return await self.http.post("/api/v1/experiments", files=files)
+
+    async def record(self, *payloads: EventData) -> None:
+        clock = SystemClock()
+        events = [
+            Event(
+                id=clock.new_id(), stream=data.stream(), type=data.TYPE, schema_version=1, time_us=clock.now_us(),
+                payload=data.to_json(), actor="test/1",
+                correlation_id=str(getattr(data, "experiment_id", None) or experiment_of(getattr(data, "trial_id", "1-1"))),
+            )
+            for data in payloads
+        ]  # fmt: skip
+        appended = await self.log.append(Append(events=events))
+        await self.service.gateway.views_reached(appended.events[-1].position)
+
+    async def trained(self, experiment: int, loss: float = 0.5, fingerprint: str = "aa", environment: bool = True) -> None:
+        trial = f"{experiment}-1"
+        data = DataFingerprint(name="train", path="/d", fingerprint=fingerprint, method="content", files=1, size_bytes=1)
+        await self.record(
+            TrialRequested(
+                experiment_id=experiment, trial_id=trial, trial_number=1, hyperparameters={"lr": 0.01}, seed=9, target_length=100,
+                reason=WHY,
+            ),
+            EnvironmentRecorded(
+                trial_id=trial, allocation_id=f"{trial}-1", environment_hash=ENVIRONMENT.digest(),
+                environment=ENVIRONMENT if environment else None,
+            ),
+            DataRecorded(trial_id=trial, allocation_id=f"{trial}-1", data=data),
+            ValidationReported(trial_id=trial, allocation_id=f"{trial}-1", batches=100, length=100, metrics={"loss": loss}),
+            CheckpointSaved(
+                trial_id=trial, allocation_id=f"{trial}-1", checkpoint_id=f"{trial}-1-100", batches=100, length=100,
+                files=(CheckpointFile(path="model.safetensors", size_bytes=1, sha256=f"{loss}"),), size_bytes=1,
+                location="file:///c",
+            ),
+        )  # fmt: skip
+
+    async def get(self, path: str) -> Any:
+        response = await self.http.get(f"/api/v1{path}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def post(self, path: str, body: Any) -> Any:
+        response = await self.http.post(f"/api/v1{path}", json=body)
+        assert response.status_code == 201, response.text
+        return response.json()
+
+    async def error(self, method: str, path: str, **arguments: Any) -> tuple[int, str]:
+        response = await self.http.request(method, f"/api/v1{path}", **arguments)
+        return response.status_code, response.json()["error"]["message"]
+
+    async def submitted(self, experiment: int) -> ExperimentSubmitted:
+        [event] = await self.log.read(0, 10, types=["ExperimentSubmitted"], stream=f"request/{experiment}")
+        assert isinstance(event.data, ExperimentSubmitted)
+        return event.data
+
+
+@pytest.fixture
+async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
+    settings = Settings(
+        database_url=database.url, shared_directory=str(tmp_path / "shared"), rest_port=0, rest_token_file=str(tmp_path / "token")
+    )
+    log = await PostgresEventLog.connect(database.url)
+    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))
+    running = asyncio.create_task(service.run())
+    await service.started()
+    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
+        yield World(service, log, http, tmp_path / "shared")
+    await stop_task(running)
+    await log.close()
+
+
+async def test_where_a_submission_came_from_is_recorded(world: World) -> None:
+    origin = Origin(command_line="tenuto exp create", overrides={"hyperparameters.lr": "0.1"})
+    assert (await world.submit(origin=origin.to_json().decode())).status_code == 201
+    assert (await world.submitted(1)).origin == origin
+    assert (await world.submit()).status_code == 201
+    assert (await world.submitted(2)).origin is None
+    refused = await world.submit(origin='{"no": 1}')
+    assert refused.status_code == 400
+    assert "part `origin` cannot be read" in refused.json()["error"]["message"]
+    assert (await world.submit(origin="x" * (2 << 20))).status_code == 400
+
+
+async def test_two_experiments_are_compared(world: World) -> None:
+    await world.submit(archive=packed(b"class Trial:\n    x = 1\n"))
+    await world.submit(archive=packed(b"class Trial:\n    x = 2\n"))
+    await world.trained(1, 0.5, "aa")
+    await world.trained(2, 0.6, "bb")
+    found = await world.get("/diff?a=1&b=2")
+    assert [(item["kind"], item["name"]) for item in found["differences"]] == [("data", "train"), ("code", "model_def.py")]
+    assert "-    x = 1\n+    x = 2" in found["differences"][1]["detail"]
+    results = found["results"]
+    assert (results["best_a"], results["best_b"], results["metrics_equal"], results["weights_equal"]) == (0.5, 0.6, False, False)
+    assert (await world.get("/diff?a=1-1&b=2"))["b"] == "2-1", "a trial is compared with the other's best trial"
+    record = await world.get("/trials/1-1/record")
+    assert record["environments"][ENVIRONMENT.digest()]["python"] == "3.12"
+
+
+async def test_before_anything_ran_configurations_are_compared(world: World) -> None:
+    await world.submit()
+    await world.submit(CONFIG.replace("max_trials: 2", "max_trials: 4"))
+    found = await world.get("/diff?a=1&b=2")
+    assert [item["name"] for item in found["differences"]] == ["searcher.max_trials"]
+    assert found["results"]["trial_a"] is None
+    assert len(found["gaps"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "status", "message"),
+    [
+        ("1", "9", 404, "There is no experiment 9."),
+        ("1-1", "1", 404, "There is no trial 1-1."),
+        ("x", "1", 400, "'x' names neither an experiment, such as 3, nor a trial, such as 3-1."),
+    ],
+)
+async def test_what_cannot_be_compared_is_said(world: World, a: str, b: str, status: int, message: str) -> None:
+    await world.submit()
+    assert await world.error("GET", f"/diff?a={a}&b={b}") == (status, message)
+
+
+async def test_a_reproduction_is_made_from_the_record_and_compared(world: World) -> None:
+    await world.submit()
+    assert await world.error("POST", "/experiments/1/reproduce", json={}) == (404, "Experiment 1 has no trial yet.")
+    await world.trained(1)
+    assert await world.error("POST", "/experiments/1/reproduce", json={"trial_id": "2-1"}) == (
+        404, "Experiment 1 has no trial 2-1.",
+    )  # fmt: skip
+    child = await world.post("/experiments/1/reproduce", {})
+    made = await world.submitted(child["id"])
+    assert made.parent is not None
+    assert (made.parent.relation, made.parent.trial_id) == ("reproduction", "1-1")
+    assert [(item.name, item.fingerprint) for item in made.parent.data] == [("train", "aa")]
+    config = json.loads(made.config.to_json())
+    assert config["hyperparameters"]["lr"]["val"] == 0.01
+    assert (config["searcher"]["trial_seed"], config["searcher"]["max_length"]["batches"]) == (9, 100)
+    assert (await world.get("/experiments/2"))["parent_id"] == "1-1"
+    early = await world.get("/experiments/2/reproduction")
+    assert (early["equal"], early["ended"]) == (None, False)
+    await world.trained(2)
+    await world.record(ExperimentCompleted(experiment_id=2, best_trial_id="2-1", best_metric=0.5, trials=1, reason=WHY))
+    report = await world.get("/experiments/2/reproduction")
+    assert (report["equal"], report["ended"]) == (True, True)
+    status, message = await world.error("GET", "/experiments/1/reproduction")
+    assert (status, message) == (400, "Experiment 1 reproduces no other; `tenuto diff` compares any two.")
+
+
+async def test_a_reproduction_with_other_weights_is_not_equal(world: World) -> None:
+    await world.submit()
+    await world.trained(1)
+    await world.post("/experiments/1/reproduce", {"trial_id": "1-1"})
+    await world.trained(2, loss=0.5000001)
+    assert (await world.get("/experiments/2/reproduction"))["equal"] is False
+
+
+async def test_forks_and_continuations(world: World) -> None:
+    await world.submit()
+    await world.trained(1)
+    forked = await world.post("/experiments/1/fork", {"overrides": {"searcher": {"max_trials": 3}}})
+    made = await world.submitted(forked["id"])
+    assert (made.config.searcher.max_trials, made.seed) == (3, 5)  # type: ignore[union-attr]
+    assert made.origin is not None
+    assert made.origin.overrides == {"searcher.max_trials": "3"}
+    status, message = await world.error("POST", "/experiments/1/fork", json={"overrides": {"searcher": {"max_trials": 0}}})
+    assert status == 400
+    assert "searcher.max_trials" in message
+    longer = {"overrides": {"searcher": {"max_length": {"batches": 200}}}}
+    status, message = await world.error("POST", "/experiments/1/continue", json=longer)
+    assert (status, message) == (409, "Experiment 1 still runs; continue it when it has ended, or cancel it first.")
+    await world.record(ExperimentCompleted(experiment_id=1, best_trial_id="1-1", best_metric=0.5, trials=1, reason=WHY))
+    child = await world.submitted((await world.post("/experiments/1/continue", longer))["id"])
+    assert child.parent is not None
+    assert [(item.trial_number, item.seed, item.checkpoint_id) for item in child.parent.sources] == [(1, 9, "1-1-1-100")]
+    status, message = await world.error("POST", "/experiments/1/continue", json={"overrides": {"hyperparameters": {"lr": 1}}})
+    assert status == 400
+    assert "hyperparameters.lr cannot change when an experiment is continued" in message
+
+
+async def test_code_that_is_gone_cannot_be_run_again(world: World) -> None:
+    await world.submit()
+    await world.trained(1)
+    for archive in (world.shared / "contexts").iterdir():
+        archive.unlink()
+    status, message = await world.error("POST", "/experiments/1/reproduce", json={})
+    assert status == 409
+    assert message.startswith("The code of experiment 1 is gone: contexts/")
