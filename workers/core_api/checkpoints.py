@@ -205,10 +205,10 @@ def _metadata_text(metadata: Mapping[str, Any]) -> str:
 
 def _link_tree(source: Path, into: Path) -> None:
     """Not moved: a try that fails is made again from the same files."""
-    shutil.copytree(source, into, copy_function=_link, dirs_exist_ok=True)
+    shutil.copytree(source, into, copy_function=link_or_copy, dirs_exist_ok=True)
 
 
-def _link(source: str, target: str) -> str:
+def link_or_copy(source: str, target: str) -> str:
     try:
         if os.path.islink(source):
             raise OSError(errno.EINVAL, "its target is wanted")

@@ -56,7 +56,7 @@ def open_local(
     clock = SystemClock()
     directory = (directory or _new_directory(parsed.name)).absolute()
     directory.mkdir(parents=True, exist_ok=True)
-    unlock = _lock(directory)
+    unlock = lock(directory)
     known = read_run(directory) if (directory / RUN_FILE).exists() else None
     if known is not None and (known.config != parsed or known.hyperparameters != values):
         unlock()
@@ -191,8 +191,12 @@ def _new_directory(name: str) -> Path:
     raise UserError(f"{RUNS_DIRECTORY} holds {RUNS_MAX} runs named {stem}; remove some.")
 
 
-def _lock(directory: Path) -> Callable[[], None]:
-    file = (directory / LOCK_FILE).open("w")
+def lock(directory: Path) -> Callable[[], None]:
+    """Of the record. Returns the unlocking. Raises UserError where another process holds it."""
+    try:
+        file = (directory / LOCK_FILE).open("w")
+    except OSError as error:
+        raise UserError(f"{directory / LOCK_FILE} cannot be written: {error.strerror}.") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import tenuto
-from tenuto.cli import agents, checkpoints, cluster, diff, experiments, jobs, log, sim_app, slots, trials
+from tenuto.cli import agents, checkpoints, cluster, diff, experiments, jobs, log, runs, sim_app, slots, trials
 from tenuto.cli.errors import CliError
 
 EXIT_INTERRUPTED = 130
@@ -49,6 +49,7 @@ app.add_typer(trials.app, name="trial", help="Trials: single configurations of a
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")
 app.add_typer(agents.app, name="agent", help="Agents: the machines that offer slots.")
 app.add_typer(slots.slot_app, name="slot", help="Single slots of an agent.")
+app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.")
 app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
 app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")

@@ -1,0 +1,66 @@
+"""run import: runs that were made without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tenuto.cli.common import Json, client
+from tenuto.cli.errors import CliError
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """Keeps `import` a command of its own while it is the only one."""
+
+
+@app.command("import")
+def import_run(
+    context: typer.Context,
+    directory: Annotated[Path, typer.Argument(help="The run's record, such as tenuto-runs/digits-1.")],
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Agents read the record where it is, on a shared disk; nothing is packed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make an experiment of a run without a cluster: a worker reports its metrics, validations and checkpoints."""
+    import tempfile
+
+    from tenuto.cli.context import pack
+    from tenuto.kernel.settings import Settings
+    from tenuto.workers.core_api.importing import fill_context, import_config
+    from tenuto.workers.core_api.local import lock
+    from tenuto.workers.core_api.local_record import read_run
+    from tenuto.workers.harness.errors import UserError
+
+    size_bytes_max = Settings.from_environment().context_bytes_max
+    try:
+        read_run(directory)  # else the lock would be made in a directory that is none
+        unlock = lock(directory)
+        try:
+            text = import_config(directory)
+            with tempfile.TemporaryDirectory(prefix="tenuto-import-") as name, tempfile.TemporaryFile() as archive:
+                fill_context(directory, Path(name), packed=not in_place)
+                try:
+                    packed = pack(Path(name), archive, size_bytes_max)
+                except CliError as error:
+                    raise CliError(
+                        f"{directory} cannot be packed for the cluster; with --in-place the agents read it where it is, if they "
+                        f"see that disk ({error})"
+                    ) from error
+                archive.seek(0)
+                answer = client(context).submit(text.encode(), archive, packed.size_bytes)
+        finally:
+            unlock()
+    except UserError as error:
+        raise CliError(str(error)) from error
+    if json:
+        from tenuto.cli.output import print_json
+
+        print_json(answer)
+    else:
+        print(f"Experiment {answer['id']} takes the run in; `tenuto exp wait {answer['id']}` returns when it is there.")

@@ -1,0 +1,123 @@
+"""Brings the record of a run without a cluster into a cluster: the worker of an imported experiment reports what the record
+holds, through the same door as every worker. So the log stays true: it says when, by which allocation, and what was reported.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.checkpoints import Damaged
+from tenuto.schemas.reports import CheckpointReport, LogsReport, MetricsReport, ValidationReport
+from tenuto.workers.core_api.checkpoints import METADATA_FILE, link_or_copy
+from tenuto.workers.core_api.local_record import RunDescription, checkpoints_of, read_lines, read_run, store_of
+from tenuto.workers.core_api.run import Run
+from tenuto.workers.core_api.session import Session, current, say
+from tenuto.workers.core_api.start import init
+from tenuto.workers.harness.checkpoint_files import RECORD_FILE
+from tenuto.workers.harness.errors import UserError
+
+SCRIPT_FILE = "tenuto_import.py"
+RECORD_DIRECTORY = "record"
+PLACE_FILE = "place.txt"
+"""Names the record's directory where it was not packed."""
+IMPORTED_LABEL = "imported"
+
+
+def import_config(directory: Path) -> str:
+    """The configuration of the experiment that the record becomes, as YAML: one trial, as long as its last validation, with the
+    hyperparameters and the seed that it ran with. Raises UserError where nothing was validated."""
+    description = read_run(directory)
+    positions = [line.body.batches for line in read_lines(directory) if isinstance(line.body, ValidationReport)]
+    if not positions or max(positions) == 0:
+        raise UserError(f"{directory} holds no validation yet, and an experiment is known by its validations; train it further.")
+    plain: dict[str, Any] = json.loads(description.config.to_json())
+    for period in ("min_validation_period", "min_checkpoint_period", "log_period"):
+        plain.pop(period, None)
+    searcher = description.config.searcher
+    plain |= {
+        "description": f"{_origin(description)} {plain['description']}".strip(),
+        "labels": [*(label for label in plain["labels"] if label != IMPORTED_LABEL), IMPORTED_LABEL],
+        "entrypoint": SCRIPT_FILE,
+        "hyperparameters": _constants(description.hyperparameters),
+        "searcher": {
+            "name": "single",
+            "metric": searcher.metric,
+            "smaller_is_better": searcher.smaller_is_better,
+            "max_length": {"batches": max(positions)},
+        },
+        "reproducibility": {"experiment_seed": description.seed},
+    }
+    return str(yaml.safe_dump(plain, sort_keys=False))
+
+
+def fill_context(directory: Path, context: Path, *, packed: bool) -> None:
+    """Writes the model directory of the imported experiment. Not packed: agents read the record where it is."""
+    (context / SCRIPT_FILE).write_text("from tenuto.workers.core_api.importing import main\n\nmain()\n")
+    if packed:
+        shutil.copytree(directory, context / RECORD_DIRECTORY, copy_function=link_or_copy)
+    else:
+        (context / PLACE_FILE).write_text(str(directory.absolute()))
+
+
+def main() -> None:
+    """The script of an imported experiment."""
+    place = Path(PLACE_FILE)
+    directory = Path(place.read_text()) if place.exists() else Path(RECORD_DIRECTORY)
+    if not directory.is_dir():
+        raise UserError(f"the record is not in {directory} on this node; import it without --in-place, which packs it.")
+    session = current()
+    assert session is not None
+    session.at_begin = None  # this process's environment is not the one in which the run was made
+    with init() as run:
+        _report(directory, session, run)
+
+
+def _report(directory: Path, session: Session, run: Run) -> None:
+    there = {report.checkpoint_id for report in checkpoints_of(directory)}
+    done = run.checkpoint.latest.steps if run.checkpoint.latest is not None else 0
+    trial = {"trial_id": run.trial_id, "allocation_id": session.assignment.allocation_id}
+    for line in read_lines(directory):
+        body = line.body
+        if isinstance(body, ValidationReport):
+            run.report_validation(body.batches, body.metrics)
+        elif isinstance(body, MetricsReport):
+            session.reports.report("metrics", body.model_copy(update=trial))
+        elif isinstance(body, LogsReport):
+            session.reports.report("logs", body.model_copy(update=trial))
+        elif isinstance(body, CheckpointReport) and body.checkpoint_id in there and body.batches > done:
+            _save(directory, body, run)
+
+
+def _save(directory: Path, report: CheckpointReport, run: Run) -> None:
+    """A damaged checkpoint is told and left out: the rest of the record is worth having."""
+    store = store_of(directory)
+    with tempfile.TemporaryDirectory(prefix="tenuto-import-") as scratch:
+        files = Path(scratch)
+        try:
+            manifest = checkpoints.read_manifest(store, report.checkpoint_id)
+            checkpoints.check_record(manifest, report.files)
+            checkpoints.load(store, manifest, files)
+        except Damaged as error:
+            say(f"checkpoint {report.checkpoint_id} of the record is left out: {error}")
+            return
+        metadata = json.loads((files / METADATA_FILE).read_text()) if (files / METADATA_FILE).exists() else {}
+        with run.checkpoint.save(report.batches, metadata) as target:
+            shutil.copytree(files, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(METADATA_FILE, RECORD_FILE))
+
+
+def _origin(description: RunDescription) -> str:
+    return f"Imported: run without a cluster on {description.host} as `{' '.join(description.command)}`."
+
+
+def _constants(values: dict[str, Any]) -> dict[str, Any]:
+    """Groups stay groups; a bare value that looks like a description of a range would be read as one."""
+    return {
+        name: _constants(value) if isinstance(value, dict) else {"type": "const", "val": value} for name, value in values.items()
+    }
