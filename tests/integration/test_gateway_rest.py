@@ -503,3 +503,8 @@ def test_answers_leave_at_once() -> None:
     """A socket whose protocol is named gets TCP_NODELAY from asyncio and uvloop: without it a kept connection waits 44 ms."""
     with bind("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
+
+
+async def test_a_mistyped_trial_is_explained(world: World) -> None:
+    sentence = "trial_id: must be the id of a trial, such as 3-7 for the seventh of experiment 3 (found foo)."
+    assert await world.error("GET", "/trials/foo") == (400, "invalid", sentence)

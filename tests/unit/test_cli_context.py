@@ -31,6 +31,11 @@ def model(tmp_path: Path) -> Path:
     return directory
 
 
+def test_a_model_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"/nothing is not a directory: give the directory of your model's code as MODEL_DIR"):
+        check_entrypoint(tmp_path / "nothing", "model_def:MyTrial")
+
+
 def test_equal_files_give_equal_bytes(model: Path, tmp_path: Path) -> None:
     first, _ = packed(model)
     other = tmp_path / "other"

@@ -36,6 +36,8 @@ STATUS = {
     "store_away": 503,
 }
 RETRY_AFTER_SECONDS = 2
+PATTERNS = {"trial_id": "must be the id of a trial, such as 3-7 for the seventh of experiment 3"}
+"""What stands for a regular expression, which would tell people little."""
 AWAY = "The database cannot be reached right now; try again in a few seconds. Training goes on meanwhile."
 
 
@@ -80,7 +82,8 @@ async def _request(_: Request, error: Exception) -> Response:
     problems = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"] if part not in ("query", "path", "body"))
-        problems.append(ProblemView(path=where, message=item["msg"], value=str(item.get("input", ""))[:80]))
+        message = PATTERNS.get(where, item["msg"]) if item["type"] == "string_pattern_mismatch" else item["msg"]
+        problems.append(ProblemView(path=where, message=message, value=str(item.get("input", ""))[:80]))
     first = problems[0]
     return error_response("invalid", f"{first.path}: {first.message} (found {first.value}).", first.path, problems)
 

@@ -218,7 +218,11 @@ class Client:
             connection.connect()
         except OSError as error:
             connection.close()
-            why = "it does not answer" if isinstance(error, (ConnectionRefusedError, socket.timeout)) else str(error)
+            why = (
+                "it does not answer"
+                if isinstance(error, (ConnectionRefusedError, socket.timeout))
+                else error.strerror or str(error)
+            )
             raise CliError(
                 f"The cluster at {self._target.url} cannot be reached: {why}. `tenuto up` starts the one on this machine."
             ) from error

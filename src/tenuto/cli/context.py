@@ -37,6 +37,7 @@ IGNORED = (
 FILES_MAX = 20_000
 """More files than this is a data set, not code."""
 LARGEST_SHOWN = 5
+NO_DIRECTORY = "{} is not a directory: give the directory of your model's code as MODEL_DIR."
 ENTRYPOINT_CURE = "correct it, or give the directory that has it as MODEL_DIR."
 COMPRESSION = 6
 
@@ -70,6 +71,8 @@ def pack(directory: Path, out: IO[bytes], size_bytes_max: int) -> Packed:
 def check_entrypoint(directory: Path, entrypoint: str) -> None:
     """Raises CliError if the model directory plainly has no such class or script. What only running can tell is left to the
     worker."""
+    if not directory.is_dir():
+        raise CliError(NO_DIRECTORY.format(directory))
     script = script_of(entrypoint)
     if script is not None and script.file is not None:
         if not (directory / script.file).is_file():
@@ -130,7 +133,7 @@ def _defined(tree: ast.AST) -> set[str]:
 def _files(directory: Path) -> Iterator[tuple[Path, str]]:
     """(path, name in the archive) of every file and link, in a fixed order."""
     if not directory.is_dir():
-        raise CliError(f"{directory} is not a directory: give the directory of your model's code.")
+        raise CliError(NO_DIRECTORY.format(directory))
     patterns = [*IGNORED, *_read_patterns(directory / IGNORE_FILE)]
     count = 0
     for parent, folders, names in os.walk(directory):
