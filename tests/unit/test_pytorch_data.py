@@ -146,6 +146,20 @@ def test_validation_is_the_same_each_time() -> None:
     assert_same(list(data.validation_batches(loader, SEED)), list(data.validation_batches(loader, SEED)))
 
 
+def test_numpys_generator_is_as_it_was_whatever_happened_before() -> None:
+    def drawn(isolated: bool) -> list[float]:
+        seed_everything(4)
+        numbers = []
+        for use in (0, 0, 1, 2, 0, 1, 1, 0, 3, 1, 0):
+            if isolated:
+                with isolated_randomness(8):
+                    np.random.randn()  # leaves half a pair behind
+            numbers += [float(np.random.randn()) for _ in range(use)]
+        return numbers
+
+    assert drawn(isolated=True) == drawn(isolated=False)
+
+
 def test_generator_states_survive_a_round_trip() -> None:
     seed_everything(9)
     random.gauss(0, 1), np.random.randn()  # both keep a second number for the next call
@@ -155,8 +169,14 @@ def test_generator_states_survive_a_round_trip() -> None:
         return [random.random(), random.gauss(0, 1), float(np.random.randn()), float(np.random.rand()), float(torch.randn(()))]
 
     expected = draw()
+    restore_random_state(state)
     with isolated_randomness(1):
-        draw()
+        first = draw()
+        with isolated_randomness(2):
+            draw()
+    assert draw() == expected, "also the second halves of normal pairs, and twice aside"
+    with isolated_randomness(1):
+        assert draw() == first
     restore_random_state(state)
     assert draw() == expected
 

@@ -13,6 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenuto.workers.pytorch.numpy_random import NumpyAside
+
+_NUMPY = NumpyAside()
+
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
     """A number in [0, 2**63) that depends on all arguments; equal on every machine."""
@@ -60,18 +64,18 @@ def isolated_randomness(seed: int, cuda: bool = False) -> Iterator[None]:
 
     `cuda`: also the GPU's generators, whose state costs a device synchronisation.
     """
-    numpy_state = np.random.get_state(legacy=True)
     python_state, torch_state = random.getstate(), torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if cuda and torch.cuda.is_available() else []
+    entered = _NUMPY.enter(seed)
     try:
-        if cuda:
-            seed_everything(seed)
-        else:
-            seed_processor(seed)
+        random.seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if cuda_states:
+            torch.cuda.manual_seed_all(seed)
         yield
     finally:
         random.setstate(python_state)
-        np.random.set_state(numpy_state)
+        _NUMPY.leave(entered)
         torch.set_rng_state(torch_state)
         if cuda_states:
             torch.cuda.set_rng_state_all(cuda_states)

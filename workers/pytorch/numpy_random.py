@@ -1,0 +1,56 @@
+"""NumPy's global generator put aside for a while, in a microsecond where that is possible.
+
+`np.random.get_state` and `set_state` take some 90 microseconds together, and data made in the training process needs them for
+every batch. NumPy can exchange the bit generator under the global one at once; what gets lost is the second half of a normal pair
+that it may keep for the next call. Whether it keeps one only `get_state` tells, so that is asked where the generator was used
+since the last time: in a training that does not use it, once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+STATE_WORDS = 625
+"""Of an MT19937: 624 words and the position among them (Matsumoto, Nishimura 1998)."""
+
+
+class NumpyAside:
+    """Not for several threads at once, as NumPy's global generator is not."""
+
+    def __init__(self) -> None:
+        self._spare: list[np.random.MT19937] = []
+        self._without_half: tuple[Any, bytes] | None = None
+        """A generator, and a state in which it was seen to keep no half of a normal pair."""
+
+    def enter(self, seed: int) -> tuple[Any, Any]:
+        """From here on the global generator is another one, seeded. Returns what `leave` needs."""
+        training = np.random.mtrand.get_bit_generator()
+        state: Any = None
+        words = _words(training)
+        known = self._without_half
+        if words is None or known is None or known[0] is not training or known[1] != words:
+            state = np.random.get_state(legacy=False)
+            if words is not None and not state["has_gauss"]:
+                self._without_half, state = (training, words), None
+        np.random.mtrand.set_bit_generator(self._spare.pop() if self._spare else np.random.MT19937(0))
+        np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+        return training, state
+
+    def leave(self, entered: tuple[Any, Any]) -> None:
+        training, state = entered
+        used: Any = np.random.mtrand.get_bit_generator()
+        if type(used) is np.random.MT19937:
+            self._spare.append(used)
+        np.random.mtrand.set_bit_generator(training)
+        if state is not None:
+            np.random.set_state(state)
+
+
+def _words(generator: Any) -> bytes | None:
+    """The state as it lies in memory. None: a user's generator of another kind."""
+    if type(generator) is not np.random.MT19937:
+        return None
+    return bytes((ctypes.c_uint32 * STATE_WORDS).from_address(generator.ctypes.state_address))
