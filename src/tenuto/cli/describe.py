@@ -35,7 +35,7 @@ def experiment_view(
     if ranked:
         joined = [(*row, *cells) for row, cells in zip(rows, values.rows, strict=True)]
         found = next((index for index, trial in enumerate(ranked) if trial["id"] == view["best_trial_id"]), None)
-        parts.append(Padding(table("trials", (*columns, *values.columns), joined, bold=found), (1, 0, 0, 0)))
+        parts.append(Padding(table("trials", (*columns, *values.columns), joined, bold=found), (1, 0, 0, 0), expand=False))
         why = [(trial["id"], trial["error"].split("\n", 1)[0] if trial["error"] else trial["reason"]) for trial in ranked]
         parts.append(table("why", ("", ""), why))
     return Group(*parts)
