@@ -161,7 +161,7 @@ class Bohb(Asha):
 
     def _point(self, text: str) -> tuple[float, ...]:
         hyperparameters = json.loads(text)
-        return tuple(_coordinate(path, leaf, hyperparameters) for path, leaf in self.axes)
+        return tuple(coordinate(path, leaf, hyperparameters) for path, leaf in self.axes)
 
     def _best_candidate(self, seed: int, number: int, attempt: int, good: Density, others: Density) -> dict[str, Any]:
         assert isinstance(self.settings, BohbSearcher)
@@ -206,7 +206,7 @@ def _inside(at: float) -> float:
     return min(max(at, 0.0), 1.0)
 
 
-def _coordinate(path: Path, leaf: Leaf, hyperparameters: dict[str, Any]) -> float:
+def coordinate(path: Path, leaf: Leaf, hyperparameters: dict[str, Any]) -> float:
     """Where the value is in [0, 1], or the index of its category; in the middle where it is not in use."""
     try:
         value = read(hyperparameters, path)

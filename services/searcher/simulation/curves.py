@@ -14,11 +14,12 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from tenuto.schemas.config import ConstHyperparameter
-from tenuto.services.searcher.methods.bohb import _coordinate
+from tenuto.services.searcher.methods.bohb import coordinate
 from tenuto.services.searcher.sampling import draw_bits, is_random, leaves
 
 _UNIT = float(1 << 128)
@@ -32,6 +33,11 @@ class Curves(Protocol):
 
 def _uniform(seed: int, *key: str) -> float:
     return draw_bits(seed, 0, "simulation", tuple(key)) / _UNIT
+
+
+@lru_cache(maxsize=65_536)
+def _of_landscape(seed: int, name: str, what: str) -> float:
+    return _uniform(seed, name, what)
 
 
 def _normal(seed: int, *key: str) -> float:
@@ -53,11 +59,11 @@ class PowerLaw:
         place = self.place(hyperparameters)
         off = spread = slow = 0.0
         for name, at in place.items():
-            weight = 0.2 + _uniform(self.seed, name, "weight")
-            best = 0.15 + 0.7 * _uniform(self.seed, name, "best")
+            weight = 0.2 + _of_landscape(self.seed, name, "weight")
+            best = 0.15 + 0.7 * _of_landscape(self.seed, name, "best")
             off += weight * (at - best) ** 2 * 4
             spread += weight
-            slow += (at - 0.5) * (_uniform(self.seed, name, "slow") - 0.5)
+            slow += (at - 0.5) * (_of_landscape(self.seed, name, "slow") - 0.5)
         quality = off / max(spread, 1e-9)  # 0 is the best there is
         floor = 0.1 + quality
         # Who is good in the end is often slow in the beginning: curves cross, as they do with learning rates.
@@ -65,7 +71,7 @@ class PowerLaw:
         part = max(length, 1) / self.max_length
         value = floor + 0.35 * (part ** -max(0.1, rate) - 1) / (self.max_length**0.35)
         key = ",".join(f"{name}={at:.12g}" for name, at in place.items())
-        return value + self.noise * _normal(self.seed, "noise", key, str(length))
+        return float(value) + self.noise * _normal(self.seed, "noise", key, str(length))
 
     def place(self, hyperparameters: Mapping[str, Any]) -> dict[str, float]:
         """Where the configuration is in the unit cube, by path."""
@@ -76,7 +82,7 @@ def coordinates(space: Mapping[str, Any], hyperparameters: Mapping[str, Any]) ->
     found = []
     for path, leaf in sorted(leaves(space), key=lambda item: item[0]):
         if is_random(leaf) and not isinstance(leaf, ConstHyperparameter):
-            at = _coordinate(path, leaf, dict(hyperparameters))
+            at = coordinate(path, leaf, dict(hyperparameters))
             many = len(leaf.vals) if leaf.type == "categorical" else 0
             found.append((path, (at + 0.5) / many if many else at))
     return found

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import typer
 
+from tenuto.cli.sim import search
+
 app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()
 def simulate() -> None:
     pass
+
+
+app.command()(search)

@@ -1,0 +1,102 @@
+"""Several methods on the same learning curves, with many seeds: what each costs until it has found what is sought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from statistics import median
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.simulation.curves import Curves
+from tenuto.services.searcher.simulation.run import Outcome, Surroundings, simulate
+
+TARGET_DRAWS = 300
+"""The target is the best of so many random configurations at full length: about the top 0.3 %."""
+_TARGET_SEED = 987_654_321
+PATH_POINTS = 60
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """Medians over all seeds."""
+
+    method: str
+    seeds: int
+    trials: int
+    cost: float
+    """Length trained in all."""
+    best: float
+    target: float
+    target_draws: int
+    cost_to_target: float | None
+    """Median over all searches; None where fewer than half of them reached it."""
+    cost_quartiles: tuple[float | None, float | None]
+    reached: int
+    path: tuple[tuple[float, float, float, float], ...]
+    """(cost, lower quartile, median, upper quartile of the best loss so far), from where all searches have a loss."""
+
+
+def target_of(config: ExperimentConfig, curves: Curves, draws: int = TARGET_DRAWS) -> float:
+    """The best loss of so many independent draws at full length, which no search here has drawn."""
+    length = config.searcher.max_length.value
+    return min(curves.loss(sample(config.hyperparameters, _TARGET_SEED, number), length) for number in range(1, draws + 1))
+
+
+def compare(
+    configs: Mapping[str, ExperimentConfig], curves: Callable[[int], Curves], around: Surroundings, seeds: int
+) -> list[MethodResult]:
+    """Each method with each seed. A seed is a landscape, a search and its surroundings, the same for all methods; the target is
+    each landscape's own, and what is said is its median."""
+    landscapes = [curves(seed) for seed in range(seeds)]
+    first = next(iter(configs.values()))
+    targets: list[float] = []
+    for seed, landscape in enumerate(landscapes):
+        known = seed > 0 and landscape is landscapes[0]
+        targets.append(targets[0] if known else target_of(first, landscape))
+    results = []
+    for name, config in configs.items():
+        outcomes = [simulate(config, landscapes[seed], replace(around, seed=seed), seed) for seed in range(seeds)]
+        results.append(_result(name, outcomes, targets))
+    return results
+
+
+def _result(name: str, outcomes: list[Outcome], targets: list[float]) -> MethodResult:
+    costs = sorted(outcome.cost_to(target) for outcome, target in zip(outcomes, targets, strict=True))
+    return MethodResult(
+        method=name,
+        seeds=len(outcomes),
+        trials=round(median(outcome.trials for outcome in outcomes)),
+        cost=median(outcome.trained for outcome in outcomes),
+        best=median(outcome.best for outcome in outcomes),
+        target=median(targets),
+        target_draws=TARGET_DRAWS,
+        cost_to_target=_finite(median(costs)),
+        cost_quartiles=(_finite(quantile(costs, 0.25)), _finite(quantile(costs, 0.75))),
+        reached=sum(isfinite(cost) for cost in costs),
+        path=_path(outcomes),
+    )
+
+
+def quantile(ordered: list[float], part: float) -> float:
+    """The nearest one from below; of sorted numbers."""
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+def _finite(cost: float) -> float | None:
+    return cost if isfinite(cost) else None
+
+
+def _path(outcomes: list[Outcome]) -> tuple[tuple[float, float, float, float], ...]:
+    walked = [outcome.path for outcome in outcomes if outcome.path]
+    if not walked:
+        return ()
+    first = max(path[0][0] for path in walked)
+    last = max(max(outcome.trained for outcome in outcomes), first)
+    grid = [first * (last / first) ** (index / (PATH_POINTS - 1)) for index in range(PATH_POINTS)] if last > first else [first]
+    points = []
+    for cost in grid:
+        losses = sorted(min(loss for trained, _, loss in path if trained <= cost * (1 + 1e-9)) for path in walked)
+        points.append((cost, quantile(losses, 0.25), median(losses), quantile(losses, 0.75)))
+    return tuple(points)

@@ -1,0 +1,170 @@
+"""sim search: compare search methods on learning curves, in seconds and without training anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.common import Json
+from tenuto.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tenuto.schemas.config import ExperimentConfig
+    from tenuto.services.searcher.simulation.compare import MethodResult
+
+SEEDS_MAX = 1_000
+WORKERS_MAX = 10_000
+
+
+def search(
+    config: Annotated[Path, typer.Argument(help="Configuration (YAML) of the search.")],
+    methods: Annotated[
+        str, typer.Option(help="Methods compared beside the configured one, with commas, such as random,asha,hyperband.")
+    ] = "random",
+    seeds: Annotated[int, typer.Option(help="Searches of each method.", min=1, max=SEEDS_MAX)] = 10,
+    workers: Annotated[int, typer.Option(help="Trials that train at once.", min=1, max=WORKERS_MAX)] = 8,
+    curves: Annotated[
+        Path | None, typer.Option(help="Trained curves (CSV: hyperparameters, then loss@<length>). Default: synthetic ones.")
+    ] = None,
+    failures: Annotated[float, typer.Option(help="Probability that a run is killed on its way.", min=0, max=0.9)] = 0.0,
+    stragglers: Annotated[float, typer.Option(help="Probability that a run trains five times slower.", min=0, max=1)] = 0.0,
+    picture: Annotated[Path | None, typer.Option(help="Draw best loss against cost into this file (PNG, SVG or PDF).")] = None,
+    json: Json = False,
+) -> None:
+    """Run a search many times on learning curves, and compare methods by what they cost to reach a loss."""
+    from dataclasses import asdict
+
+    from tenuto.cli.output import console, print_json, table
+    from tenuto.cli.preview import read_config
+    from tenuto.services.searcher.simulation.compare import compare
+    from tenuto.services.searcher.simulation.run import Surroundings
+
+    parsed = read_config(config)
+    around = Surroundings(workers=workers, failure_probability=failures, straggler_probability=stragglers)
+    results = compare(variants(parsed, methods), curves_of(parsed, curves), around, seeds)
+    if picture is not None:
+        draw(results, picture, parsed.searcher.max_length.unit)
+    if json:
+        print_json([asdict(result) | {"path": [list(point) for point in result.path]} for result in results])
+        return
+    unit = parsed.searcher.max_length.unit
+    columns = (
+        "method",
+        ">trials",
+        f">cost ({unit})",
+        ">best loss",
+        f">{unit} to target",
+        ">reached",
+        ">against random",
+    )
+    rows = [
+        (r.method, r.trials, round(r.cost), r.best, show_cost(r.cost_to_target), f"{r.reached} of {seeds}", ratio(r, results))
+        for r in results
+    ]
+    console().print(table(f"medians of {seeds} searches with {workers} workers", columns, rows))
+    draws = results[0].target_draws
+    print(f"Target: a loss of {results[0].target:.4g}, the best of {draws} random configurations trained to the full length.")
+    if picture is not None:
+        print(f"The picture is in {picture}.")
+
+
+def show_cost(cost: float | None) -> str:
+    return "never" if cost is None else f"{cost:,.0f}"
+
+
+def ratio(result: MethodResult, results: list[MethodResult]) -> str:
+    random = next((other.cost_to_target for other in results if other.method == "random"), None)
+    return "" if not random or not result.cost_to_target else f"{random / result.cost_to_target:.1f}x cheaper"
+
+
+def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConfig]:
+    """The configured search, and the same with each method named, as far as their settings are the same."""
+    from pydantic import ValidationError
+
+    from tenuto.services.searcher.methods import METHODS
+
+    mine = config.searcher.model_dump(mode="json", exclude_none=True)
+    found: dict[str, ExperimentConfig] = {config.searcher.name: config}
+    for name in filter(None, (part.strip() for part in methods.split(","))):
+        if name not in METHODS:
+            raise CliError(f"There is no method {name}; there are {', '.join(METHODS)}.")
+        if name in found:
+            continue
+        kept: dict[str, Any] = {key: value for key, value in mine.items() if key in SHARED | same_settings(name, config)}
+        if "max_trials" not in kept:
+            kept["max_trials"] = 256
+        while True:
+            try:
+                whole = config.model_dump(mode="json", exclude_none=True) | {"searcher": kept | {"name": name}}
+                found[name] = type(config).model_validate(whole)
+                break
+            except ValidationError as error:
+                extra = [item["loc"][-1] for item in error.errors() if item["type"] == "extra_forbidden"]
+                if not extra:
+                    raise CliError(f"The {name} searcher cannot be compared: {error.errors()[0]['msg']}.") from error
+                for field in extra:
+                    kept.pop(str(field), None)
+    return found
+
+
+SHARED = {
+    "metric",
+    "smaller_is_better",
+    "max_length",
+    "max_trials",
+    "max_concurrent_trials",
+    "divisor",
+    "max_rungs",
+    "constraints",
+    "starting_points",
+}
+
+
+def same_settings(name: str, config: ExperimentConfig) -> set[str]:
+    """`mode` means another thing in adaptive ASHA."""
+    own = config.searcher.name
+    return {"mode"} if {name, own} <= {"asha", "bohb"} else set()
+
+
+def curves_of(config: ExperimentConfig, path: Path | None) -> Any:
+    from tenuto.services.searcher.simulation.curves import PowerLaw, Table
+
+    if path is None:
+        return lambda seed: PowerLaw(config.hyperparameters, config.searcher.max_length.value, seed=seed)
+    try:
+        table = Table.read(path, config.hyperparameters)
+    except (OSError, ValueError) as error:
+        raise CliError(f"The curves cannot be read: {error}.") from error
+    return lambda seed: table
+
+
+def draw(results: list[MethodResult], path: Path, unit: str) -> None:
+    """Best loss against cost: the median of all searches, and the quartiles around it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise CliError("A picture needs the package matplotlib: pip install matplotlib, or leave out --picture.") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), dpi=120)
+    for result in results:
+        costs = [point[0] for point in result.path]
+        [line] = axes.plot(costs, [point[2] for point in result.path], label=result.method, drawstyle="steps-post")
+        low, high = [point[1] for point in result.path], [point[3] for point in result.path]
+        axes.fill_between(costs, low, high, alpha=0.15, step="post", color=line.get_color())
+    axes.axhline(results[0].target, linestyle=":", color="gray", label="target")
+    axes.set_xscale("log")
+    axes.set_xlabel(f"trained in all ({unit})")
+    axes.set_ylabel("best loss so far (median, quartiles)")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise CliError(f"The picture cannot be written to {path}: {error}.") from error
+    finally:
+        pyplot.close(figure)

@@ -1,0 +1,151 @@
+"""The methods against each other on learning curves, with fixed seeds: claims of the literature that these rules must bear
+out."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tenuto.cli.main import app
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.services.searcher.ladder import hyperband_brackets
+from tenuto.services.searcher.simulation.compare import compare, target_of
+from tenuto.services.searcher.simulation.curves import PowerLaw, Table
+from tenuto.services.searcher.simulation.run import Surroundings, simulate
+
+SPACE = {
+    "lr": {"type": "log", "minval": -5, "maxval": -1},
+    "momentum": {"type": "double", "minval": 0, "maxval": 1},
+    "width": {"type": "int", "minval": 16, "maxval": 512},
+    "act": {"type": "categorical", "vals": ["relu", "tanh", "gelu"]},
+}
+MAX_LENGTH = 256
+SEEDS = 9
+
+
+def config(**searcher: Any) -> ExperimentConfig:
+    base = {"metric": "loss", "max_length": {"epochs": MAX_LENGTH}}
+    return ExperimentConfig.model_validate(
+        {"name": "t", "entrypoint": "m:T", "hyperparameters": SPACE, "searcher": base | searcher}
+    )
+
+
+@cache
+def target(seed: int) -> float:
+    one = config(name="random", max_trials=1)
+    return target_of(one, PowerLaw(one.hyperparameters, MAX_LENGTH, seed=seed), draws=100)
+
+
+def costs(**searcher: Any) -> list[float]:
+    """Length trained until the best of 100 random configurations is reached, for each seed."""
+    found = []
+    for seed in range(SEEDS):
+        one = config(**searcher)
+        curves = PowerLaw(one.hyperparameters, MAX_LENGTH, seed=seed)
+        outcome = simulate(one, curves, Surroundings(workers=8, seed=seed), seed)
+        found.append(outcome.cost_to(target(seed)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def random_costs() -> list[float]:
+    return costs(name="random", max_trials=300)
+
+
+@pytest.mark.parametrize(
+    ("searcher", "factor"),
+    [
+        ({"name": "asha", "max_trials": 300}, 5),
+        ({"name": "asha", "max_trials": 300, "mode": "stopping"}, 4),
+        ({"name": "adaptive_asha", "max_trials": 300}, 3),
+        ({"name": "sha", "max_trials": 300}, 5),
+        ({"name": "hyperband", "divisor": 4, "iterations": 2}, 3),
+        ({"name": "bohb", "max_trials": 200, "candidates": 24}, 5),
+    ],
+    ids=lambda value: f"{value['name']} {value.get('mode', '')}".strip() if isinstance(value, dict) else str(value),
+)
+def test_early_stopping_is_cheaper_than_random(searcher: dict[str, Any], factor: float, random_costs: list[float]) -> None:
+    """In the median over seeds, by at least this factor; the ratio of lengths allows for 256 / 5 rungs = 51 at most."""
+    assert median(random_costs) / median(costs(**searcher)) > factor
+
+
+def test_hyperband_trains_no_more_than_its_bound() -> None:
+    # Each of the s_max + 1 brackets trains at most (s_max + 1) * R, with the rounding up of n (Li et al. 2018, section 3).
+    one = config(name="hyperband", divisor=4)
+    brackets = hyperband_brackets(MAX_LENGTH, 4, 5, 1)
+    outcome = simulate(one, PowerLaw(one.hyperparameters, MAX_LENGTH), Surroundings(workers=7), 1)
+    assert outcome.trials == sum(bracket.trials for bracket in brackets)
+    assert outcome.trained <= len(brackets) * (len(brackets) + 1) * MAX_LENGTH
+
+
+def test_asynchronous_search_does_not_wait_for_stragglers() -> None:
+    """Li et al. 2020, section 4.2: with stragglers and losses the synchronous form waits, ASHA does not."""
+    storm = {"workers": 25, "straggler_probability": 0.1, "straggler_factor": 10.0, "failure_probability": 0.05}
+    ratios = []
+    for seed in range(6):
+        took = {}
+        for name in ("sha", "asha"):
+            one = config(name=name, max_trials=150, max_concurrent_trials=25)
+            around = Surroundings(seed=seed, **storm)  # type: ignore[arg-type]
+            outcome = simulate(one, PowerLaw(one.hyperparameters, MAX_LENGTH, seed=seed), around, seed)
+            took[name] = next(time for _, time, loss in outcome.path if loss <= 1.1 * outcome.best)
+        ratios.append(took["sha"] / took["asha"])
+    assert median(ratios) > 1
+
+
+def test_one_seed_is_one_run_and_another_is_another() -> None:
+    one = config(name="asha", max_trials=60)
+    curves = PowerLaw(one.hyperparameters, MAX_LENGTH, seed=3)
+    around = Surroundings(workers=3, failure_probability=0.2, straggler_probability=0.2, start_cost=0.5, seed=1)
+    assert simulate(one, curves, around, 1) == simulate(one, curves, around, 1)
+    assert simulate(one, curves, around, 1) != simulate(one, curves, around, 2)
+
+
+def test_losses_cost_more_but_change_no_result_of_a_search_in_step() -> None:
+    one = config(name="sha", max_trials=64)
+    curves = PowerLaw(one.hyperparameters, MAX_LENGTH, seed=3)
+    calm = simulate(one, curves, Surroundings(workers=4), 1)
+    storm = simulate(one, curves, Surroundings(workers=4, failure_probability=0.3), 1)
+    assert storm.best == calm.best
+    assert storm.trained > calm.trained
+
+
+def test_a_table_of_trained_curves_is_searched(tmp_path: Path) -> None:
+    path = tmp_path / "curves.csv"
+    rows = ["lr,momentum,width,act,loss@1,loss@4,loss@16"]
+    for index in range(50):
+        lr, good = 10 ** (-5 + 4 * index / 49), abs(index - 30) / 30
+        rows.append(f"{lr},0.5,100,relu,{good + 1},{good + 0.5},{good + 0.1}")
+    path.write_text("\n".join(rows))
+    space = config(name="random", max_trials=1).hyperparameters
+    table = Table.read(path, space)
+    middle = {"lr": 10 ** (-5 + 4 * 30 / 49), "momentum": 0.5, "width": 100, "act": "relu"}
+    assert [table.loss(middle, length) for length in (1, 3, 4, 15, 16, 500)] == [1.0, 1.0, 0.5, 0.5, 0.1, 0.1]
+    one = config(name="asha", max_trials=100, max_length={"epochs": 16})
+    [asha] = compare({"asha": one}, lambda seed: table, Surroundings(), 3)
+    assert asha.best < 0.2
+
+
+def test_the_command_compares_and_draws(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "name: t\nentrypoint: m:T\nhyperparameters: {lr: {type: log, minval: -4, maxval: -1}}\n"
+        "searcher: {name: asha, metric: accuracy, smaller_is_better: false, max_length: {epochs: 16}, max_trials: 40}\n"
+    )
+    picture = tmp_path / "out.png"
+    command = ["sim", "search", str(path), "--methods", "random,hyperband", "--seeds", "3", "--picture", str(picture)]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    assert all(name in shown.output for name in ("asha", "random", "hyperband", "Target: a loss of"))
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    results = json.loads(CliRunner().invoke(app, [*command[:-2], "--json"]).output)
+    assert [result["method"] for result in results] == ["asha", "random", "hyperband"]
+    wrong = CliRunner().invoke(app, ["sim", "search", str(path), "--methods", "magic"])
+    assert wrong.exit_code != 0
+    assert "There is no method magic" in str(wrong.exception)
