@@ -50,7 +50,7 @@ def main() -> None:
         trainer = Trainer(
             model=model,
             args=TrainingArguments(
-                output_dir="output",
+                output_dir=f"output/{run.trial_id}",  # trials of one machine share the model directory
                 max_steps=run.max_steps,
                 per_device_train_batch_size=32,
                 per_device_eval_batch_size=128,

@@ -60,7 +60,7 @@ def test_lengths_of_a_search_and_exact_resume_after_a_kill(trial: WorkerBench) -
     points = [point for report in whole.metrics for point in report.points]
     assert [point.batches for point in points] == [2, 4, 6, 8, 10, 12]
     assert set(points[0].metrics) == {"loss", "grad_norm", "learning_rate"}
-    assert list((trial.context_directory / "output").iterdir()) == [], "no copy of a checkpoint is left"
+    assert list((trial.context_directory / "output" / "1-1").iterdir()) == [], "no copy of a checkpoint is left"
 
     killed = trial.agent(12)
     run = trial.start(killed, **QUIET)

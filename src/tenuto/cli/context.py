@@ -29,6 +29,7 @@ IGNORED = (
     "*.pyc",
     ".venv/",
     ".tenuto/",
+    "tenuto-runs/",
     ".DS_Store",
     ".ipynb_checkpoints/",
     ".mypy_cache/",
