@@ -291,3 +291,36 @@ def test_the_example_ends_alike_whether_killed_or_not(tmp_path: Path) -> None:
             assert agent.validations()[-1].metrics["accuracy"] > 0.85
             weights.append(next(file.sha256 for file in agent.checkpoints()[-1].files if file.path == "weights.npy"))
     assert weights[0] == weights[1]
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path: Path) -> None:
+    with WorkerBench(tmp_path, SCRIPTS, config(min_checkpoint_period={"batches": 4}), {"factor": 2}) as trial:
+        agent = trial.agent(1)
+        agent.react = stop_at(1)
+        assert trial.start(agent).wait() == 0
+        *_, before, latest = agent.checkpoints()
+        assert (before.batches, latest.batches) == (8, 10)
+        (damaged,) = (trial.checkpoint_directory / "blobs").glob(
+            f"{next(file.sha256 for file in latest.files if file.path == 'sum.txt')}*"
+        )
+        damaged.chmod(0o644)
+        damaged.write_text("0")
+        resumed = trial.agent(2, latest, earlier=[before])
+        resumed.react = stop_at(2)
+        run = trial.start(resumed)
+        assert run.wait() == 0, run.output()
+        assert "resumes from checkpoint 1-1-1-8 at step 8" in run.output()
+        assert resumed.validations()[-1].metrics["total"] == expected_sum(20)
+
+
+def test_a_storage_that_takes_nothing_is_told_and_training_goes_on(trial: WorkerBench, tmp_path: Path) -> None:
+    trial.checkpoint_directory = tmp_path / "storage" / "checkpoints"
+    (tmp_path / "storage").write_text("not a directory")
+    agent = trial.agent(1)
+    run = trial.start(agent)
+    agent.wait_for(lambda: len(agent.validations()) == 1)
+    assert agent.checkpoints() == []
+    agent.direct("stop")
+    assert run.wait() == 0, run.output()
+    assert f"{tmp_path / 'storage'}" in run.output()
+    assert "training goes on without it" in run.output()
