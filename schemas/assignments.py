@@ -47,6 +47,8 @@ class Assignment(Model):
     trace: str = ""
     known_data: tuple[KnownData, ...] = ()
     """What was recorded of the trial's data before: a change is said and recorded."""
+    known_environment: str = ""
+    """Hash of the environment that the trial's last start recorded; empty at its first."""
 
 
 class Assignments(Model):

@@ -57,8 +57,11 @@ class EnvironmentRecord(Model):
     """Environment variables that matter. Secrets are masked."""
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the record, whatever order its mappings were filled in."""
-        document = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """SHA-256 (hex) of the record, whatever order its mappings were filled in.
+
+        Without what was imported: a process that was forked from a warm one has imported more, and computes the same.
+        """
+        document = json.dumps(self.model_dump(mode="json", exclude={"loaded"}), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(document.encode()).hexdigest()
 
 

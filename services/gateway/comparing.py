@@ -115,10 +115,15 @@ class Comparing:
         pinned = searcher.get("trial_seed")
         environment = None
         data: dict[str, DataFingerprint] = {}
+        hashes: list[str] = []
+        changed: set[str] = set()
         if trial is not None:
             starts = await self._records.starts(trial.id)
             hashes = [start.environment_hash for start in starts if start.environment_hash]
             for start in starts:
+                changed |= {
+                    name for name in start.data if name in data and data[name].fingerprint != start.data[name].fingerprint
+                }
                 data |= start.data
             if hashes:
                 environment = await self._records.environment(submitted.experiment_id, hashes[-1])
@@ -138,6 +143,8 @@ class Comparing:
             overrides=submitted.origin.overrides if submitted.origin else None,
             git=submitted.origin.git if submitted.origin else None,
             environment=environment,
+            environment_count=max(1, len(set(hashes))),
+            changed_data=tuple(sorted(changed)),
             data=tuple(data[name] for name in sorted(data)),
         )
 

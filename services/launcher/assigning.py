@@ -71,6 +71,7 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
         action=action_of(state, allocation),
         trace=allocation.trace,
         known_data=known_data(experiment, trial),
+        known_environment=trial.environment_hash,
     )
 
 

@@ -41,6 +41,7 @@ class LauncherCore:
             "CheckpointSaved",
             "CheckpointDeleted",
             "DataRecorded",
+            "EnvironmentRecorded",
             "AllocationGranted",
             "AllocationPreempted",
         }

@@ -23,7 +23,14 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, DataRecorded, TrialFinished, files_hash
+from tenuto.schemas.events.trial import (
+    CheckpointDeleted,
+    CheckpointSaved,
+    DataRecorded,
+    EnvironmentRecorded,
+    TrialFinished,
+    files_hash,
+)
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
 from tenuto.services.launcher.state import EARLIER_CHECKPOINTS_MAX, Agent, Allocation, Experiment, Part, State, Trial
@@ -91,6 +98,11 @@ def _data_recorded(state: State, data: DataRecorded) -> State:
         state = _put(state, experiment)
     trial = experiment.trials.get(data.trial_id)
     return state if trial is None else _put_trial(state, replace(trial, data=_with_data(trial.data, known)))
+
+
+def _environment_recorded(state: State, data: EnvironmentRecorded) -> State:
+    trial = state.trial(data.trial_id)
+    return state if trial is None else _put_trial(state, replace(trial, environment_hash=data.environment_hash))
 
 
 def _with_data(items: tuple[KnownData, ...], known: KnownData) -> tuple[KnownData, ...]:
@@ -268,6 +280,7 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _deleted,
     "DataRecorded": _data_recorded,
+    "EnvironmentRecorded": _environment_recorded,
     "AllocationPreempted": _preempted,
     "WorkersStarting": _starting,
     "WorkersStarted": _started,

@@ -41,6 +41,8 @@ class Trial:
     """Those before it that are not deleted, newest first, for when it is damaged."""
     data: tuple[KnownData, ...] = ()
     """What its last run recorded of the data it declared, by name."""
+    environment_hash: str = ""
+    """Of its last run."""
 
 
 @dataclass(frozen=True)

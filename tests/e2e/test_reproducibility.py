@@ -109,7 +109,9 @@ def test_dave_crashes_is_killed_and_loses_nothing(bench: Bench) -> None:
     validated = Counter(item.batches for item in of_trial(bench, child, "ValidationReported"))
     assert set(validated.values()) == {1}, "nothing is reported twice"
     assert sorted(validated) == [20, 40, 60, 80]
+    bench.cluster.cli("exp", "replay", str(child), "--verify")
     log = bench.log_text(child)
+    assert "another environment" not in log
     assert f"resumed from checkpoint {child}-1-1-20 at batch 20" in log
     assert "the model crashed, as Dave's does" in log
 

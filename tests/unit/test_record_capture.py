@@ -142,15 +142,15 @@ def test_values_that_look_like_keys_are_masked() -> None:
 
 
 def test_packages_are_read_from_the_path_and_the_imported_ones_told_apart(tmp_path: Path) -> None:
-    for name in ("Foo_Bar-1.2.dist-info", "baz-0.1+cpu.dist-info", "old-3.0-py3.11.egg-info"):
+    for name in ("Foo_Bar-1.2.dist-info", "baz-0.1+cpu.dist-info", "torch-3.0-py3.11.egg-info"):
         (tmp_path / name).mkdir()
     (tmp_path / "baz-0.1+cpu.dist-info" / "top_level.txt").write_text("bazmod\n")
-    upgraded = ModuleType("old")
+    upgraded = ModuleType("torch")
     upgraded.__dict__["__version__"] = "2.9"
-    imported = {"bazmod": ModuleType("bazmod"), "old": upgraded}
+    imported = {"bazmod": ModuleType("bazmod"), "torch": upgraded}
     packages, loaded = environment.installed_packages([str(tmp_path), str(tmp_path / "none")], imported)
-    assert packages == {"baz": "0.1+cpu", "foo-bar": "1.2", "old": "2.9"}, "what is in memory counts, not what came later"
-    assert loaded == ("baz", "old")
+    assert packages == {"baz": "0.1+cpu", "foo-bar": "1.2", "torch": "2.9"}, "what is in memory counts, not what came later"
+    assert loaded == ("baz", "torch")
 
 
 def test_cpu_models() -> None:
@@ -218,6 +218,15 @@ def test_the_environment_is_reported_once(heard: Any) -> None:
     recorder.record_environment()
     recorder.record_environment()
     assert [type(report) for report in reports] == [EnvironmentReport]
+
+
+def test_another_environment_than_before_is_said(tmp_path: Path) -> None:
+    for known, warnings in (("", 0), ("another", 1), (environment.capture().digest(), 0)):
+        lines: list[str] = []
+        assigned = assignment().model_copy(update={"known_environment": known})
+        recorder.Recorder(assigned, lambda _: None, lines.append, tmp_path / "cache.sqlite").environment()
+        assert len(lines) == warnings
+        assert all("goes on in another environment than before" in line for line in lines)
 
 
 def test_outside_a_trial_only_the_path_comes_back() -> None:

@@ -157,6 +157,15 @@ def test_the_next_start_knows_what_was_recorded() -> None:
     assert known(folded) == [[("train", "aa", "1-1")], [("train", "bb", "1-2")]], "a trial is told of its own change once"
 
 
+def test_the_next_start_knows_the_environment_of_the_last() -> None:
+    folded = launcher()
+    for environment_hash in ("aa", "bb"):
+        folded.event(
+            EnvironmentRecorded(trial_id="1-2", allocation_id="1-2-1", environment_hash=environment_hash, environment=None)
+        )
+    assert [one.known_environment for one in assignments_of(folded.state, "a", 1).assignments] == ["", "bb"]
+
+
 def test_a_child_knows_its_parents_data_and_starts_from_its_checkpoints() -> None:
     source = TrialSource(trial_number=2, seed=3, checkpoint_id="7-2-1-80", location="file:///c", batches=80)
     other = TrialSource(trial_number=1, seed=99, checkpoint_id="7-1-1-80", location="file:///c", batches=80)

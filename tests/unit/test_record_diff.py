@@ -170,6 +170,11 @@ def test_undeclared_data_are_a_gap_and_not_a_change() -> None:
     assert gaps(first, second) == [
         "2 declared no data, so changed data cannot be told; declare them in the trial's code with tenuto.data(path)."
     ]
+    moved = side("2", environment_count=2, changed_data=("train",))
+    assert gaps(first, moved) == [
+        "2 ran in 2 environments, one after the other; the last is compared.",
+        "2: data changed between its own starts: train.",
+    ]
     assert gaps(first, side("2", environment=None))[0].startswith("2: no environment is on record")
 
 

@@ -20,6 +20,8 @@ THREAD_VARIABLES = (
     "BLIS_NUM_THREADS", "RAYON_NUM_THREADS",
 )  # fmt: skip
 PACKAGES_MAX = 5_000
+VERSIONED = frozenset({"accelerate", "jax", "lightning", "numpy", "pandas", "scipy", "tensorflow", "torch", "transformers"})
+"""Modules that are asked for their version: those that compute, and are named like their distribution."""
 TOP_LEVEL_BYTES_MAX = 64 * 1024
 
 
@@ -77,7 +79,7 @@ def installed_packages(paths: Iterable[str], imported: Mapping[str, ModuleType])
                 loaded.add(name)
             # What is in memory counts: a package may have been upgraded on disk since this process (or the warm one that it was
             # forked from) imported it.
-            own = getattr(imported[raw], "__dict__", {}).get("__version__") if raw in modules else None
+            own = getattr(imported[raw], "__dict__", {}).get("__version__") if raw in modules & VERSIONED else None
             if isinstance(own, str):
                 packages[name] = own
     return dict(sorted(packages.items())), tuple(sorted(loaded))

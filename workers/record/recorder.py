@@ -27,6 +27,7 @@ class Recorder:
     def __init__(self, assignment: Assignment, report: Callable[[Model], None], say: Say, cache_file: Path | None = None) -> None:
         self._trial_id, self._allocation_id = assignment.trial_id, assignment.allocation_id
         self._known = {item.name: item for item in assignment.known_data}
+        self._known_environment = assignment.known_environment
         self._variables = tuple(assignment.config.environment.variables)
         self._report, self._say = report, say
         self._cache_file = default_cache_file() if cache_file is None else cache_file
@@ -41,6 +42,11 @@ class Recorder:
             return
         self._environment_reported = True
         record = capture(models, own_variables=self._variables)
+        if self._known_environment and record.digest() != self._known_environment:
+            self._say(
+                "warning: the trial goes on in another environment than before (machine, versions, threads or variables), so its "
+                f"numbers may not be those of an uninterrupted run; `tenuto trial record {self._trial_id}` shows both."
+            )
         self._report(EnvironmentReport(trial_id=self._trial_id, allocation_id=self._allocation_id, environment=record))
 
     def data(self, path: Path, name: str) -> None:

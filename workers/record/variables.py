@@ -9,7 +9,7 @@ PREFIXES = (
     "ATEN_", "BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "HF_", "JAX_", "KMP_", "MKL_", "NCCL_", "NPY_", "NUMBA_",
     "NVIDIA_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TF_", "TOKENIZERS_", "TORCH", "TRANSFORMERS_", "XLA_",
 )  # fmt: skip
-NAMES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTHONHASHSEED", "PYTHONPATH", "PYTHONOPTIMIZE", "LANG",
+NAMES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTHONPATH", "PYTHONOPTIMIZE", "LANG",
                    "LC_ALL", "TZ"})  # fmt: skip
 OF_THE_PLACE = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
 """Differ for every slot; which slots a run had is in the record already."""

@@ -39,7 +39,11 @@ class Side:
     overrides: Mapping[str, str] | None = None
     git: GitState | None = None
     environment: EnvironmentRecord | None = None
-    """None: not on record."""
+    """The last one that it ran in. None: not on record."""
+    environment_count: int = 1
+    """Different ones that it ran in."""
+    changed_data: tuple[str, ...] = ()
+    """Data that changed between its own starts."""
     data: tuple[DataFingerprint, ...] = ()
 
 
@@ -74,6 +78,11 @@ def gaps(a: Side, b: Side) -> list[str]:
         for side in (a, b)
         if side.environment is None
     ]
+    for side in (a, b):
+        if side.environment_count > 1:
+            found.append(f"{side.label} ran in {side.environment_count} environments, one after the other; the last is compared.")
+        if side.changed_data:
+            found.append(f"{side.label}: data changed between its own starts: {', '.join(side.changed_data)}.")
     without = [side.label for side in (a, b) if not side.data]
     if without:
         found.append(
