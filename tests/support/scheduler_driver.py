@@ -14,7 +14,7 @@ from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
-from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
+from tenuto.schemas.events.run import WorkersExited, WorkersOutcome, WorkersStarted
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.services.scheduler.core import SchedulerCore
@@ -42,6 +42,10 @@ class Driver:
     @property
     def now_us(self) -> int:
         return START_US + self._passed_us + len(self.log) + 1
+
+    def started(self, allocation: str) -> EventData:
+        agents = tuple(agent_id for agent_id, _ in self.state.allocations[allocation].slots)
+        return WorkersStarted(allocation_id=allocation, trial_id=allocation.rsplit("-", 1)[0], agent_ids=agents)
 
     def record(self, data: EventData) -> Event:
         position = len(self.log) + 1

@@ -1,0 +1,354 @@
+"""Runs a script under a policy with the scheduler's own core, and measures what became of it."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentSubmitted, PoolPolicyChanged
+from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
+from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import CheckpointSaved
+from tenuto.services.scheduler.core import SchedulerCore
+from tenuto.services.scheduler.evolve import CONSUMED, apply
+from tenuto.services.scheduler.policies.shares import Node, divide
+from tenuto.services.scheduler.simulation.script import Script, TrialScript
+from tenuto.services.scheduler.state import State
+
+NO_ID = UUID(int=0)
+SIMULATED = Reason(rule="simulated", text="The simulation says so.")
+EVENTS_MAX = 50_000_000
+"""More than any sensible history; a script that never ends is stopped there."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    startup_us: int = 20_000_000
+    """From the grant until workers train."""
+    save_us: int = 10_000_000
+    """A preempted trial needs so long to save a checkpoint and leave."""
+    checkpoint_us: int = 600_000_000
+    """Trials save at least so often: a failure loses no more."""
+    failures_us: int = 0
+    """Mean time between failures of one agent; 0: none fail."""
+    repair_us: int = 600_000_000
+
+
+@dataclass
+class Trial:
+    script: TrialScript
+    slots: int
+    user: str
+    done_us: int = 0
+    granted_us: int = 0
+    first_us: int | None = None
+    """When it was first granted slots."""
+    ended_us: int | None = None
+    allocation_id: str = ""
+
+
+@dataclass
+class Outcome:
+    """Of a simulation. Times in microseconds, use in slot-microseconds."""
+
+    policy: str
+    events: int = 0
+    start_us: int = 0
+    end_us: int = 0
+    capacity: int = 0
+    offered: int = 0
+    """Slot-time that agents offered until the last trial ended."""
+    useful: int = 0
+    """Slot-time of training that counted."""
+    held: int = 0
+    preemptions: int = 0
+    lost: int = 0
+    """Slot-time spent for interruptions: starting again, saving, and training that a failure undid."""
+    waits_us: list[int] = field(default_factory=list)
+    """Of each trial, from its arrival to its first grant."""
+    satisfied: dict[str, float] = field(default_factory=dict)
+    """User -> slot-time held, as a part of its max-min share of the slots while it wanted any."""
+    unfinished: int = 0
+    bound: float = 0.0
+    """Best utilisation that any schedule could have, knowing all in advance (see `utilisation_bound`)."""
+    history: list[tuple[int, EventData]] = field(default_factory=list)
+    """The scheduler's decisions with their times, if they were asked for."""
+
+    @property
+    def utilisation(self) -> float:
+        return self.useful / self.offered if self.offered else 0.0
+
+    @property
+    def jain(self) -> float:
+        """Jain's index of `satisfied` (Jain, Chiu and Hawe, 1984): 1 where all users are served alike, 1/n where one has all."""
+        values = list(self.satisfied.values())
+        squares = sum(value * value for value in values)
+        return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
+
+
+class Cluster:
+    def __init__(
+        self, script: Script, policy: str, costs: Costs, *, seed: int = 0, keep_history: bool = False, checks: bool = False
+    ) -> None:
+        self.script, self.costs, self.keep_history, self.checks = script, costs, keep_history, checks
+        self.core = SchedulerCore()
+        self.state: State = self.core.initial()
+        self.random = random.Random(seed)
+        self.outcome = Outcome(policy)
+        self.trials: dict[str, Trial] = {}
+        self.experiments: dict[int, ExperimentSubmitted] = {}
+        self.open_trials: dict[int, int] = {}
+        self.agents: dict[str, AgentJoined] = {}
+        self.running: dict[str, str] = {}
+        """Allocation -> trial, of workers that were not told to leave."""
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._number = 0
+        self.now_us = 0
+        self._shares: dict[str, tuple[int, int]] = {}
+        self._wanted: dict[str, int] = {}
+        self._held: dict[str, int] = {}
+        self._ideal: dict[str, float] = {}
+        self._got: dict[str, float] = {}
+        pools = sorted({data.pool for _, data in script.facts if isinstance(data, AgentJoined)} | {"default"})
+        start_us = min([time_us for time_us, _ in script.facts] + [trial.arrives_us for trial in script.trials], default=0)
+        for pool in pools:
+            fact = PoolPolicyChanged.model_validate({"pool": pool, "policy": policy})
+            self.at(start_us, lambda fact=fact: self.tell(fact))  # type: ignore[misc]
+        for time_us, data in script.facts:
+            self.at(time_us, lambda data=data: self._fact(data))  # type: ignore[misc]
+        for trial in script.trials:
+            self.open_trials[trial.experiment_id] = self.open_trials.get(trial.experiment_id, 0) + 1
+            self.at(trial.arrives_us, lambda trial=trial: self._arrive(trial))  # type: ignore[misc]
+        self.outcome.start_us = self.now_us = start_us
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        self._number += 1
+        heapq.heappush(self._queue, (max(time_us, self.now_us), self._number, action))
+
+    def run(self) -> Outcome:
+        """Until every trial has ended, or nothing more can happen."""
+        left = len(self.script.trials)
+        while self._queue and left and self.outcome.events < EVENTS_MAX:
+            time_us, _, action = heapq.heappop(self._queue)
+            self._pass_time(time_us)
+            action()
+            left = len(self.script.trials) - self._ended
+        outcome = self.outcome
+        outcome.end_us = self.now_us
+        outcome.unfinished = left
+        outcome.satisfied = {user: self._got[user] / ideal for user, ideal in sorted(self._ideal.items()) if ideal > 0}
+        outcome.waits_us = [
+            trial.first_us - trial.script.arrives_us for trial in self.trials.values() if trial.first_us is not None
+        ]
+        outcome.bound = utilisation_bound(self)
+        return outcome
+
+    _ended = 0
+
+    # What is measured.
+
+    def _pass_time(self, time_us: int) -> None:
+        passed = time_us - self.now_us
+        if passed > 0:
+            capacity = sum(pool.capacity for _, pool in sorted(self.state.pools.items()))
+            self.outcome.capacity = max(self.outcome.capacity, capacity)
+            self.outcome.offered += capacity * passed
+            users = [
+                Node(at, 1.0, float(self._wanted[user])) for at, user in enumerate(sorted(self._wanted)) if self._wanted[user]
+            ]
+            names = sorted(self._wanted)
+            divide(capacity, users)
+            for node in users:
+                user = names[node.key]
+                self._ideal[user] = self._ideal.get(user, 0.0) + node.share * passed
+                # Beyond the share it is a gift: it does not make up for time without slots.
+                self._got[user] = self._got.get(user, 0.0) + min(self._held.get(user, 0), node.share) * passed
+            self.outcome.held += sum(self._held.values()) * passed
+        self.now_us = time_us
+
+    def _count(self, counts: dict[str, int], user: str, slots: int) -> None:
+        counts[user] = counts.get(user, 0) + slots
+
+    # The log, in memory.
+
+    def tell(self, data: EventData) -> None:
+        self.outcome.events += 1
+        if data.TYPE not in CONSUMED:
+            return
+        event = Event(
+            id=NO_ID, stream="", type=data.TYPE, schema_version=data.VERSION, time_us=self.now_us, payload=b"", actor="simulation"
+        )
+        event.__dict__["data"] = data
+        self.state = self.core.evolve(self.state, event)
+        for decided in self.core.decide(self.state, event):
+            self.state = apply(self.state, decided, self.now_us)
+            self.outcome.events += 1
+            if self.keep_history:
+                self.outcome.history.append((self.now_us, decided))
+            if isinstance(decided, AllocationGranted):
+                self._granted(decided)
+            elif isinstance(decided, AllocationPreempted):
+                self._preempted(decided)
+        if self.checks:
+            self.core.check(self.state)
+
+    def _fact(self, data: EventData) -> None:
+        if isinstance(data, ExperimentSubmitted):
+            if data.experiment_id not in self.open_trials:
+                return  # Nothing of it ever ran.
+            self.experiments[data.experiment_id] = data
+        elif getattr(data, "experiment_id", None) is not None and data.experiment_id not in self.experiments:  # type: ignore[attr-defined]
+            return
+        elif isinstance(data, AgentJoined):
+            fresh = data.agent_id not in self.agents
+            self.agents[data.agent_id] = data
+            if fresh and self.costs.failures_us:
+                self._fail_later(data.agent_id)
+        elif isinstance(data, AgentLost):
+            self._lose(data.agent_id, data.reason)
+            return
+        self.tell(data)
+
+    def _arrive(self, script: TrialScript) -> None:
+        experiment = self.experiments.get(script.experiment_id)
+        if experiment is None:
+            self._ended += 1
+            return
+        trial = Trial(script, experiment.config.resources.slots_per_trial, experiment.user)
+        self.trials[script.trial_id] = trial
+        self._count(self._wanted, trial.user, trial.slots)
+        self.tell(
+            TrialRequested(
+                experiment_id=script.experiment_id, trial_id=script.trial_id, trial_number=script.number, hyperparameters={},
+                seed=0, target_length=1, reason=SIMULATED,
+            )
+        )  # fmt: skip
+
+    # Workers.
+
+    def _granted(self, data: AllocationGranted) -> None:
+        trial = self.trials[data.trial_id]
+        trial.granted_us, trial.allocation_id = self.now_us, data.allocation_id
+        trial.first_us = self.now_us if trial.first_us is None else trial.first_us
+        self.running[data.allocation_id] = data.trial_id
+        self._count(self._held, trial.user, trial.slots)
+        self.at(
+            self.now_us + self.costs.startup_us + trial.script.work_us - trial.done_us,
+            lambda: self._leave(data.allocation_id, "finished"),
+        )
+        self._save_later(data.allocation_id, self.now_us + self.costs.startup_us + self.costs.checkpoint_us)
+
+    def _save_later(self, item: str, time_us: int) -> None:
+        def save() -> None:
+            if item in self.running:
+                fact = {"trial_id": self.running[item], "allocation_id": item, "checkpoint_id": f"{item}-{self.now_us}"}
+                rest: dict[str, Any] = {"batches": 1, "length": 1, "files": (), "size_bytes": 0, "location": ""}
+                self.tell(CheckpointSaved.model_validate({**fact, **rest}))
+                self._save_later(item, self.now_us + self.costs.checkpoint_us)
+
+        if self.costs.checkpoint_us and time_us < self.now_us + self.costs.startup_us + self._left_us(item):
+            self.at(time_us, save)
+
+    def _left_us(self, item: str) -> int:
+        trial = self.trials[self.running[item]]
+        return trial.script.work_us - trial.done_us
+
+    def _preempted(self, data: AllocationPreempted) -> None:
+        trial = self.trials[data.trial_id]
+        self._stop_training(trial)
+        self.running.pop(data.allocation_id, None)
+        self.outcome.preemptions += 1
+        self.outcome.lost += trial.slots * self.costs.save_us
+        self.at(self.now_us + self.costs.save_us, lambda: self._exit(data.allocation_id, trial, "preempted"))
+
+    def _stop_training(self, trial: Trial, *, undone_us: int = 0) -> None:
+        trained_us = max(0, self.now_us - trial.granted_us - self.costs.startup_us)
+        kept_us = max(0, trained_us - undone_us)
+        self.outcome.lost += trial.slots * (min(self.costs.startup_us, self.now_us - trial.granted_us) + trained_us - kept_us)
+        self.outcome.useful += trial.slots * kept_us
+        trial.done_us += kept_us
+
+    def _leave(self, item: str, outcome: WorkersOutcome) -> None:
+        trial_id = self.running.pop(item, None)
+        if trial_id is None:
+            return  # It was preempted or lost meanwhile.
+        trial = self.trials[trial_id]
+        if outcome == "finished":
+            self._stop_training(trial)
+            trial.ended_us = self.now_us
+            self._ended += 1
+            self._count(self._wanted, trial.user, -trial.slots)
+            self.tell(
+                TrialStopped(experiment_id=trial.script.experiment_id, trial_id=trial_id, outcome="completed", reason=SIMULATED)
+            )
+        self._exit(item, trial, outcome)
+
+    def _exit(self, item: str, trial: Trial, outcome: WorkersOutcome) -> None:
+        if trial.allocation_id != item:
+            return
+        trial.allocation_id = ""
+        self._count(self._held, trial.user, -trial.slots)
+        self.tell(WorkersExited(allocation_id=item, trial_id=trial.script.trial_id, outcome=outcome, exit_code=None))
+        experiment_id = trial.script.experiment_id
+        if outcome == "finished":
+            self.open_trials[experiment_id] -= 1
+            if not self.open_trials[experiment_id]:
+                self.tell(
+                    ExperimentCompleted(
+                        experiment_id=experiment_id, best_trial_id=None, best_metric=None, trials=1, reason=SIMULATED
+                    )
+                )
+
+    # Failures.
+
+    def _fail_later(self, agent_id: str) -> None:
+        def fail() -> None:
+            self._lose(agent_id, "simulated failure")
+            self.at(self.now_us + self.costs.repair_us, back)
+
+        def back() -> None:
+            self.tell(self.agents[agent_id])
+            self._fail_later(agent_id)
+
+        self.at(self.now_us + round(self.random.expovariate(1 / self.costs.failures_us)), fail)
+
+    def _lose(self, agent_id: str, reason: str) -> None:
+        agent = self.state.agents.get(agent_id)
+        items = sorted({item for _, item in agent.used}) if agent else []
+        self.tell(AgentLost(agent_id=agent_id, reason=reason))
+        for item in items:
+            allocation = self.state.allocations.get(item)
+            if allocation is None:
+                continue
+            trial = self.trials[f"{allocation.experiment_id}-{allocation.trial_number}"]
+            if self.running.pop(item, None) is not None:
+                period_us = self.costs.checkpoint_us or self.now_us
+                trained_us = max(0, self.now_us - trial.granted_us - self.costs.startup_us)
+                self._stop_training(trial, undone_us=trained_us % period_us)
+            self._exit(item, trial, "lost")
+
+
+def utilisation_bound(cluster: Cluster) -> float:
+    """The most that any schedule could use of what is offered until the last trial ends, were all known in advance and starting
+    free. No schedule ends before the work that arrives from some time on could be done by all slots from then on, nor before
+    any one trial could end."""
+    outcome = cluster.outcome
+    trials = sorted(cluster.trials.values(), key=lambda trial: -trial.script.arrives_us)
+    if not trials or not outcome.capacity:
+        return 0.0
+    work, end_us = 0, 0.0
+    for trial in trials:
+        work += trial.slots * trial.script.work_us
+        end_us = max(
+            end_us, trial.script.arrives_us + work / outcome.capacity, trial.script.arrives_us + float(trial.script.work_us)
+        )
+    return min(1.0, work / (outcome.capacity * max(1.0, end_us - outcome.start_us)))

@@ -1,0 +1,199 @@
+"""sim cluster: generated, public and recorded histories under any policy, with the scheduler's own core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.common import Json
+from tenuto.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tenuto.schemas.envelope import Event
+    from tenuto.services.scheduler.simulation.cluster import Outcome
+    from tenuto.services.scheduler.simulation.script import Script, Segment
+
+POLICIES = ("priority", "fair_share", "fifo")
+PICTURE_SLOTS_MAX = 1_024
+"""More rows than a picture can show."""
+HOUR_US = 3_600_000_000
+
+
+def simulate(
+    context: typer.Context,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", "-p", help="priority, fair_share or fifo; default: all.")
+    ] = None,
+    arrivals: Annotated[str, typer.Option(help="Of generated jobs: poisson or bursty.")] = "poisson",
+    jobs: Annotated[int, typer.Option(help="How many are generated, or read from a trace.", min=1)] = 300,
+    load: Annotated[float, typer.Option(help="Demand of generated jobs as a part of the slots.", min=0.01)] = 0.9,
+    trace: Annotated[Path | None, typer.Option(help="A cluster trace (CSV) instead of generated jobs.")] = None,
+    recorded: Annotated[bool, typer.Option(help="What if? The running cluster's own history, from its event log.")] = False,
+    log: Annotated[Path | None, typer.Option(help="The same from a file: one event a line, as `tenuto event ls --json`.")] = None,
+    agents: Annotated[int, typer.Option(min=1, max=20_000)] = 8,
+    slots: Annotated[int, typer.Option(help="Of each agent.", min=1, max=64)] = 8,
+    seed: int = 1,
+    failures_hours: Annotated[float, typer.Option(help="Mean time between failures of an agent; 0: none.", min=0)] = 0.0,
+    picture: Annotated[Path | None, typer.Option(help="Draw slots by time here (PNG or SVG), one picture a policy.")] = None,
+    json: Json = False,
+) -> None:
+    """Run a cluster under a virtual clock and compare policies: utilisation, waiting, fairness, preempted work."""
+    from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
+    from tenuto.services.scheduler.simulation.script import segments
+
+    chosen = policy or list(POLICIES)
+    unknown = [name for name in chosen if name not in POLICIES]
+    if unknown:
+        raise CliError(f"There is no policy {unknown[0]}; take one of {', '.join(POLICIES)}.")
+    events = _events(context, recorded, log)
+    if events and picture:
+        _draw(segments((event.time_us, event.data) for event in events), _named(picture, "recorded"), "as it was recorded")
+    outcomes = []
+    for name in chosen:
+        script = _script(events, trace, arrivals, jobs, load, agents, slots, seed)
+        costs = Costs(failures_us=round(failures_hours * HOUR_US))
+        cluster = Cluster(script, name, costs, seed=seed, keep_history=picture is not None)
+        outcome = cluster.run()
+        outcomes.append(outcome)
+        if picture:
+            target = picture if len(chosen) == 1 and not events else _named(picture, name)
+            _draw(segments(outcome.history, outcome.end_us), target, f"policy {name}")
+    _report(outcomes, json)
+
+
+def _named(picture: Path, name: str) -> Path:
+    return picture.with_name(f"{picture.stem}-{name}{picture.suffix or '.png'}")
+
+
+def _events(context: typer.Context, recorded: bool, log: Path | None) -> list[Event]:
+    from tenuto.cli.common import client
+    from tenuto.schemas.envelope import decode_event
+
+    if not recorded and log is None:
+        return []
+    try:
+        lines = log.read_bytes().splitlines() if log is not None else list(client(context).events())
+        events = [decode_event(line) for line in lines if line.strip()]
+    except OSError as error:
+        raise CliError(f"Cannot read {log}: {error.strerror}.") from error
+    except ValueError as error:
+        raise CliError(f"{log} is not a log of events, one JSON object a line: {error}.") from error
+    if not events:
+        raise CliError("The log is empty: there is nothing to run again.")
+    return events
+
+
+def _script(
+    events: list[Event], trace: Path | None, arrivals: str, jobs: int, load: float, agents: int, slots: int, seed: int
+) -> Script:
+    from tenuto.services.scheduler.simulation import script, traces
+
+    if events:
+        found = script.recorded(events)
+        if not found.trials:
+            raise CliError("The log has no trial that ran to its end: there is nothing to run again.")
+        return found
+    if trace is not None:
+        try:
+            with trace.open(newline="") as lines:
+                return traces.script_of(traces.read_csv(lines, jobs_max=jobs), agents, slots)
+        except OSError as error:
+            raise CliError(f"Cannot read {trace}: {error.strerror}.") from error
+        except traces.TraceError as error:
+            raise CliError(f"{trace}: {error}") from error
+    if arrivals not in traces.ARRIVALS:
+        raise CliError(f"Jobs arrive {' or '.join(traces.ARRIVALS)}, not {arrivals!r}.")
+    return traces.script_of(traces.generated(jobs, agents * slots, seed, arrivals=arrivals, load=load), agents, slots)
+
+
+def _report(outcomes: list[Outcome], json: bool) -> None:
+    from tenuto.cli.output import print_json, show_rows
+
+    rows = [_row(outcome) for outcome in outcomes]
+    if json:
+        print_json(rows)
+        return
+    cells = [
+        (
+            row["policy"],
+            f"{row['utilisation']:.1%}",
+            f"{row['utilisation_bound']:.1%}",
+            _time(row["wait_mean_seconds"]),
+            _time(row["wait_p95_seconds"]),
+            f"{row['jain']:.3f}",
+            row["preemptions"],
+            f"{row['lost_part']:.2%}",
+            _time(row["makespan_seconds"]),
+            row["unfinished"],
+        )
+        for row in rows
+    ]
+    heads = ("policy", ">used", ">bound", ">wait", ">wait p95", ">fairness", ">preempted", ">lost", ">took", ">unfinished")
+    show_rows(heads, cells, "Nothing was simulated.")
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    waits = sorted(outcome.waits_us) or [0]
+    return {
+        "policy": outcome.policy,
+        "utilisation": outcome.utilisation,
+        "utilisation_bound": outcome.bound,
+        "wait_mean_seconds": sum(waits) / len(waits) / 1e6,
+        "wait_p95_seconds": waits[int(len(waits) * 0.95)] / 1e6,
+        "jain": outcome.jain,
+        "satisfied": outcome.satisfied,
+        "preemptions": outcome.preemptions,
+        "lost_part": outcome.lost / outcome.offered if outcome.offered else 0.0,
+        "makespan_seconds": (outcome.end_us - outcome.start_us) / 1e6,
+        "trials": len(outcome.waits_us),
+        "unfinished": outcome.unfinished,
+        "events": outcome.events,
+    }
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _draw(found: list[Segment], path: Path, title: str) -> None:
+    """Slots by time: a row a slot, a colour an experiment."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = {key: at for at, key in enumerate(sorted({(item.agent_id, item.slot_id) for item in found})[:PICTURE_SLOTS_MAX])}
+    if not rows:
+        raise CliError("No slot was ever used: there is nothing to draw.")
+    start_us = min(item.start_us for item in found)
+    unit, scale = ("hours", 3.6e9) if max(item.end_us for item in found) - start_us > 2 * HOUR_US else ("seconds", 1e6)
+    colours = pyplot.get_cmap("tab20")
+    figure, axes = pyplot.subplots(figsize=(12, min(20, 1.5 + 0.12 * len(rows))))
+    for experiment in sorted({item.experiment_id for item in found}):
+        own = [item for item in found if item.experiment_id == experiment and (item.agent_id, item.slot_id) in rows]
+        axes.barh(
+            [rows[item.agent_id, item.slot_id] for item in own],
+            [(item.end_us - item.start_us) / scale for item in own],
+            left=[(item.start_us - start_us) / scale for item in own],
+            height=0.9,
+            color=colours(experiment % 20),
+            edgecolor="white",
+            linewidth=0.2,
+            label=f"experiment {experiment}",
+        )
+    if len(rows) <= 32:
+        axes.set_yticks(list(rows.values()), [f"{agent}/{slot}" for agent, slot in rows], fontsize=7)
+    if len({item.experiment_id for item in found}) <= 12:
+        axes.legend(fontsize=7, loc="upper right")
+    axes.set(xlabel=unit, ylabel="slot", title=title)
+    figure.tight_layout()
+    try:
+        figure.savefig(path, dpi=110)
+    except (OSError, ValueError) as error:
+        raise CliError(f"Cannot draw {path}: {error}.") from error
+    finally:
+        pyplot.close(figure)
