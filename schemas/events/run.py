@@ -11,6 +11,9 @@ WorkersOutcome = Literal["finished", "preempted", "paused", "failed", "lost"]
 experiment is paused). paused: left because the search paused the trial. failed: the user's code raised or exited non-zero.
 lost: killed by a signal, never started, or its agent is gone (infrastructure)."""
 
+EXIT_CODE_INVALID_HYPERPARAMETERS = 82
+"""Of a worker whose model code refused its hyperparameters: it failed, but starting it again would change nothing."""
+
 
 class Run(EventData):
     OWNER: ClassVar[str] = "launcher"

@@ -84,6 +84,8 @@ class TrialFailed(Trial):
     failures: int
     """User errors of this trial so far, this one included."""
     final: bool
+    invalid_hyperparameters: bool = False
+    """The model code refused the hyperparameters (`tenuto.InvalidHyperparameters`): the trial is not at fault, and is replaced."""
 
 
 @event("TrialFinished")

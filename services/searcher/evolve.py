@@ -204,7 +204,7 @@ def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experime
     if not data.final or trial.status not in ("running", "paused"):
         return experiment
     index = trial.rung
-    if getattr(data, "invalid_hyperparameters", False) and experiment.replaces and _may_be_replaced(experiment, trial):
+    if data.invalid_hyperparameters and experiment.replaces and _may_be_replaced(experiment, trial):
         # It never counted: neither for a rung nor for the number of trials.
         rungs = experiment.with_rung(index, experiment.rungs[index].withdraw())
         return experiment.with_trial(trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)

@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationReleased
-from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, WorkersExited
 from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDeleted,
@@ -149,8 +149,10 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
     if experiment is None or trial is None or data.allocation_id != trial.allocation_id or trial.stopped or trial.failed:
         return ()
     if data.outcome == "failed":
-        final = trial.failures > experiment.max_restarts
         error = data.error or f"the worker exited with code {data.exit_code}"
+        if data.exit_code == EXIT_CODE_INVALID_HYPERPARAMETERS:
+            return [_failed(trial, data, error, final=True, invalid_hyperparameters=True)]
+        final = trial.failures > experiment.max_restarts
         return [_failed(trial, data, error, final)]
     if data.outcome == "lost" and trial.losses > INFRASTRUCTURE_RESTARTS_MAX:
         cause = data.error or "its processes were killed or its agent went away"
@@ -162,9 +164,14 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
     return ()
 
 
-def _failed(trial: Trial, data: WorkersExited, error: str, final: bool) -> TrialFailed:
+def _failed(trial: Trial, data: WorkersExited, error: str, final: bool, *, invalid_hyperparameters: bool = False) -> TrialFailed:
     return TrialFailed(
-        trial_id=trial.trial_id, allocation_id=data.allocation_id, error=error, failures=trial.failures, final=final
+        trial_id=trial.trial_id,
+        allocation_id=data.allocation_id,
+        error=error,
+        failures=trial.failures,
+        final=final,
+        invalid_hyperparameters=invalid_hyperparameters,
     )
 
 

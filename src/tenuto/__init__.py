@@ -8,9 +8,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api import Operation, Run, init
+    from tenuto.workers.harness.errors import InvalidHyperparameters
     from tenuto.workers.record.recorder import data
 
-__all__ = ["Operation", "Run", "data", "init"]
+__all__ = ["InvalidHyperparameters", "Operation", "Run", "data", "init"]
 
 _CORE_API = frozenset({"Operation", "Run", "init"})
 
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> object:
         from tenuto.workers import core_api
 
         return getattr(core_api, name)
+    if name == "InvalidHyperparameters":
+        from tenuto.workers.harness.errors import InvalidHyperparameters
+
+        return InvalidHyperparameters
     if name == "data":
         from tenuto.workers.record.recorder import data
 

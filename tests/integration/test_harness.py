@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
@@ -182,6 +183,14 @@ def test_an_error_in_the_users_code_names_file_and_line(trial: WorkerBench) -> N
     assert error.splitlines()[0] == f"model_def.py:{line}: ValueError: the sum is odd"
     assert "tenuto/workers/harness" not in error
     assert error in trial.runs[-1].output(), "the trial's log shows it as well"
+
+
+def test_hyperparameters_that_the_code_refuses_have_an_exit_code_of_their_own(trial: WorkerBench) -> None:
+    agent = trial.agent(2)
+    run = trial.start(agent, TEST_INVALID_AT="0")
+    assert run.wait() == EXIT_CODE_INVALID_HYPERPARAMETERS, run.output()
+    assert agent.error_file.read_text().startswith("model_def.py:")
+    assert "the model is too wide" in agent.error_file.read_text()
 
 
 def test_leaving_by_sys_exit_is_a_failure(trial: WorkerBench) -> None:

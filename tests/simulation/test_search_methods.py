@@ -61,12 +61,12 @@ def random_costs() -> list[float]:
 @pytest.mark.parametrize(
     ("searcher", "factor"),
     [
-        ({"name": "asha", "max_trials": 300}, 5),
-        ({"name": "asha", "max_trials": 300, "mode": "stopping"}, 4),
-        ({"name": "adaptive_asha", "max_trials": 300}, 3),
-        ({"name": "sha", "max_trials": 300}, 5),
-        ({"name": "hyperband", "divisor": 4, "iterations": 2}, 3),
-        ({"name": "bohb", "max_trials": 200, "candidates": 24}, 5),
+        ({"name": "asha", "max_trials": 300}, 3),
+        ({"name": "asha", "max_trials": 300, "mode": "stopping"}, 2.5),
+        ({"name": "adaptive_asha", "max_trials": 300}, 1.5),
+        ({"name": "sha", "max_trials": 300}, 3),
+        ({"name": "hyperband", "divisor": 4, "iterations": 2}, 1.5),
+        ({"name": "bohb", "max_trials": 200, "candidates": 24}, 3),
     ],
     ids=lambda value: f"{value['name']} {value.get('mode', '')}".strip() if isinstance(value, dict) else str(value),
 )

@@ -25,7 +25,7 @@ from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.decide import DECISIONS_MAX
 from tenuto.services.searcher.methods import UnknownRules, method_for
 from tenuto.services.searcher.methods.asha import WAITING_SPARE, rung_lengths
-from tenuto.services.searcher.state import FAILURES_AT_START_MAX
+from tenuto.services.searcher.state import FAILURES_AT_START_MAX, INVALID_MAX
 from tests.support.search_world import Recorder, submitted
 
 NAN = math.nan
@@ -53,6 +53,11 @@ class Search:
 
     def fail(self, number: int, final: bool = True) -> str:
         return self.say(TrialFailed(trial_id=f"1-{number}", allocation_id="a", error="boom", failures=6, final=final))
+
+    def refuse(self, number: int) -> str:
+        return self.say(TrialFailed(
+            trial_id=f"1-{number}", allocation_id="a", error="too wide", failures=1, final=True, invalid_hyperparameters=True
+        ))  # fmt: skip
 
     def finish(self, *numbers: int) -> str:
         return " ".join(filter(None, [
@@ -348,6 +353,39 @@ def test_the_error_names_the_metric_and_those_reported() -> None:
         "No trial reported the metric 'loss' that the searcher compares; reported were: other."
         " Set searcher.metric to one of these, or return that metric from the evaluation."
     )
+
+
+def test_refused_hyperparameters_cost_nothing() -> None:
+    search = Search(name="random", max_trials=2, max_concurrent_trials=1)
+    assert search.refuse(1) == "1xfailed +2"
+    stopped, asked = search.decided
+    assert isinstance(stopped, TrialStopped)
+    assert stopped.reason.rule == "invalid_hyperparameters"
+    assert "too wide" in stopped.reason.text
+    assert isinstance(asked, TrialRequested)
+    assert search.refuse(2) == "2xfailed +3"
+    assert search.validate(3, 16, 0.5) == "3xcompleted +4"
+    assert search.validate(4, 16, 0.4) == "4xcompleted", "two trials counted, though four were asked for"
+    assert search.finish(1, 2, 3, 4) == "ExperimentCompleted"
+
+
+def test_a_refused_trial_leaves_its_rung_as_if_it_had_never_been_there() -> None:
+    search = Search(name="sha", max_trials=4, max_concurrent_trials=4, max_length={"epochs": 4})
+    assert search.refuse(2) == "2xfailed +5"
+    assert search.validate(1, 1, 0.4) == "1|"
+    search.validate(3, 1, 0.3)
+    search.validate(4, 1, 0.6)
+    assert search.validate(5, 1, 0.2).endswith("5>4"), "four were compared, not five"
+
+
+def test_a_space_that_the_code_always_refuses_ends_the_search() -> None:
+    search = Search(name="random", max_trials=3, max_concurrent_trials=1)
+    number = 0
+    while number < search.recorder.state.experiments[1].requested:
+        number += 1
+        search.refuse(number)
+    assert INVALID_MAX < number <= INVALID_MAX + 3
+    assert search.finish(*range(1, number + 1)) == "ExperimentFailed"
 
 
 def test_all_failed_fails_the_experiment() -> None:

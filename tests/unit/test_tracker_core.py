@@ -16,8 +16,9 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
-from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, WorkersExited
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import derived_event_id, name_id
 from tenuto.schemas.reports import CheckpointReport, ProgressReport, ValidationReport
 from tenuto.services.tracker.commands import RecordReport
@@ -97,8 +98,8 @@ class Driver:
             AllocationReleased(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, reason=WHY)
         )
 
-    def exit(self, allocation: str, outcome: Any, error: str | None = None) -> list[EventData]:
-        return self.event(WorkersExited(allocation_id=allocation, trial_id="1-1", outcome=outcome, exit_code=1, error=error))
+    def exit(self, allocation: str, outcome: Any, error: str | None = None, code: int = 1) -> list[EventData]:
+        return self.event(WorkersExited(allocation_id=allocation, trial_id="1-1", outcome=outcome, exit_code=code, error=error))
 
     def stop(self) -> list[EventData]:
         return self.event(TrialStopped(experiment_id=1, trial_id="1-1", outcome="completed", reason=WHY))
@@ -459,3 +460,11 @@ def test_any_history(steps: list[Any], policy: str) -> None:
     failures = [item for item in events if item.TYPE == "TrialFailed"]
     assert sum(item.final for item in failures) <= 1  # type: ignore[attr-defined]
     assert not failures or not any(item.final for item in failures[:-1])  # type: ignore[attr-defined]
+
+
+def test_refused_hyperparameters_are_final_at_once() -> None:
+    driver = Driver()
+    allocation = driver.grant()
+    [failed] = driver.exit(allocation, "failed", "too wide", code=EXIT_CODE_INVALID_HYPERPARAMETERS)
+    assert isinstance(failed, TrialFailed)
+    assert (failed.final, failed.invalid_hyperparameters) == (True, True)

@@ -28,6 +28,11 @@ class UserError(Exception):
         self.at = at
 
 
+class InvalidHyperparameters(UserError):
+    """Raised by model code for hyperparameters that make no sense together: the search replaces the trial by another one, and it
+    counts neither as a failure nor for `max_trials`. Raise it before training: it is too late once a result was compared."""
+
+
 def describe(error: BaseException, context_directory: Path) -> str:
     """First line: `file:line: what`. Then the traceback from the user's first frame on, where there is one."""
     if isinstance(error, SyntaxError) and error.filename is not None:

@@ -1,7 +1,8 @@
 """A worker process from start to exit code.
 
-Exit codes: 0 the trial is over, 80 preempted, 81 paused, 1 failed (the sentence for the user is in the error file). What is not
-the user's fault ends by SIGKILL, which the agent counts as lost: no agent any more, or an order to stop at once.
+Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 1 failed (the sentence
+for the user is in the error file). What is not the user's fault ends by SIGKILL, which the agent counts as lost: no agent any
+more, or an order to stop at once.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from typing import NoReturn
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config.entrypoint import Script, script_of
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
-from tenuto.workers.harness.errors import UserError, describe
+from tenuto.workers.harness.errors import InvalidHyperparameters, UserError, describe
 from tenuto.workers.harness.reporter import Reporter
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop, say
@@ -64,7 +66,7 @@ def run(environment: WorkerEnvironment) -> int:
         _die()
     except BaseException as error:  # whatever the user's code raises, SystemExit included, is the user's to see
         _write_error(environment.error_file, describe(error, context_directory))
-        return EXIT_FAILED
+        return EXIT_CODE_INVALID_HYPERPARAMETERS if isinstance(error, InvalidHyperparameters) else EXIT_FAILED
     if action == "kill":
         _die()
     client.close()

@@ -5,6 +5,7 @@ import os
 import time
 from pathlib import Path
 
+import tenuto
 from tenuto.workers.harness.trainer import Trainer, TrialBase
 
 
@@ -20,6 +21,8 @@ class CountingTrainer(Trainer):
                 hold()
             if str(self.batches) == os.environ.get("TEST_RAISE_AT"):
                 raise ValueError("the sum is odd")
+            if str(self.batches) == os.environ.get("TEST_INVALID_AT"):
+                raise tenuto.InvalidHyperparameters("the model is too wide")
             if str(self.batches) == os.environ.get("TEST_EXIT_AT"):
                 raise SystemExit(0)
             self.total += self.batches
