@@ -153,7 +153,8 @@ def script_of(jobs: Iterable[Job], agents: int, slots: int, *, foretold: bool = 
     for experiment_id, job in enumerate(jobs, 1):
         resources = {"slots_per_trial": job.slots, "priority": job.priority, "workspace": job.workspace}
         if foretold:
-            resources["expected_seconds"] = (job.expected_us or job.work_us * 1.2) / SECONDS + 60
+            guessed_us = job.work_us * 1.2 + 60 * SECONDS
+            resources["expected_seconds"] = (guessed_us if job.expected_us is None else job.expected_us) / SECONDS
         script.facts.append((job.arrives_us, submitted(experiment_id, job.user, **resources)))
         script.trials += [
             TrialScript(f"{experiment_id}-{number}", experiment_id, number, job.arrives_us, job.work_us)
