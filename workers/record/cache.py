@@ -30,6 +30,7 @@ class DigestCache:
         """None: nothing is kept."""
         self._file = file
         self._connection: sqlite3.Connection | None = None
+        self._known: dict[tuple[str, bool], tuple[str, str]] = {}
         self._new: list[tuple[str, bool, str, str]] = []
 
     def __enter__(self) -> DigestCache:
@@ -42,21 +43,28 @@ class DigestCache:
                 self._connection = None
         return self
 
-    def get(self, path: str, state: os.stat_result, whole: bool) -> str | None:
+    def load(self, root: str) -> None:
+        """Reads what is known of a file, or of everything below a directory, at once. `root` is absolute, as all paths are."""
         if self._connection is None:
-            return None
+            return
         try:
-            row = self._connection.execute(
-                "SELECT digest FROM digests WHERE path = ? AND whole = ? AND state = ?", (_absolute(path), whole, _key(state))
-            ).fetchone()
+            # "0" is the character after "/".
+            rows = self._connection.execute(
+                "SELECT path, whole, state, digest FROM digests WHERE path = ? OR (path > ? AND path < ?)",
+                (root, f"{root}/", f"{root}0"),
+            )
+            self._known = {(path, bool(whole)): (state, digest) for path, whole, state, digest in rows}
         except sqlite3.Error:
-            return None
-        return str(row[0]) if row else None
+            self._known = {}
+
+    def get(self, path: str, state: os.stat_result, whole: bool) -> str | None:
+        known = self._known.get((path, whole))
+        return known[1] if known is not None and known[0] == _key(state) else None
 
     def put(self, path: str, state: os.stat_result, whole: bool, digest: str) -> None:
         """`state` is from before the file was read: one that was changed meanwhile is not found again."""
         if self._connection is not None and time.time() - max(state.st_mtime, state.st_ctime) > FRESH_SECONDS:
-            self._new.append((_absolute(path), whole, _key(state), digest))
+            self._new.append((path, whole, _key(state), digest))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         connection, self._connection = self._connection, None
@@ -74,10 +82,6 @@ class DigestCache:
         finally:
             self._new.clear()
             connection.close()
-
-
-def _absolute(path: str) -> str:
-    return os.path.abspath(path)
 
 
 def _key(state: os.stat_result) -> str:

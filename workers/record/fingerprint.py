@@ -59,6 +59,7 @@ def fingerprint(
     content_files_max: int = CONTENT_FILES_MAX,
 ) -> Fingerprint:
     """Raises UserError where there is nothing at the path or it cannot be read."""
+    path = path.absolute()
     try:
         files = sorted(_files(path), key=lambda file: file.name)
         size_bytes = sum(file.state.st_size for file in files)
@@ -67,7 +68,7 @@ def fingerprint(
             method = "listing"
         elif size_bytes > content_bytes_max:
             method = "sampled"
-        digests = _digests(files, method, cache or DigestCache(None))
+        digests = _digests(path, files, method, cache or DigestCache(None))
     except OSError as error:
         raise UserError(
             f"tenuto.data: {error.filename or path} cannot be read on this node: {error.strerror}. "
@@ -79,11 +80,12 @@ def fingerprint(
     return Fingerprint(whole.hexdigest(), method, len(files), size_bytes)
 
 
-def _digests(files: list[_File], method: Method, cache: DigestCache) -> list[str]:
+def _digests(root: Path, files: list[_File], method: Method, cache: DigestCache) -> list[str]:
     if method == "listing":
         return [""] * len(files)
     whole = method == "content"
     with cache, ThreadPoolExecutor(THREADS) as threads:
+        cache.load(str(root))
         known = [cache.get(file.path, file.state, whole) for file in files]
         missing = [file for file, digest in zip(files, known, strict=True) if digest is None]
         read = iter(threads.map(lambda file: _read(file, whole), missing))
