@@ -51,10 +51,10 @@ def capture(parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers 
         "models_unsaved": copy([_unsaved(model) for model in context._models]),
         "random": seeds.random_state(),
         "metrics": parts.metrics.state(),
-        "reducers": copy([dict(item.reducer.state_dict()) if item.for_training else None for item in context._reducers]),
-        "callbacks": copy({name: dict(callback.state_dict()) for name, callback in parts.callbacks.items()}),
+        "reducers": copy([_state_of(item.reducer) if item.for_training else None for item in context._reducers]),
+        "callbacks": copy({name: _state_of(callback) for name, callback in parts.callbacks.items()}),
         "stream": copy(stream),
-        "trial": copy(dict(parts.trial.state_dict())),
+        "trial": copy(_state_of(parts.trial)),
     }
     exactness = parts.exactness.record()
 
@@ -98,6 +98,17 @@ def restore(parts: Parts, directory: Path) -> dict[str, Any] | None:
     seeds.restore_random_state(saved["random"])
     stream: dict[str, Any] | None = saved["stream"]
     return stream
+
+
+def _state_of(owner: Any) -> dict[str, Any]:
+    state_dict = owner.state_dict()
+    if not isinstance(state_dict, Mapping):
+        kind = type(owner).__name__
+        raise UserError(
+            f"{kind}.state_dict returned a value of type {type(state_dict).__name__}; it must return a dict.",
+            at=owner.state_dict,
+        )
+    return dict(state_dict)
 
 
 def _as_it_is(value: Any) -> Any:

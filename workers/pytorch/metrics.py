@@ -98,16 +98,19 @@ class TrainingMetrics:
 class EvaluationMetrics:
     """Reduces `evaluate_batch`'s results over the validation set."""
 
-    def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer], at: Any = None) -> None:
-        """`at`: the user's `evaluate_batch`. Raises UserError for what is no reducer."""
+    def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer], at: Any = None, reducers_at: Any = None) -> None:
+        """`at`: the user's `evaluate_batch`; `reducers_at`: where the reducers come from. Raises UserError for what is none."""
         for reducer in reducers.values() if isinstance(reducers, Mapping) else (reducers,):
             if not isinstance(reducer, Reducer) and not callable(reducer):
-                raise UserError(f"evaluation_reducer returned {reducer!r}; give pytorch.Reducer values or functions.")
+                raise UserError(
+                    f"evaluation_reducer returned {reducer!r}; give pytorch.Reducer values or functions.", at=reducers_at
+                )
         self._reducers, self._at = reducers, at
         self._values: dict[str, list[float]] = {}
         self._lengths: dict[str, list[int]] = {}
 
     def add(self, result: Any, batch_length: int) -> None:
+        """`batch_length`: the weight of this batch in averages."""
         for name, value in to_numbers(result, "evaluate_batch", self._at).items():
             self._values.setdefault(name, []).append(value)
             self._lengths.setdefault(name, []).append(batch_length)

@@ -150,9 +150,13 @@ class PyTorchTrainer(Trainer):
             full = trial.evaluate_full_dataset
             metrics = to_numbers(full(loader), "evaluate_full_dataset", full)
         else:
-            gathered = EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch)
+            gathered = EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
             for batch in data.validation_batches(self._validation, seed):
                 length = trial.get_batch_length(batch)
+                if not isinstance(length, int) or length < 0:
+                    raise UserError(
+                        f"get_batch_length returned {length!r}; it must return a number of records.", at=trial.get_batch_length
+                    )
                 gathered.add(trial.evaluate_batch(self.context.to_device(batch)), length)
             metrics = gathered.reduce()
         for item in reducers:
@@ -195,8 +199,14 @@ class PyTorchTrainer(Trainer):
         self._exactness.close()
         if self._started and not self._ended:
             self._ended = True
-            for callback in self._callbacks.values():
-                callback.on_trial_end()
+            under_way = sys.exception()
+            try:
+                for callback in self._callbacks.values():
+                    callback.on_trial_end()
+            except Exception as error:
+                if under_way is None:
+                    raise
+                _say(f"on_trial_end failed, too: {type(error).__name__}: {error}")  # the first error says more
 
 
 def _say(sentence: str) -> None:
