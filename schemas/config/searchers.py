@@ -15,6 +15,8 @@ TRIALS_MAX = 1_000_000
 """Bound on the trials of one experiment."""
 MODEL_TRIALS_MAX = 10_000
 """Bound where a model is fitted to all results: it is slow long before."""
+MAX_TRIALS_CHANGES = frozenset({"random", "sobol", "asha", "adaptive_asha", "bohb", "tpe", "gp", "cmaes", "nsga2"})
+"""Methods whose max_trials can be changed while they run; the others plan their trials from the start."""
 CONSTRAINTS_MAX = 100
 STARTING_POINTS_MAX = 1_000
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, event
 from tenuto.schemas.record import Origin, Parent
 
@@ -67,6 +68,16 @@ class ExperimentWeightChanged(Request):
 class ExperimentSlotLimitChanged(Request):
     max_slots: int | None = Field(ge=1)
     """None: no limit."""
+
+
+@event("ExperimentTrialLimitsChanged")
+class ExperimentTrialLimitsChanged(Request):
+    """Other limits of the search than the configured ones, from now on. What runs already is not stopped by a lower one."""
+
+    max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
+    """None: it stays as it is."""
+    max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
+    """None: it stays as it is."""
 
 
 @event("ExperimentMoved")

@@ -61,6 +61,9 @@ class ChangeExperiment(_Asked):
     max_slots: int | Literal["keep"] | None = "keep"
     pool: str = ""
     """Empty: it stays where it is."""
+    max_trials: int | None = None
+    max_concurrent_trials: int | None = None
+    """None: they stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

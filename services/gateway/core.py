@@ -28,6 +28,7 @@ class GatewayCore:
             "ExperimentPriorityChanged",
             "ExperimentWeightChanged",
             "ExperimentSlotLimitChanged",
+            "ExperimentTrialLimitsChanged",
             "ExperimentMoved",
             "ExperimentPoolChanged",
             "PoolPolicyChanged",

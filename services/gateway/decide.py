@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenuto.kernel.core import Command, Refused
+from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import (
@@ -16,6 +17,7 @@ from tenuto.schemas.events.request import (
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
     ExperimentSubmitted,
+    ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
 )
 from tenuto.services.gateway.commands import (
@@ -127,4 +129,17 @@ def _change(live: Live, command: ChangeExperiment) -> Sequence[EventData]:
         changes.append(ExperimentSlotLimitChanged(experiment_id=experiment_id, max_slots=command.max_slots))
     if command.pool and command.pool != live.pool:
         changes.append(ExperimentPoolChanged(experiment_id=experiment_id, pool=command.pool))
+    if command.max_trials is not None and live.method not in MAX_TRIALS_CHANGES:
+        raise Refused(
+            f"max_trials of the {live.method} searcher cannot be changed while it runs: its trials are planned from the start."
+            f" It can for {', '.join(sorted(MAX_TRIALS_CHANGES))}.",
+            "invalid",
+        )
+    if command.max_trials is not None or command.max_concurrent_trials is not None:
+        limits = ExperimentTrialLimitsChanged(
+            experiment_id=experiment_id,
+            max_trials=command.max_trials,
+            max_concurrent_trials=command.max_concurrent_trials,
+        )
+        changes.append(limits)
     return changes

@@ -32,6 +32,7 @@ def evolve(state: State, event: Event) -> State:
             resources.max_slots,
             place=float(data.experiment_id),
             pool=resources.pool,
+            method=data.config.searcher.name,
         )
         return State(max(state.submitted, data.experiment_id), state.live.set(data.experiment_id, live))
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):

@@ -21,6 +21,8 @@ class Live:
     place: float = 0.0
     """Smaller is earlier among those of its priority."""
     pool: str = "default"
+    method: str = ""
+    """Name of the searcher: not all can have other limits while they run."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.request import PolicyName
@@ -272,6 +273,8 @@ class ChangeBody(Model):
     weight: float | None = Field(default=None, gt=0, le=1e6)
     max_slots: int | None = Field(default=None, ge=1)
     pool: str | None = Field(default=None, pattern=NAME_PATTERN)
+    max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
+    max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
 
 
 class MoveBody(Model):

@@ -18,6 +18,7 @@ CONSUMES = frozenset(
     {
         "ExperimentSubmitted",
         "ExperimentCancelRequested",
+        "ExperimentTrialLimitsChanged",
         "ValidationReported",
         "CheckpointSaved",
         "TrialFailed",

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto.schemas import ids
+from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -21,15 +22,20 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
-from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order
-from tenuto.services.searcher.methods import method_for
+from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order, resized
+from tenuto.services.searcher.methods import RULE_VERSION, method_for
 from tenuto.services.searcher.ranking import Rung
 from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Experiment, SearcherState, Trial
 
 _ENDINGS = frozenset({ExperimentCompleted, ExperimentFailed, ExperimentCanceled})
 _BY_TRIAL = frozenset({ValidationReported, CheckpointSaved, TrialFailed, TrialFinished})
 _BY_EXPERIMENT = frozenset(
-    {ExperimentSubmitted, ExperimentCancelRequested, *(kind for kind in EVENT_MODELS.values() if issubclass(kind, Search))}
+    {
+        ExperimentSubmitted,
+        ExperimentCancelRequested,
+        ExperimentTrialLimitsChanged,
+        *(kind for kind in EVENT_MODELS.values() if issubclass(kind, Search)),
+    }
 )
 
 
@@ -79,7 +85,7 @@ def begin(data: ExperimentSubmitted) -> Experiment:
         order=promotion_order(brackets),
         trials_max=method.trials_max,
         concurrent_trials_max=method.concurrent_trials_max,
-        rungs=tuple(Rung(method.rung_best_max(index)) for index, bracket in enumerate(brackets) for _ in bracket.lengths),
+        rungs=tuple(Rung(method.best_max(bracket.trials)) for bracket in brackets for _ in bracket.lengths),
         remembers=method.remembers,
         replaces=method.replaces,
         trials_ceiling=method.trials_max,
@@ -104,6 +110,29 @@ def _started(experiment: Experiment, data: ExperimentStarted) -> Experiment:
 
 def _cancel_requested(experiment: Experiment, data: ExperimentCancelRequested) -> Experiment:
     return experiment if experiment.canceling else experiment.changed(canceling=True)
+
+
+def _limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) -> Experiment:
+    at_once = data.max_concurrent_trials or experiment.concurrent_trials_max
+    if experiment.settings.name != "single":
+        experiment = experiment.changed(
+            concurrent_trials_max=at_once, concurrent_ceiling=max(at_once, experiment.concurrent_ceiling)
+        )
+    if data.max_trials is None or experiment.settings.name not in MAX_TRIALS_CHANGES:
+        return experiment
+    method = method_for(experiment.settings, experiment.space, experiment.rule_version or RULE_VERSION)
+    started = [experiment.rungs[experiment.first(index)].started for index in range(len(experiment.brackets))]
+    brackets = resized(experiment.brackets, started, data.max_trials)
+    rungs = list(experiment.rungs)
+    for index, bracket in enumerate(brackets):
+        for rung in range(experiment.first(index), experiment.first(index) + len(bracket.lengths)):
+            rungs[rung] = rungs[rung].changed(best_max=max(rungs[rung].best_max, method.best_max(bracket.trials)))
+    return experiment.changed(
+        trials_max=data.max_trials,
+        trials_ceiling=max(data.max_trials, experiment.trials_ceiling),
+        brackets=brackets,
+        rungs=tuple(rungs),
+    )
 
 
 def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
@@ -228,6 +257,7 @@ def _firsts(experiment: Experiment) -> list[int]:
 _FOLDS: dict[type[EventData], Callable[[Experiment, Any], Experiment]] = {
     ExperimentStarted: _started,
     ExperimentCancelRequested: _cancel_requested,
+    ExperimentTrialLimitsChanged: _limits_changed,
     TrialRequested: _requested,
 }
 _TRIAL_FOLDS: dict[type[EventData], Callable[[Experiment, Trial, Any], Experiment]] = {

@@ -77,3 +77,17 @@ def promotion_order(brackets: tuple[Bracket, ...]) -> tuple[int, ...]:
     lengths, lasts = flat_lengths(brackets), last_rungs(brackets)
     below = (index for index in range(len(lengths)) if lasts[index] != index)
     return tuple(sorted(below, key=lambda index: (-lengths[index], index)))
+
+
+def resized(brackets: tuple[Bracket, ...], started: list[int], trials: int) -> tuple[Bracket, ...]:
+    """The brackets with other trials in all. More go to the first; fewer are taken from what has not started, the last ones
+    first."""
+    counts = [bracket.trials for bracket in brackets]
+    more = trials - sum(counts)
+    counts[0] += max(0, more)
+    less = max(0, -more)
+    for index in range(len(counts) - 1, -1, -1):
+        taken = min(less, max(0, counts[index] - max(1, started[index])))
+        counts[index] -= taken
+        less -= taken
+    return tuple(Bracket(count, bracket.lengths) for count, bracket in zip(counts, brackets, strict=True))

@@ -153,3 +153,11 @@ def test_any_history(steps: list[tuple[str, int, int]]) -> None:
     for event in driver.log:
         state = driver.core.load(driver.core.dump(driver.core.evolve(state, event)))
     assert driver.core.dump(state) == driver.core.dump(driver.state)
+
+
+def test_limits_of_trials_change_where_the_search_allows_it() -> None:
+    driver = Driver()
+    driver.submit()
+    assert types(driver.ask(ChangeExperiment, 1, max_concurrent_trials=3)) == ["ExperimentTrialLimitsChanged"]
+    with pytest.raises(Refused, match="planned from the start"):
+        driver.ask(ChangeExperiment, 1, max_trials=300)

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto.kernel.core import Core, Refused
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import ExperimentCancelRequested
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -58,6 +58,9 @@ class Search:
         return self.say(TrialFailed(
             trial_id=f"1-{number}", allocation_id="a", error="too wide", failures=1, final=True, invalid_hyperparameters=True
         ))  # fmt: skip
+
+    def limit(self, **limits: int) -> str:
+        return self.say(ExperimentTrialLimitsChanged(experiment_id=1, **limits))
 
     def finish(self, *numbers: int) -> str:
         return " ".join(filter(None, [
@@ -386,6 +389,38 @@ def test_a_space_that_the_code_always_refuses_ends_the_search() -> None:
         search.refuse(number)
     assert INVALID_MAX < number <= INVALID_MAX + 3
     assert search.finish(*range(1, number + 1)) == "ExperimentFailed"
+
+
+def test_limits_can_change_while_it_runs() -> None:
+    search = Search(name="random", max_trials=4, max_concurrent_trials=2)
+    assert search.limit(max_concurrent_trials=3) == "+3"
+    assert search.limit(max_concurrent_trials=1) == "", "what runs is not stopped"
+    assert search.validate(1, 16, 0.5) == "1xcompleted"
+    assert search.validate(2, 16, 0.5) == "2xcompleted"
+    assert search.validate(3, 16, 0.5) == "3xcompleted +4"
+    assert search.limit(max_trials=6, max_concurrent_trials=2) == "+5"
+    assert search.limit(max_trials=2) == ""
+    assert search.validate(4, 16, 0.5) == "4xcompleted"
+    assert search.validate(5, 16, 0.5) == "5xcompleted"
+    assert search.finish(1, 2, 3, 4, 5) == "ExperimentCompleted"
+
+
+def test_a_smaller_search_ends_when_nothing_is_left_to_do() -> None:
+    search = asha(trials=100, concurrent=1, max_length={"epochs": 4})
+    assert search.validate(1, 1, 0.4) == "1| +2"
+    assert search.limit(max_trials=2) == ""
+    assert search.validate(2, 1, 0.3) == "2>4", "the best of the two is trained to the full length"
+    assert search.validate(2, 4, 0.3) == "2xcompleted 1xearly_stopped"
+    assert search.finish(1, 2) == "ExperimentCompleted"
+
+
+def test_a_larger_search_promotes_more() -> None:
+    search = asha(trials=4, concurrent=2, max_length={"epochs": 4})
+    search.limit(max_trials=400)
+    assert search.recorder.state.experiments[1].rungs[0].best_max == 100 + WAITING_SPARE
+    planned = Search(name="sha", max_trials=4, max_concurrent_trials=2)
+    planned.limit(max_trials=400)
+    assert planned.recorder.state.experiments[1].trials_max == 4, "its rungs are planned from the start"
 
 
 def test_all_failed_fails_the_experiment() -> None:

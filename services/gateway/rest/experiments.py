@@ -191,6 +191,8 @@ async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody) -> R
         weight="keep" if body.weight is None else body.weight,
         max_slots=body.max_slots if "max_slots" in given else "keep",
         pool=body.pool or "",
+        max_trials=body.max_trials,
+        max_concurrent_trials=body.max_concurrent_trials,
     )
     return await _ask(door, command)
 

@@ -50,8 +50,8 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         """The stopping form instead of promotion."""
         return self.settings.mode == "stopping"
 
-    def rung_best_max(self, bracket: int) -> int:
-        return self.brackets[bracket].trials // self.settings.divisor + WAITING_SPARE
+    def best_max(self, trials: int) -> int:
+        return trials // self.settings.divisor + WAITING_SPARE
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         number = experiment.requested + 1

@@ -61,8 +61,8 @@ class Method(Protocol):
         """New trials are not proposed by these rules, but come as commands."""
         ...
 
-    def rung_best_max(self, bracket: int) -> int:
-        """How many of the best at a rung of the bracket the rules look at."""
+    def best_max(self, trials: int) -> int:
+        """How many of the best the rules look at, at a rung of a bracket of so many trials."""
         ...
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
@@ -121,7 +121,7 @@ class Rules(Generic[T]):
     def asks_outside(self) -> bool:
         return False
 
-    def rung_best_max(self, bracket: int) -> int:
+    def best_max(self, trials: int) -> int:
         return 1
 
     def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any] | None:

@@ -104,8 +104,8 @@ class Bohb(Asha):
     def remembers(self) -> Any:
         return "all"
 
-    def rung_best_max(self, bracket: int) -> int:
-        return self.settings.max_trials
+    def best_max(self, trials: int) -> int:
+        return trials
 
     @cached_property
     def axes(self) -> tuple[tuple[Path, Leaf], ...]:

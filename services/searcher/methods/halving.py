@@ -29,8 +29,8 @@ from tenuto.services.searcher.state import Experiment, Trial
 
 
 class Halving(Rules[ShaSearcher | HyperbandSearcher]):
-    def rung_best_max(self, bracket: int) -> int:
-        return max(1, self.brackets[bracket].trials // self.settings.divisor)
+    def best_max(self, trials: int) -> int:
+        return max(1, trials // self.settings.divisor)
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)

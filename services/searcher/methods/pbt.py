@@ -81,7 +81,7 @@ class Pbt(Rules[PbtSearcher]):
     def remembers(self) -> Remembers:
         return "living"
 
-    def rung_best_max(self, bracket: int) -> int:
+    def best_max(self, trials: int) -> int:
         return self.settings.population_size
 
     # -- the generation that is complete, if one is

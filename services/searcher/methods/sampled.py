@@ -30,8 +30,8 @@ class Sampled(Rules[Any]):
     def asks_outside(self) -> bool:
         return True
 
-    def rung_best_max(self, bracket: int) -> int:
-        return self.trials_max
+    def best_max(self, trials: int) -> int:
+        return trials
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         # The user's own points need no model.
