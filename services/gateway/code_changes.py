@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import difflib
+import hashlib
 import io
 import tarfile
 import warnings
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tenuto.services.gateway.policies.differences import CodeChange
 
@@ -17,45 +20,72 @@ FILE_BYTES_MAX = 1 << 20
 """A larger file is compared, but its lines are not shown."""
 DETAIL_CHARACTERS_MAX = 4_000
 """Of changed lines, per file."""
-UNPACKED_BYTES_MAX = 1 << 30
+KEPT_BYTES_MAX = 32 << 20
+"""Of one archive's files in memory, for showing lines; of what is beyond it only the digests are compared."""
+UNPACKED_BYTES_MAX = 4 << 30
 """Read of one archive. Submissions are far smaller; beyond it the rest counts as equal."""
+READ_BYTES = 1 << 20
 
 
-def code_changes(a: Path, b: Path) -> list[CodeChange]:
-    """By path. Empty where an archive is gone or unreadable: then only the hashes say that they differ."""
+@dataclass(frozen=True)
+class _File:
+    digest: bytes
+    content: bytes | None
+    """None: too large to keep."""
+
+
+def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
+    """By path. None where an archive is gone or unreadable: then only the hashes say that they differ."""
     try:
         left, right = _contents(a), _contents(b)
     except (OSError, tarfile.TarError, EOFError, zlib.error):
-        return []
+        return None
     changes = []
     for path in sorted(left.keys() | right.keys()):
         before, after = left.get(path), right.get(path)
-        if before == after:
-            continue
         if before is None or after is None:
             changes.append(CodeChange(path, "added" if before is None else "removed"))
-        else:
-            kind = "comments" if path.endswith(".py") and _same_program(before, after) else "changed"
-            changes.append(CodeChange(path, kind, _changed_lines(path, before, after)))
+        elif before.digest != after.digest:
+            changes.append(_changed(path, before.content, after.content))
         if len(changes) >= FILES_SHOWN_MAX:
             break
     return changes
 
 
-def _contents(archive: Path) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
-    total_bytes = 0
+def _changed(path: str, before: bytes | None, after: bytes | None) -> CodeChange:
+    if before is None or after is None:
+        return CodeChange(path, "changed")
+    kind = "comments" if path.endswith(".py") and _same_program(before, after) else "changed"
+    return CodeChange(path, kind, _changed_lines(path, before, after))
+
+
+def _contents(archive: Path) -> dict[str, _File]:
+    found: dict[str, _File] = {}
+    total_bytes = kept_bytes = 0
     with tarfile.open(archive, "r|gz") as tar:
         for member in tar:
             total_bytes += member.size
             if total_bytes > UNPACKED_BYTES_MAX:
                 break
-            if member.isreg():
-                file = tar.extractfile(member)
-                found[member.name] = file.read() if file else b""
-            elif member.issym() or member.islnk():
-                found[member.name] = b"link to " + member.linkname.encode()
+            if member.issym() or member.islnk():
+                found[member.name] = _File(f"link to {member.linkname}".encode(), None)
+            file = tar.extractfile(member) if member.isreg() else None
+            if file is None:
+                continue
+            if member.size <= FILE_BYTES_MAX and kept_bytes + member.size <= KEPT_BYTES_MAX:
+                content = file.read()
+                kept_bytes += len(content)
+                found[member.name] = _File(hashlib.sha256(content).digest(), content)
+            else:
+                found[member.name] = _File(_digest(file), None)
     return found
+
+
+def _digest(file: IO[bytes]) -> bytes:
+    digest = hashlib.sha256()
+    while block := file.read(READ_BYTES):
+        digest.update(block)
+    return digest.digest()
 
 
 def _same_program(before: bytes, after: bytes) -> bool:
@@ -69,8 +99,6 @@ def _same_program(before: bytes, after: bytes) -> bool:
 
 
 def _program(source: bytes) -> str:
-    if len(source) > FILE_BYTES_MAX:
-        raise ValueError("too large to parse")
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node, False):
@@ -79,7 +107,7 @@ def _program(source: bytes) -> str:
 
 
 def _changed_lines(path: str, before: bytes, after: bytes) -> str:
-    if max(len(before), len(after)) > FILE_BYTES_MAX or b"\0" in before[:8192] or b"\0" in after[:8192]:
+    if b"\0" in before[:8192] or b"\0" in after[:8192]:
         return ""
     lines = [io.StringIO(text.decode(errors="replace")).readlines() for text in (before, after)]
     text = "".join(difflib.unified_diff(lines[0], lines[1], f"a/{path}", f"b/{path}", n=1))

@@ -12,7 +12,7 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import DataFingerprint
 from tenuto.services.gateway.code_changes import code_changes
-from tenuto.services.gateway.policies.differences import Side, differences, gaps
+from tenuto.services.gateway.policies.differences import CodeChange, Side, differences, gaps
 from tenuto.services.gateway.policies.likely_effect import Difference
 from tenuto.services.gateway.policies.results import (
     FilePair,
@@ -56,7 +56,7 @@ class Comparing:
         return await self._differences(side_a, side_b)
 
     async def _differences(self, a: Side, b: Side) -> list[Difference]:
-        changes = []
+        changes: list[CodeChange] | None = []
         if a.context_hash != b.context_hash:
             archives = [self._contexts / f"{side.context_hash}.tar.gz" for side in (a, b)]
             changes = await asyncio.to_thread(code_changes, *archives)

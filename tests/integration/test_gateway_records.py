@@ -26,6 +26,7 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested
 from tenuto.schemas.events.trial import (
+    CheckpointDeleted,
     CheckpointFile,
     CheckpointSaved,
     DataRecorded,
@@ -223,6 +224,31 @@ async def test_a_reproduction_with_other_weights_is_not_equal(world: World) -> N
     await world.post("/experiments/1/reproduce", {"trial_id": "1-1"})
     await world.trained(2, loss=0.5000001)
     assert (await world.get("/experiments/2/reproduction"))["equal"] is False
+
+
+async def test_a_reproduction_starts_where_the_trial_had_started(world: World) -> None:
+    await world.submit()
+    await world.trained(1)
+    copied = TrialRequested(
+        experiment_id=1, trial_id="1-2", trial_number=2, hyperparameters={"lr": 0.1}, seed=10, target_length=200,
+        source_checkpoint_id="1-1-1-100", reason=WHY,
+    )  # fmt: skip
+    reached = ValidationReported(trial_id="1-2", allocation_id="1-2-1", batches=200, length=200, metrics={"loss": 0.4})
+    await world.record(copied, reached)
+    child = await world.submitted((await world.post("/experiments/1/reproduce", {"trial_id": "1-2"}))["id"])
+    assert child.parent is not None
+    [source] = child.parent.sources
+    assert (source.trial_number, source.seed, source.checkpoint_id, source.batches) == (1, 10, "1-1-1-100", 100)
+    # A trial of another seed does not start from it.
+    await world.trained(2)
+    repeated = await world.submitted((await world.post("/experiments/2/reproduce", {"trial_id": "2-1"}))["id"])
+    assert repeated.parent is not None
+    assert repeated.parent.sources == ()
+    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-100", reason="test"))
+    status, message = await world.error("POST", "/experiments/1/reproduce", json={"trial_id": "1-2"})
+    assert (status, message) == (
+        409, "Trial 1-2 started from checkpoint 1-1-1-100, which is deleted, so it cannot be reproduced.",
+    )  # fmt: skip
 
 
 async def test_forks_and_continuations(world: World) -> None:

@@ -210,14 +210,25 @@ def test_changed_files_of_the_model_directory(tmp_path: Path) -> None:
     after = archive(
         tmp_path / "b", model__py="x = 2\n", same__py="y\n", new__py="z\n", doc__py="def f():\n    # c\n    '''d'''\n"
     )
-    found = {change.path: change for change in code_changes(before, after)}
+    found = {change.path: change for change in code_changes(before, after) or ()}
     assert {path: change.kind for path, change in found.items()} == {
         "model.py": "changed", "old.py": "removed", "new.py": "added", "doc.py": "comments",
     }  # fmt: skip
     assert "-x = 1  # one\n+x = 2" in found["model.py"].detail
 
 
+def test_large_files_are_compared_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.services.gateway.code_changes.FILE_BYTES_MAX", 10)
+    before = archive(tmp_path / "a", big__py="x" * 20, same__bin="y" * 20)
+    after = archive(tmp_path / "b", big__py="z" * 20, same__bin="y" * 20)
+    assert code_changes(before, after) == [CodeChange("big.py", "changed")]
+
+
 def test_an_archive_that_is_gone_leaves_the_hashes(tmp_path: Path) -> None:
-    assert code_changes(tmp_path / "a", tmp_path / "b") == []
-    [found] = differences(side(), side("2", context_hash="d" * 64), [])
+    assert code_changes(tmp_path / "a", tmp_path / "b") is None
+    [found] = differences(side(), side("2", context_hash="d" * 64), None)
     assert (found.kind, found.name) == ("code", "model directory")
+
+
+def test_the_same_files_packed_twice_are_the_same_code() -> None:
+    assert differences(side(), side("2", context_hash="d" * 64), []) == []

@@ -59,8 +59,8 @@ WITHOUT_EFFECT = (
 """Settings that do not change what is trained, by the beginning of their path."""
 
 
-def differences(a: Side, b: Side, code: Iterable[CodeChange]) -> list[Difference]:
-    """`code`: what differs between the model directories. The most likely cause of other results comes first."""
+def differences(a: Side, b: Side, code: Iterable[CodeChange] | None) -> list[Difference]:
+    """`code`: what differs between the model directories; None: not known. The most likely cause of other results comes first."""
     found = [
         *_data(a, b),
         *_settings(a, b),
@@ -122,7 +122,7 @@ def _data(a: Side, b: Side) -> Iterator[Difference]:
 
 
 def _data_text(item: DataFingerprint) -> str:
-    return f"{item.fingerprint[:12]} ({item.files} files, {item.size_bytes} bytes)"
+    return f"{item.fingerprint[:12]} ({item.files} file{'s' * (item.files != 1)}, {item.size_bytes} bytes)"
 
 
 def _data_note(a: DataFingerprint, b: DataFingerprint) -> str:
@@ -187,12 +187,11 @@ def _seeds(a: Side, b: Side) -> Iterator[Difference]:
         yield Difference("drawn_seed", "seed", a.seed, b.seed, note=note)
 
 
-def _code(a: Side, b: Side, changes: Iterable[CodeChange]) -> Iterator[Difference]:
-    files = list(changes)
+def _code(a: Side, b: Side, changes: Iterable[CodeChange] | None) -> Iterator[Difference]:
     if a.context_hash != b.context_hash:
-        if not files:
+        if changes is None:
             yield Difference("code", "model directory", a.context_hash[:12], b.context_hash[:12])
-        for change in files:
+        for change in changes or ():
             kind: Kind = "cosmetic" if change.kind == "comments" or not _is_code(change.path) else "code"
             note = "comments or layout only" if change.kind == "comments" else change.kind
             before = None if change.kind == "added" else a.context_hash[:12]
