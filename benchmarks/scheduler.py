@@ -113,9 +113,9 @@ class Bench:
             return self.exit(item, "preempted" if leaving else "lost")
         if choice < 0.6:
             self.trials[len(self.trials) + 1] = 0
-            experiment = len(self.trials)
-            self.feed(submitted(experiment, self.random.choice(GANGS), self.random.choice((60, 60, 60, 42)), "ada", "team-1"))
-            return self.request(experiment)
+            fresh = len(self.trials)
+            self.feed(submitted(fresh, self.random.choice(GANGS), self.random.choice((60, 60, 60, 42)), "ada", "team-1"))
+            return self.request(fresh)
         if choice < 0.75:
             return self.request(self.random.randint(1, len(self.trials)))
         if choice < 0.85:

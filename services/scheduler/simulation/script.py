@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from tenuto.schemas.config import ExperimentConfig
@@ -11,7 +12,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
 from tenuto.schemas.events.agent import AgentJoined, Slot
-from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, Request
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
@@ -33,8 +34,10 @@ class Script:
     facts: list[tuple[int, EventData]] = field(default_factory=list)
     """(time in us, what is recorded then): agents and requests."""
     trials: list[TrialScript] = field(default_factory=list)
-    policy_is_open: bool = True
-    """False: the facts set the policies of pools themselves."""
+    startup_us: int | None = None
+    """From a grant until workers train, where it was seen (the median)."""
+    save_us: int | None = None
+    """From a preemption until the workers left, where it was seen (the median)."""
 
 
 def joined(agent_id: str, slots: int, pool: str = "default", labels: tuple[str, ...] = ()) -> AgentJoined:
@@ -66,6 +69,10 @@ def recorded(events: Iterable[Event]) -> Script:
     started: dict[str, int] = {}
     work: dict[str, int] = {}
     stopped: set[str] = set()
+    granted: dict[str, int] = {}
+    preempted: dict[str, int] = {}
+    startups: list[int] = []
+    saves: list[int] = []
     for event in events:
         data = event.data
         if isinstance(data, PoolPolicyChanged):
@@ -76,11 +83,20 @@ def recorded(events: Iterable[Event]) -> Script:
             asked[data.trial_id] = (event.time_us, data)
         elif isinstance(data, TrialStopped):
             stopped.add(data.trial_id)
+        elif isinstance(data, AllocationGranted):
+            granted[data.allocation_id] = event.time_us
+        elif isinstance(data, AllocationPreempted):
+            preempted[data.allocation_id] = event.time_us
         elif isinstance(data, WorkersStarted):
             started[data.allocation_id] = event.time_us
+            startups.append(event.time_us - granted.pop(data.allocation_id, event.time_us))
         elif isinstance(data, WorkersExited) and data.allocation_id in started:
             trial = trial_of(data.allocation_id)
             work[trial] = work.get(trial, 0) + event.time_us - started.pop(data.allocation_id)
+            if data.allocation_id in preempted:
+                saves.append(event.time_us - preempted.pop(data.allocation_id))
+    script.startup_us = round(median(startups)) if startups else None
+    script.save_us = round(median(saves)) if saves else None
     for trial_id, (time_us, data) in asked.items():
         if work.get(trial_id) and trial_id in stopped:
             script.trials.append(TrialScript(trial_id, data.experiment_id, data.trial_number, time_us, work[trial_id]))

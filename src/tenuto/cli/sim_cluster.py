@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +55,10 @@ def simulate(
     for name in chosen:
         script = _script(events, trace, arrivals, jobs, load, agents, slots, seed)
         costs = Costs(failures_us=round(failures_hours * HOUR_US))
+        if script.startup_us is not None:
+            costs = replace(costs, startup_us=script.startup_us)
+        if script.save_us is not None:
+            costs = replace(costs, save_us=script.save_us)
         cluster = Cluster(script, name, costs, seed=seed, keep_history=picture is not None)
         outcome = cluster.run()
         outcomes.append(outcome)
