@@ -118,6 +118,25 @@ async def restarted_searcher_goes_on(log: EventLog) -> None:
         assert not app.loop.state.experiments
 
 
+async def test_proposals_of_a_sampler_survive_restarts() -> None:
+    log = MemoryEventLog()
+    submission = submitted({"name": "tpe", "max_trials": 14, "max_concurrent_trials": 3, "startup_trials": 4})
+    await log.append(Append([told(submission, "submitted")]))
+    after = 0
+    for steps in (2, 9, 1000):
+        async with running(log):
+            async with asyncio.timeout(60):
+                after = await drive(log, after, steps)
+    events = await log.read(0, 1000)
+    assert events[-1].type == "ExperimentCompleted"
+    asked = [event.data for event in events if isinstance(event.data, TrialRequested)]
+    assert [data.trial_number for data in asked] == list(range(1, 15)), "each trial is proposed once"
+    assert asked[-1].reason.text.endswith("results.")
+    verdict = verify_decisions(SearcherCore(), events)
+    assert verdict.ok, verdict.divergences
+    assert verdict.from_commands == 14
+
+
 async def test_a_killed_process_goes_on(database: Any, nats: Any) -> None:
     environment = os.environ | {"TENUTO_DATABASE_URL": database.url, "TENUTO_NATS_URL": nats.url}
     log = await PostgresEventLog.connect(database.url)

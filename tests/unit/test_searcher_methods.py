@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 from typer.testing import CliRunner
 
@@ -243,6 +244,15 @@ def test_a_constraint_is_no_program(text: str) -> None:
 def test_a_space_that_contradicts_itself_is_refused(space: dict[str, Any], searcher: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         submitted({"name": "random", "max_trials": 1} | searcher, space=space)
+
+
+def test_the_documents_examples_are_accepted() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    examples = [yaml.safe_load(line)["searcher"] for line in text.splitlines() if line.startswith("searcher: {")]
+    assert len(examples) >= 10
+    for example in examples:
+        config = submitted(example, space=SPACE).config
+        assert method_for(config.searcher, config.hyperparameters).problem is None
 
 
 def test_every_configured_method_has_rules() -> None:
