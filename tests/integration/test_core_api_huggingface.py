@@ -45,7 +45,8 @@ def final_weights(agent: AgentStandIn) -> str:
     return next(file.sha256 for file in last.files if file.path == "model.safetensors")
 
 
-def test_lengths_of_a_search_and_exact_resume_after_a_kill(trial: WorkerBench) -> None:
+@pytest.mark.timeout(400)
+def test_lengths_of_a_search_and_exact_resume_after_a_kill_and_a_pause(trial: WorkerBench) -> None:
     whole = trial.agent(6)
     run = trial.start(whole, **QUIET)
     whole.wait_for(lambda: len(whole.validations()) == 1)  # it waits at the rung
@@ -66,23 +67,16 @@ def test_lengths_of_a_search_and_exact_resume_after_a_kill(trial: WorkerBench) -
     run = trial.start(killed, **QUIET)
     killed.wait_for(lambda: bool(killed.checkpoints()))
     run.kill()
-    resumed = trial.agent(12, killed.checkpoints()[0])
+    paused = trial.agent(6, killed.checkpoints()[0])
+    run = trial.start(paused, **QUIET)
+    paused.wait_for(lambda: len(paused.validations()) == 1)
+    paused.direct("pause")
+    assert run.wait() == 81, run.output()
+    resumed = trial.agent(12, paused.checkpoints()[-1])
     resumed.react = stop_at(12)
     run = trial.start(resumed, **QUIET)
     assert run.wait() == 0, run.output()
+    assert [report.batches for report in resumed.validations()] == [6, 12], "the one that may have been lost comes again"
+    assert [report.batches for report in resumed.checkpoints()] == [8, 12]
     assert resumed.validations()[-1].metrics == whole.validations()[-1].metrics
     assert final_weights(resumed) == final_weights(whole)
-
-
-def test_preempted_at_its_target_goes_on_from_there(trial: WorkerBench) -> None:
-    first = trial.agent(6)
-    run = trial.start(first, **QUIET)
-    first.wait_for(lambda: len(first.validations()) == 1)
-    first.direct("pause")
-    assert run.wait() == 81, run.output()
-    second = trial.agent(9, first.checkpoints()[-1])
-    second.react = stop_at(9)
-    run = trial.start(second, **QUIET)
-    assert run.wait() == 0, run.output()
-    assert [report.batches for report in second.validations()] == [6, 9], "the one that may have been lost comes again"
-    assert [report.batches for report in second.checkpoints()] == [8, 9]

@@ -40,6 +40,7 @@ def trial(tmp_path: Path) -> Iterator[WorkerBench]:
         yield bench
 
 
+@pytest.mark.timeout(400)
 def test_lengths_of_a_search_and_exact_resume_within_an_epoch(trial: WorkerBench) -> None:
     whole = trial.agent(20)
     run = trial.start(whole, **QUIET)
@@ -57,25 +58,22 @@ def test_lengths_of_a_search_and_exact_resume_within_an_epoch(trial: WorkerBench
     assert [point.batches for point in points] == list(range(10, 91, 10))
     assert set(points[0].metrics) == {"loss"}
 
-    for saved_at in (20, 60):  # at a validation in the first epoch, and between two in the second
-        source = next(report for report in whole.checkpoints() if report.batches == saved_at)
-        resumed = trial.agent(2 * EPOCH_STEPS, source)
-        resumed.react = stop_at(2 * EPOCH_STEPS)
-        run = trial.start(resumed, **QUIET)
-        assert run.wait() == 0, run.output()
-        assert resumed.validations()[-1].metrics == whole.validations()[-1].metrics, saved_at
+    second_epoch = next(report for report in whole.checkpoints() if report.batches == 60)
+    assert final_metrics(trial, second_epoch) == whole.validations()[-1].metrics
 
-
-def test_told_to_leave_by_a_signal_goes_on_from_there(trial: WorkerBench) -> None:
-    """Lightning has a handler of its own for it."""
-    first = trial.agent(20)
-    run = trial.start(first, **QUIET)
-    first.wait_for(lambda: len(first.validations()) == 1)
-    run.process.terminate()
+    signaled = trial.agent(20)
+    run = trial.start(signaled, **QUIET)
+    signaled.wait_for(lambda: len(signaled.validations()) == 1)
+    run.process.terminate()  # Lightning has a handler of its own for this signal
     assert run.wait() == 80, run.output()
-    second = trial.agent(40, first.checkpoints()[-1])
-    second.react = stop_at(40)
-    run = trial.start(second, **QUIET)
+    assert final_metrics(trial, signaled.checkpoints()[-1]) == whole.validations()[-1].metrics
+    assert [report.batches for report in trial.agents[-1].validations()] == [20, 45, 90], "what may be lost comes again"
+    assert [report.batches for report in trial.agents[-1].checkpoints()] == [30, 60, 90]
+
+
+def final_metrics(trial: WorkerBench, source: CheckpointReport) -> dict[str, float]:
+    resumed = trial.agent(2 * EPOCH_STEPS, source)
+    resumed.react = stop_at(2 * EPOCH_STEPS)
+    run = trial.start(resumed, **QUIET)
     assert run.wait() == 0, run.output()
-    assert [report.batches for report in second.validations()] == [20, 40], "the one that may have been lost comes again"
-    assert [report.batches for report in second.checkpoints()] == [30, 40]
+    return resumed.validations()[-1].metrics
