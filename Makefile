@@ -46,6 +46,7 @@ bench: install
 	$(BIN)/python benchmarks/service_loop.py
 	$(BIN)/python benchmarks/decision_latency.py
 	$(BIN)/python benchmarks/turnover.py
+	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""agent ls."""
+"""agent ls. Those that change agents are in `slots`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
         slots = agent["slots"]
         used = sorted(slot["allocation_id"] for slot in slots if slot.get("allocation_id"))
         kinds = ", ".join(sorted({slot["kind"] for slot in slots}))
+        disabled = sum(not slot["enabled"] for slot in slots)
+        closed = f", {disabled} disabled" if disabled else ""
         cells.append(
             (
                 agent["id"],
                 agent["state"],
                 agent["pool"],
-                f"{len(used)}/{len(slots)} {kinds}",
+                f"{len(used)}/{len(slots)} {kinds}{closed}",
                 ", ".join(used),
                 when(agent["joined_us"]),
             )
