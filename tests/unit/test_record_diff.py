@@ -97,6 +97,10 @@ STORIES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"environment": noisy(threads={**ENVIRONMENT.threads, "OMP_NUM_THREADS": "8", "torch": "8"})},
         "threads", "OMP_NUM_THREADS",
     ),
+    "thread count set in the configuration": (
+        {"config": config(environment={"variables": {"OMP_NUM_THREADS": "2"}})},
+        "threads", "environment.variables.OMP_NUM_THREADS",
+    ),
     "hardware class, GPU": (
         {"environment": noisy(hardware=ENVIRONMENT.hardware.model_copy(update={"gpus": (Gpu(name="H100", memory_gib=80),)}))},
         "hardware", "GPU",

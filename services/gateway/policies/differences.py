@@ -271,9 +271,9 @@ def _plain(value: Any) -> Any:
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, item in value.items():
-        if isinstance(item, Mapping) and item:
+        if isinstance(item, Mapping):  # an empty group says nothing
             yield from _flat(item, f"{prefix}{name}.")
-        elif isinstance(item, (list, tuple, Mapping)):
+        elif isinstance(item, (list, tuple)):
             yield f"{prefix}{name}", json.dumps(item, sort_keys=True)
         else:
             yield f"{prefix}{name}", item
