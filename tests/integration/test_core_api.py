@@ -324,3 +324,20 @@ def test_a_storage_that_takes_nothing_is_told_and_training_goes_on(trial: Worker
     assert run.wait() == 0, run.output()
     assert f"{tmp_path / 'storage'}" in run.output()
     assert "training goes on without it" in run.output()
+
+
+def test_what_was_reached_before_an_error_is_recorded(tmp_path: Path) -> None:
+    text = """
+import tenuto
+with tenuto.init() as run:
+    run.epoch_batches = 10
+    with run.checkpoint.save(3) as directory:
+        (directory / "x").write_text("x")
+    run.report_training(5, {"loss": 1})
+    raise KeyError("mend me")
+"""
+    with script(tmp_path, text) as trial:
+        agent = trial.agent(1)
+        assert fail(trial, agent).splitlines()[0] == "train.py:8: KeyError: 'mend me'"
+        assert [report.batches for report in agent.checkpoints()] == [3], "what was saved before is on record"
+        assert [point.batches for report in agent.metrics for point in report.points] == [5]

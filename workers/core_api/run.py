@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import operator
 import os
@@ -75,7 +76,11 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> Literal[False]:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            with contextlib.suppress(Exception):  # the error that is under way says more
+                self.close()
         return False
 
     # Lengths.

@@ -120,7 +120,8 @@ def _run_script(script: Script, welcome: Welcome, box: DirectiveBox, reporter: R
         raise
     except BaseException:
         if session.run is not None:
-            session.run.close()
+            with contextlib.suppress(Exception):  # the error that is under way says more
+                session.run.close()
         reporter.flush()  # what was reached before the error is worth recording
         raise
     finally:
