@@ -186,25 +186,23 @@ def test_each_planted_cause_is_named_first(bench: Bench, tmp_path: Path) -> None
     short = (
         "--set", "searcher.name=single", "--set", "searcher.max_length.batches=4", "--set", "hyperparameters.learning_rate=0.05",
     )  # fmt: skip
-    seed = ("--set", "reproducibility.experiment_seed=1")
-    old, new = installed(tmp_path / "old", "1.0"), installed(tmp_path / "new", "2.0")
-    base = bench.create(*short, *seed, "--set", old)
-    planted = {
-        bench.create(*short, "--set", "reproducibility.experiment_seed=2", "--set", old): ("seed", "seed"),
-        bench.create(
-            *short, *seed, "--set", old, model=edited(tmp_path / "code", "momentum=0.9", "momentum=0.8")
-        ): ("code", "model_def.py"),
-        bench.create(
-            *short, *seed, "--set", old, model=edited(tmp_path / "dtype", "torch.float32", "torch.float64")
-        ): ("dtype", "parameter_dtypes"),
-        bench.create(*short, *seed, "--set", new): ("package", "planted"),
-        bench.create(
-            *short, *seed, "--set", old, "--set", "environment.variables.OMP_NUM_THREADS=2"
-        ): ("threads", "OMP_NUM_THREADS"),
-    }  # fmt: skip
-    for experiment in (base, *planted):
-        bench.finished(experiment)
-    for experiment, (kind, name) in planted.items():
-        first = bench.cluster.json("diff", str(base), str(experiment))["differences"][0]
+    seeded = (*short, "--set", "reproducibility.experiment_seed=1")
+    base = bench.create(*seeded)
+    old = bench.create(*seeded, "--set", installed(tmp_path / "old", "1.0"))
+    new = bench.create(*seeded, "--set", installed(tmp_path / "new", "2.0"))
+    code = edited(tmp_path / "code", "momentum=0.9", "momentum=0.8")
+    dtype = edited(tmp_path / "dtype", "torch.float32", "torch.float64")
+    planted = [
+        (base, bench.create(*short, "--set", "reproducibility.experiment_seed=2"), "seed", "seed"),
+        (base, bench.create(*seeded, model=code), "code", "model_def.py"),
+        (base, bench.create(*seeded, model=dtype), "dtype", "parameter_dtypes"),
+        (old, new, "package", "planted"),
+        (base, bench.create(*seeded, "--set", "environment.variables.OMP_NUM_THREADS=2"), "threads", "OMP_NUM_THREADS"),
+    ]
+    client = bench.cluster.client()
+    for before, after, kind, name in planted:
+        for experiment in (before, after):
+            bench.cluster.cli("exp", "wait", str(experiment))
+        first = client.get("/diff", a=before, b=after)["differences"][0]
         assert first["kind"] == kind, first
         assert name in first["name"], first
