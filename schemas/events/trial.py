@@ -85,7 +85,7 @@ class TrialFailed(Trial):
     """User errors of this trial so far, this one included."""
     final: bool
     invalid_hyperparameters: bool = False
-    """The model code refused the hyperparameters (`tenuto.InvalidHyperparameters`): the trial is not at fault, and is replaced."""
+    """The model code refused the hyperparameters (`tenuto.InvalidHyperparameters`): the trial is replaced, at no cost."""
 
 
 @event("TrialFinished")

@@ -1,4 +1,4 @@
-"""Clusters under a virtual clock: what the simulator measures, that nobody starves, that backfill delays nobody, and "what if"."""
+"""Clusters under a virtual clock: what the simulator measures; nobody starves; backfill delays nobody; "what if"."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_backfill_uses_what_would_be_idle() -> None:
 
 
 def test_a_recorded_history_is_run_again_under_another_policy() -> None:
-    """Two experiments on two slots, first come first served by priority; under fair share the second would have started at once."""
+    """Two experiments on two slots, by priority in order of arrival; under fair share the second would have begun at once."""
     driver = Driver()
     driver.feed(joined("a", 2), submitted(1, user="ada"), *requested(1, 1, 2, 3, 4), submitted(2, user="bob"), *requested(2, 1))
     for trial in ("1-1", "1-2", "1-3", "1-4", "2-1"):

@@ -226,7 +226,8 @@ class AnyPolicy(AnyHistory):
         allocation = data.draw(st.sampled_from(sorted(self.driver.state.allocations)))
         self.driver.feed(
             CheckpointSaved(
-                trial_id=allocation.rsplit("-", 1)[0], allocation_id=allocation, checkpoint_id=f"c{len(self.driver.log)}", batches=1, length=1,
+                trial_id=allocation.rsplit("-", 1)[0], allocation_id=allocation,
+                checkpoint_id=f"c{len(self.driver.log)}", batches=1, length=1,
                 files=(), size_bytes=0, location="x",
             )
         )  # fmt: skip
