@@ -159,6 +159,16 @@ WITH (fillfactor='50');
 
 COMMENT ON COLUMN public.checkpoints.commits IS 'Counts the moves: an instance that holds an old count is fenced.';
 
+CREATE TABLE public.closed_slots (
+    agent_id text NOT NULL,
+    slot_id integer NOT NULL,
+    drain boolean NOT NULL
+);
+
+COMMENT ON COLUMN public.closed_slots.slot_id IS '-1: the whole agent.';
+
+COMMENT ON COLUMN public.closed_slots.drain IS 'What ran there may go on to its end.';
+
 CREATE TABLE public.effect_positions (
     consumer text NOT NULL,
     "position" bigint NOT NULL
@@ -414,6 +424,9 @@ ALTER TABLE ONLY public.allocations
 ALTER TABLE ONLY public.checkpoints
     ADD CONSTRAINT checkpoints_pkey PRIMARY KEY (consumer);
 
+ALTER TABLE ONLY public.closed_slots
+    ADD CONSTRAINT closed_slots_pkey PRIMARY KEY (agent_id, slot_id);
+
 ALTER TABLE ONLY public.effect_positions
     ADD CONSTRAINT effect_positions_pkey PRIMARY KEY (consumer);
 
@@ -503,6 +516,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.agents TO tenuto_serv
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.allocations TO tenuto_service;
 
 GRANT SELECT ON TABLE public.checkpoints TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.closed_slots TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.effect_positions TO tenuto_service;
 
