@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.live_cluster import ROOT, LiveCluster
 from tests.support.record import ENDED, broken_rules
+from tests.support.seeds import SEEDS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -23,7 +24,7 @@ EVENTS_BETWEEN_KILLS = (4, 16)
 MODEL = ROOT / "tests" / "e2e" / "models" / "chaos"
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     victims = rng.sample(VICTIMS, len(VICTIMS))

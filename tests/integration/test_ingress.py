@@ -22,6 +22,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, HEADER_TRACE, Committed
 from tests.conftest import Database
+from tests.support.seeds import SEEDS
 
 AGENT, SPOOL = "node.1", "spool-a"
 
@@ -260,7 +261,7 @@ async def test_a_receiver_killed_before_its_position_is_stored_gets_the_same_ids
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_the_bus_is_killed_and_wiped_and_every_report_arrives_once_in_order(
     setup: Setup, nats: NatsServer, seed: int
 ) -> None:

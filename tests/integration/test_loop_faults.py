@@ -34,6 +34,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, Committed
 from tests.conftest import Database
+from tests.support.seeds import SEEDS
 
 SERVICE = Path(__file__).parent.parent / "support" / "tally_service.py"
 AGENT, SPOOL = "node-1", "spool-1"
@@ -159,7 +160,7 @@ def check(events: list[Any]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_nothing_is_lost_or_doubled_whatever_is_killed(database: Database, nats: NatsServer, seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)

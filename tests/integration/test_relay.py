@@ -24,6 +24,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.kernel.testing.tally import priority_changed
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
+from tests.support.seeds import SEEDS
 
 
 def settings_for(server: NatsServer) -> Settings:
@@ -207,7 +208,7 @@ async def test_a_slow_reader_loses_messages_and_no_events(nats: NatsServer, monk
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_the_bus_is_killed_and_wiped_at_random_and_nothing_is_lost_or_doubled(nats: NatsServer, seed: int) -> None:
     print(f"seed {seed}")
     chance = random.Random(seed)

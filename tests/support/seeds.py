@@ -1,0 +1,7 @@
+"""How many seeds the tests with random faults try: `TENUTO_TEST_SEEDS=5 pytest ...`. One by default: each takes ten seconds."""
+
+from __future__ import annotations
+
+import os
+
+SEEDS = range(1, 1 + int(os.environ.get("TENUTO_TEST_SEEDS", "1")))
