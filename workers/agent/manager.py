@@ -1,4 +1,7 @@
-"""Carries each run from its assignment to the record of its end."""
+"""Carries each run from its assignment to the record of its end.
+
+Long, because the phases of one run's life are read together: each is on disk before the next begins.
+"""
 
 from __future__ import annotations
 
