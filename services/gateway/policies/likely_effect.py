@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Kind = Literal[
     "data",
@@ -29,22 +29,7 @@ Kind = Literal[
     "cosmetic",
 ]
 Effect = Literal["likely", "possible", "unlikely", "none"]
-ORDER: tuple[Kind, ...] = (
-    "data",
-    "hyperparameter",
-    "setting",
-    "seed",
-    "dtype",
-    "code",
-    "drawn_seed",
-    "package",
-    "threads",
-    "hardware",
-    "driver",
-    "variable",
-    "unused_package",
-    "cosmetic",
-)
+ORDER: tuple[Kind, ...] = get_args(Kind)
 EFFECTS: dict[Kind, Effect] = {
     "data": "likely",
     "hyperparameter": "likely",
