@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tenuto.schemas.config import entrypoint, hyperparameters, searchers, storage
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
+from tenuto.schemas.config.resources import SLOTS_PER_TRIAL_MAX
 
 CONFIG_BYTES_MAX = 1024 * 1024
 """A configuration is written by hand; a larger file is something else."""
@@ -211,6 +212,7 @@ def _below(
     parts: list[str], model: type[BaseModel] | None, rest: tuple[int | str, ...]
 ) -> tuple[str, type[BaseModel] | None, str]:
     field, holder = "", model
+    rest = tuple(step for at, step in enumerate(rest) if not (step in ("number", "range") and rest[at - 1] == "slots_per_trial"))
     for index, step in enumerate(rest):
         parts = [*parts, f"[{step}]" if isinstance(step, int) else str(step)]
         field, holder = str(step), model
@@ -222,8 +224,9 @@ def _below(
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return next((item for item in candidates if isinstance(item, type) and issubclass(item, BaseModel)), None)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for item in getattr(annotation, "__args__", ()) if (found := _model_of(item))), None)
 
 
 def _join(parts: Sequence[str]) -> str:
@@ -272,6 +275,8 @@ def _allowed(model: type[BaseModel] | None, field: str) -> str:
         return ""
     if field == "entrypoint":
         return entrypoint.EXPECTED
+    if field == "slots_per_trial":
+        return f"a whole number from 1 to {SLOTS_PER_TRIAL_MAX}, or {{min: N, max: M}}"
     if _model_of(info.annotation) is Length:
         return "{batches: N} or {epochs: N}"
     if field == "searcher":

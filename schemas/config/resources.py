@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from tenuto.schemas.base import Model
 
@@ -15,9 +15,39 @@ RACK_LABEL = "rack"
 """Agents with the same `rack=...` label are near each other."""
 
 
+SLOTS_PER_TRIAL_MAX = 100_000
+
+
+class SlotRange(Model):
+    """An elastic trial: it grows and shrinks at checkpoints as the cluster empties and fills."""
+
+    min: int = Field(ge=1, le=SLOTS_PER_TRIAL_MAX)
+    """It starts with so many, and never trains on fewer."""
+    max: int = Field(ge=1, le=SLOTS_PER_TRIAL_MAX)
+    keep_seconds: float = Field(default=60.0, ge=0, le=1e6)
+    """It keeps its size at least so long before it grows, because each change costs a checkpoint and a start."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> SlotRange:
+        if self.max < self.min:
+            raise ValueError(f"max must be at least min, which is {self.min}")
+        return self
+
+
+def _kind_of_slots(value: Any) -> str:
+    return "range" if isinstance(value, (dict, SlotRange)) else "number"
+
+
+Slots = Annotated[
+    Annotated[int, Field(ge=1, le=SLOTS_PER_TRIAL_MAX), Tag("number")] | Annotated[SlotRange, Tag("range")],
+    Discriminator(_kind_of_slots),
+]
+
+
 class Resources(Model):
-    slots_per_trial: int = Field(default=1, ge=1, le=100_000)
-    """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang."""
+    slots_per_trial: Slots = 1
+    """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang. A range {min, max} makes trials
+    elastic."""
     max_slots: int | None = Field(default=None, ge=1)
     """Most slots the experiment uses at once. None: no limit."""
     priority: int = Field(default=42, ge=1, le=99)
@@ -44,6 +74,16 @@ class Resources(Model):
     """Only agents that have all these labels, each `key=value`."""
     exclude_agents: tuple[str, ...] = Field(default=(), max_length=256)
     """Never on these agents."""
+
+    @property
+    def slots_min(self) -> int:
+        """Slots that a trial needs to start."""
+        return self.slots_per_trial.min if isinstance(self.slots_per_trial, SlotRange) else self.slots_per_trial
+
+    @property
+    def slots_max(self) -> int:
+        """Most slots that a trial uses."""
+        return self.slots_per_trial.max if isinstance(self.slots_per_trial, SlotRange) else self.slots_per_trial
 
     @model_validator(mode="after")
     def _fallback_is_another_pool(self) -> Resources:

@@ -52,11 +52,16 @@ class AllocationPreempted(Pool):
 
 @event("AllocationResized")
 class AllocationResized(Pool):
+    """The workers are asked to save a checkpoint and leave; when they have, the same trial is granted `slots` at once. Until then
+    the slots that it gains are kept for it, and those that it loses are being freed. A second one replaces the first."""
+
     allocation_id: str
     trial_id: str
     experiment_id: int
     slots: tuple[AgentSlots, ...]
+    """What the trial's next allocation has."""
     reason: Reason
+    """Its numbers have slots_from and slots_to."""
 
 
 @event("AllocationReleased")

@@ -6,6 +6,7 @@ NaN and infinities are the strings "NaN", "Infinity" and "-Infinity", as everywh
 from __future__ import annotations
 
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import Field
 
@@ -16,10 +17,11 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.request import PolicyName
 from tenuto.schemas.events.trial import CheckpointFile
+from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
 TrialState = Literal["queued", "starting", "running", "paused", "stopping", "completed", "early_stopped", "failed", "canceled"]
-AllocationState = Literal["granted", "starting", "running", "preempting", "exited", "released"]
+AllocationState = Literal["granted", "starting", "running", "preempting", "resizing", "exited", "released"]
 AgentState = Literal["joined", "draining", "lost"]
 
 
@@ -34,6 +36,21 @@ class Done(Model):
 
     id: int
     changed: bool
+
+
+class OperationsBody(Model):
+    searcher: str = Field(min_length=1, max_length=256)
+    """Which class decided, such as `my_search.py:MySearch`."""
+    cause_id: UUID
+    """The event that it decided on."""
+    operations: tuple[Operation, ...] = Field(min_length=1, max_length=OPERATIONS_MAX)
+
+
+class OperationsRecorded(Model):
+    position: int
+    searcher: str
+    operations: tuple[Operation, ...]
+    """As they are on record: those of the first request about this event, whatever was asked for later."""
 
 
 class ExperimentView(Model):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tenuto.schemas.assignments import Action, Assignment, Assignments
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import ExperimentCancelRequested
 from tenuto.schemas.events.run import GangPartReported
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
@@ -31,7 +31,7 @@ def agents_concerned(state: State, events: Iterable[Event]) -> list[str]:
         data = event.data
         if isinstance(data, AllocationGranted):
             agents.update(part.agent_id for part in data.slots)
-        elif isinstance(data, (AllocationPreempted, GangPartReported)):
+        elif isinstance(data, (AllocationPreempted, AllocationResized, GangPartReported)):
             agents.update(_agents_of(state, (data.allocation_id,)))
         elif isinstance(data, (TrialExtended, TrialPaused, TrialStopped)):
             agents.update(_agents_of(state, state.of_trial.get(data.trial_id, ())))

@@ -44,6 +44,7 @@ class LauncherCore:
             "EnvironmentRecorded",
             "AllocationGranted",
             "AllocationPreempted",
+            "AllocationResized",
         }
     )
     emits = frozenset({"WorkersStarting", "WorkersStarted", "GangPartReported", "WorkersExited", "AgentJoined", "AgentLost"})

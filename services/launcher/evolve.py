@@ -11,7 +11,7 @@ from immutables import Map
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
 from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersStarted, WorkersStarting
 from tenuto.schemas.events.search import (
@@ -186,6 +186,12 @@ def _preempted(state: State, data: AllocationPreempted) -> State:
     return _put_allocation(state, replace(allocation, preempted=True, kill=allocation.kill or data.kill))
 
 
+def _resized(state: State, data: AllocationResized) -> State:
+    """Its workers save and leave like preempted ones; the scheduler grants the trial its new slots then."""
+    allocation = state.allocations.get(data.allocation_id)
+    return state if allocation is None else _put_allocation(state, replace(allocation, preempted=True))
+
+
 def _starting(state: State, data: WorkersStarting) -> State:
     allocation = state.allocations.get(data.allocation_id)
     return state if allocation is None else _put_allocation(state, replace(allocation, starting=True))
@@ -282,6 +288,7 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "DataRecorded": _data_recorded,
     "EnvironmentRecorded": _environment_recorded,
     "AllocationPreempted": _preempted,
+    "AllocationResized": _resized,
     "WorkersStarting": _starting,
     "WorkersStarted": _started,
     "GangPartReported": _part_reported,

@@ -56,7 +56,7 @@ def _submitted(state: State, data: requests.ExperimentSubmitted) -> State:
             experiment_id=data.experiment_id,
             pool=resources.pool,
             priority=resources.priority,
-            slots_per_trial=resources.slots_per_trial,
+            slots_per_trial=resources.slots_min,
             max_slots=resources.max_slots,
             place=float(data.experiment_id),
             weight=resources.weight,

@@ -35,10 +35,9 @@ async def _preempted(db: Connection, _: Event, data: pool.AllocationPreempted) -
 
 
 async def _resized(db: Connection, _: Event, data: pool.AllocationResized) -> None:
+    """Its workers leave as if preempted; the trial's next allocation has the new slots."""
     await db.execute(
-        "UPDATE allocations SET slots = $2 WHERE allocation_id = $1",
-        data.allocation_id,
-        to_json([item.model_dump() for item in data.slots]),
+        "UPDATE allocations SET state = 'resizing' WHERE allocation_id = $1 AND exited_us IS NULL", data.allocation_id
     )
 
 

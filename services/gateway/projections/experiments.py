@@ -24,7 +24,7 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
         searcher.metric,
         searcher.smaller_is_better,
         resources.pool,
-        resources.slots_per_trial,
+        resources.slots_min,
         resources.priority,
         resources.weight,
         resources.max_slots,

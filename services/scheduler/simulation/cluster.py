@@ -223,7 +223,7 @@ class Cluster:
         if experiment is None:
             self._ended += 1
             return
-        trial = Trial(script, experiment.config.resources.slots_per_trial, experiment.user)
+        trial = Trial(script, experiment.config.resources.slots_min, experiment.user)
         self.trials[script.trial_id] = trial
         self._count(self._wanted, trial.user, trial.slots)
         self.tell(

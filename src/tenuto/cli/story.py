@@ -171,6 +171,7 @@ _HANDLERS = {
     "AllocationGranted": _granted,
     "WorkersStarted": _running,
     "AllocationPreempted": _preempted,
+    "AllocationResized": _preempted,
     "AllocationReleased": _released,
     "TrialProgressed": _progressed,
     "CheckpointSaved": _progressed,
