@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 # A GPU box keeps the torch build of its constraints; elsewhere PIP_TORCH may name an index with CPU builds.
 PIP_TORCH ?=
 SEED ?= $(shell date +%s)
+TEST_PROCESSES ?= 3
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test lint format bench up down docs clean
@@ -18,9 +19,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)
 
-# Tests run in a random order; the seed is shown, so that an order can be run again.
+# Tests run in a random order; the seed is shown, so that an order can be run again. Files run side by side: most of a test's time is
+# waiting for processes, so there are more of them than cores.
 test: install
-	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED)
+	$(BIN)/pytest -q -p randomly --randomly-seed=$(SEED) -n $(TEST_PROCESSES) --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .
