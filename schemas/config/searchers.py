@@ -15,7 +15,7 @@ TRIALS_MAX = 1_000_000
 """Bound on the trials of one experiment."""
 MODEL_TRIALS_MAX = 10_000
 """Bound where a model is fitted to all results: it is slow long before."""
-MAX_TRIALS_CHANGES = frozenset({"random", "sobol", "asha", "adaptive_asha", "bohb", "tpe", "gp", "cmaes", "nsga2"})
+MAX_TRIALS_CHANGES = frozenset({"random", "sobol", "asha", "adaptive_asha", "bohb", "tpe", "gp", "cmaes", "nsga2", "custom"})
 """Methods whose max_trials can be changed while they run; the others plan their trials from the start."""
 CONSTRAINTS_MAX = 100
 STARTING_POINTS_MAX = 1_000
@@ -187,6 +187,16 @@ class Nsga2Searcher(_Sampled):
     population_size: int = Field(default=50, ge=2, le=1000)
 
 
+class CustomSearcher(_Many):
+    """Your own Python class, run by `tenuto search run` as a process of its own: see docs/search.md. `max_trials` bounds what it
+    may ask for. A trial that reached its target waits without slots until the class decides; at max_length it is complete."""
+
+    name: Literal["custom"]
+    max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
+    settings: dict[str, Any] = {}
+    """Whatever your class wants to read, as `self.search.settings`."""
+
+
 Searcher = Annotated[
     SingleSearcher
     | RandomSearcher
@@ -201,6 +211,7 @@ Searcher = Annotated[
     | TpeSearcher
     | GpSearcher
     | CmaEsSearcher
-    | Nsga2Searcher,
+    | Nsga2Searcher
+    | CustomSearcher,
     Field(discriminator="name"),
 ]

@@ -52,7 +52,7 @@ def check_space(space: Mapping[str, Any], searcher: Any) -> None:
             if name not in known:
                 raise ValueError(f"{where} names {name}, which is no hyperparameter; there are: {_some(known)}")
     for index, point in enumerate(searcher.starting_points):
-        _check_point(f"searcher.starting_points[{index}]", flat(point, known), known)
+        check_point(f"searcher.starting_points[{index}]", flat(point, known), known)
 
 
 def flat(point: Mapping[str, Any], known: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -103,7 +103,8 @@ def _check_cycles(known: Mapping[str, Any]) -> None:
                 stack.append((following, iter(known[following].when or {})))
 
 
-def _check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Raises ValueError where a value of the flat `point` is not in the space of leaves `known`."""
     for path, value in point.items():
         leaf = known.get(path)
         if leaf is None:

@@ -10,6 +10,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, event
+from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.schemas.record import Origin, Parent
 
 
@@ -93,6 +94,18 @@ class ExperimentPoolChanged(Request):
     """What runs in the old pool leaves it at a checkpoint."""
 
     pool: str = Field(pattern=NAME_PATTERN)
+
+
+@event("SearchOperationsRequested")
+class SearchOperationsRequested(Request):
+    """What a user's own searcher decided on one event. At most one per event: a searcher that decides again changes nothing."""
+
+    searcher: str = Field(min_length=1, max_length=256)
+    """Which class decided, such as `my_search.py:MySearch`."""
+    cause_id: str
+    cause_position: int = Field(ge=1)
+    """The event that it decided on."""
+    operations: tuple[Operation, ...] = Field(min_length=1, max_length=OPERATIONS_MAX)
 
 
 class ClusterRequest(EventData):

@@ -7,7 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.request import ClusterRequest
+from tenuto.schemas.events.request import ClusterRequest, SearchOperationsRequested
 from tenuto.schemas.record import Origin, Parent
 
 
@@ -76,11 +76,22 @@ class MoveExperiment(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RequestOperations(_Asked):
+    """What a user's own searcher decided on one event, as it will be recorded."""
+
+    request: SearchOperationsRequested
+
+    @property
+    def experiment_id(self) -> int:
+        return self.request.experiment_id
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChangeCluster(_Asked):
     """What the request says, as it will be recorded."""
 
     request: ClusterRequest
 
 
-ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment
+ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
 GatewayCommand = SubmitExperiment | ExperimentCommand | ChangeCluster

@@ -31,6 +31,7 @@ class GatewayCore:
             "ExperimentTrialLimitsChanged",
             "ExperimentMoved",
             "ExperimentPoolChanged",
+            "SearchOperationsRequested",
             "PoolPolicyChanged",
             "ShareChanged",
             "SlotsClosed",

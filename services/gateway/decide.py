@@ -20,6 +20,7 @@ from tenuto.schemas.events.request import (
     ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
 )
+from tenuto.schemas.operations import Create, Extend, Stop
 from tenuto.services.gateway.commands import (
     CancelExperiment,
     ChangeCluster,
@@ -27,6 +28,7 @@ from tenuto.services.gateway.commands import (
     ExperimentCommand,
     MoveExperiment,
     PauseExperiment,
+    RequestOperations,
     ResumeExperiment,
     SubmitExperiment,
 )
@@ -50,6 +52,8 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
         return _change(_not_canceled(_live(state, cause)), cause)
     if isinstance(cause, MoveExperiment):
         return _move(state, _not_canceled(_live(state, cause)), cause)
+    if isinstance(cause, RequestOperations):
+        return _operations(_not_canceled(_live(state, cause)), cause)
     return [cause.request] if isinstance(cause, ChangeCluster) else ()
 
 
@@ -97,6 +101,31 @@ def _move(state: State, live: Live, command: MoveExperiment) -> Sequence[EventDa
     if other.priority != live.priority:
         changes.append(ExperimentPriorityChanged(experiment_id=live.experiment_id, priority=other.priority))
     return [*changes, ExperimentMoved(experiment_id=live.experiment_id, place=place)]
+
+
+def _operations(live: Live, command: RequestOperations) -> Sequence[EventData]:
+    if live.method != "custom":
+        raise Refused(
+            f"Experiment {live.experiment_id} is searched by {live.method}; only one with `searcher: {{name: custom}}` takes"
+            " operations.",
+            "conflict",
+        )
+    created = live.created
+    for operation in command.request.operations:
+        created += isinstance(operation, Create)
+        if isinstance(operation, (Extend, Stop)) and operation.trial > created:
+            raise Refused(
+                f"There is no trial {operation.trial} to {operation.kind}: {created} were created so far, the n-th Create being"
+                " trial n.",
+                "invalid",
+            )
+    if created > max(live.created, live.trials_max):
+        raise Refused(
+            f"This would be trial {created} of at most {live.trials_max} (searcher.max_trials); `tenuto exp set"
+            f" {live.experiment_id} --max-trials {created}` allows it.",
+            "invalid",
+        )
+    return [command.request]
 
 
 def _submitted(state: State, command: SubmitExperiment) -> ExperimentSubmitted:

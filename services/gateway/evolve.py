@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
@@ -14,10 +15,13 @@ from tenuto.schemas.events.request import (
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
     ExperimentSubmitted,
+    ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
     Request,
+    SearchOperationsRequested,
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
+from tenuto.schemas.operations import Create
 from tenuto.services.gateway.state import Live, State
 
 
@@ -33,6 +37,7 @@ def evolve(state: State, event: Event) -> State:
             place=float(data.experiment_id),
             pool=resources.pool,
             method=data.config.searcher.name,
+            trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
         )
         return State(max(state.submitted, data.experiment_id), state.live.set(data.experiment_id, live))
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
@@ -59,4 +64,8 @@ def _changed(live: Live, data: Request) -> Live:
         return replace(live, place=data.place)
     if isinstance(data, ExperimentPoolChanged):
         return replace(live, pool=data.pool)
+    if isinstance(data, SearchOperationsRequested):
+        return replace(live, created=live.created + sum(isinstance(item, Create) for item in data.operations))
+    if isinstance(data, ExperimentTrialLimitsChanged) and data.max_trials is not None and live.trials_max:
+        return replace(live, trials_max=data.max_trials)
     return live

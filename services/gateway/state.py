@@ -23,6 +23,9 @@ class Live:
     pool: str = "default"
     method: str = ""
     """Name of the searcher: not all can have other limits while they run."""
+    created: int = 0
+    trials_max: int = 0
+    """Of a search by a user's own class: the trials that it asked for so far, and how many it may ask for."""
 
 
 @dataclass(frozen=True)

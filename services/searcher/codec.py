@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from typing import Any
 
 from immutables import Map
@@ -11,7 +12,7 @@ from pydantic import TypeAdapter
 from tenuto.schemas.config import Hyperparameters, Searcher
 from tenuto.services.searcher.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.ranking import Ranking, Rung
-from tenuto.services.searcher.state import Experiment, SearcherState, Trial, TrialStatus
+from tenuto.services.searcher.state import Asked, Experiment, SearcherState, Trial, TrialStatus
 
 _CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "invalid": "i", "paused": "p", "stopped": "s"}
 _STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}
@@ -56,15 +57,34 @@ _PLAIN = (
 
 def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
     plain = {name: getattr(experiment, name) for name in _PLAIN}
-    return plain | {
-        "settings": SEARCHER.dump_json(experiment.settings).decode(),
-        "space": SPACE.dump_json(experiment.space).decode(),
-        "brackets": [[bracket.trials, bracket.lengths] for bracket in experiment.brackets],
-        "memory": [[number, text] for number, text in sorted(experiment.memory.items())],
-        "objectives": [[number, scores] for number, scores in sorted(experiment.objectives.items())],
-        "metric_names": experiment.metric_names,
-        "trials": [[t.number, t.rung, _CODES[t.status], t.score, t.checkpoint_id] for _, t in sorted(experiment.trials.items())],
-        "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting), r.started, r.entered] for r in experiment.rungs],
+    return (
+        plain
+        | _custom_to_json(experiment)
+        | {
+            "settings": SEARCHER.dump_json(experiment.settings).decode(),
+            "space": SPACE.dump_json(experiment.space).decode(),
+            "brackets": [[bracket.trials, bracket.lengths] for bracket in experiment.brackets],
+            "memory": [[number, text] for number, text in sorted(experiment.memory.items())],
+            "objectives": [[number, scores] for number, scores in sorted(experiment.objectives.items())],
+            "metric_names": experiment.metric_names,
+            "trials": [_trial_to_json(trial) for _, trial in sorted(experiment.trials.items())],
+            "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting), r.started, r.entered] for r in experiment.rungs],
+        }
+    )
+
+
+def _trial_to_json(trial: Trial) -> list[Any]:
+    own_target = [] if trial.own_target is None else [trial.own_target]
+    return [trial.number, trial.rung, _CODES[trial.status], trial.score, trial.checkpoint_id, *own_target]
+
+
+def _custom_to_json(experiment: Experiment) -> dict[str, Any]:
+    if experiment.settings.name != "custom":
+        return {}
+    return {
+        "creations": [astuple(asked) for asked in experiment.creations],
+        "extensions": [[number, astuple(asked)] for number, asked in experiment.extensions],
+        "ending": experiment.ending,
     }
 
 
@@ -81,7 +101,10 @@ def _experiment_from_json(item: dict[str, Any]) -> Experiment:
         memory=Map(dict(item["memory"])),
         objectives=Map({number: tuple(scores) for number, scores in item["objectives"]}),
         metric_names=tuple(item["metric_names"]),
-        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], t[3], t[4]) for t in item["trials"]}),
+        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], *t[3:]) for t in item["trials"]}),
+        creations=tuple(Asked(*asked) for asked in item.get("creations", ())),
+        extensions=tuple((number, Asked(*asked)) for number, asked in item.get("extensions", ())),
+        ending=item.get("ending"),
         rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3]), r[4], r[5]) for r in item["rungs"]),
     )
 

@@ -19,6 +19,7 @@ CONSUMES = frozenset(
         "ExperimentSubmitted",
         "ExperimentCancelRequested",
         "ExperimentTrialLimitsChanged",
+        "SearchOperationsRequested",
         "ValidationReported",
         "CheckpointSaved",
         "TrialFailed",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config.searchers import SingleSearcher
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -24,7 +25,8 @@ from tenuto.services.searcher.commands import ProposeTrial
 from tenuto.services.searcher.evolve import experiment_of, fold, number_of
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, place
-from tenuto.services.searcher.methods.reasons import length, metric_value, reason, show
+from tenuto.services.searcher.methods.custom import asked_for, carried_out, ended, never_started
+from tenuto.services.searcher.methods.reasons import amount, metric_value, reason, show
 from tenuto.services.searcher.sampling import trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
@@ -90,10 +92,17 @@ class _Decision:
     @property
     def awaited(self) -> bool:
         """Whether a new trial is to come from outside these rules."""
-        return self.method.asks_outside and self.now.wants_trials
+        return self.method.awaits(self.now)
 
     def settle(self, cause: EventData) -> None:
-        """Decide about the trial that the cause is about, and about those that it beat for good."""
+        """Decide about the trial that the cause is about, and about those that it beat for good; carry out what a user's own
+        searcher asked for."""
+        if type(cause) is SearchOperationsRequested:
+            for index, operation in enumerate(cause.operations):
+                made = carried_out(self.now, asked_for(cause, index, operation), operation)
+                if made is not None and not self.now.canceling:
+                    self.emit(made)
+            return
         if type(cause) is not ValidationReported and type(cause) is not TrialFailed:
             return
         trial = self.now.trials.get(number_of(cause.trial_id))
@@ -116,6 +125,8 @@ class _Decision:
                 self.emit(extended)
             elif self.now.wants_trials and (proposal := self.method.next_trial(self.now)) is not None:
                 self.emit(requested(self.now, proposal))
+                if proposal.stopped:
+                    self.emit(never_started(self.now, self.now.requested))
             else:
                 break
         if self.now.active == 0 and not self.now.canceling and not self.full:
@@ -126,7 +137,8 @@ class _Decision:
     def stop_rest(self) -> None:
         """Stop what the search does not need any more: everything when canceling, what waits when nothing else runs."""
         canceling, open_trials = self.now.canceling, self.now.active + self.now.paused
-        if open_trials == 0 or ((self.now.active > 0 or self.awaited) and not canceling):
+        over = canceling or self.now.ending is not None
+        if open_trials == 0 or ((self.now.active > 0 or self.awaited) and not over):
             return
         for _, trial in sorted(self.now.trials.items()):
             if self.full:
@@ -148,21 +160,22 @@ def _seed_of(experiment: Experiment, number: int) -> int:
 def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
     number = experiment.requested + 1
     rung = proposal.rung
+    target = experiment.lengths[rung] if proposal.length is None else proposal.length
     return TrialRequested(
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(number),
         trial_number=number,
         hyperparameters=proposal.hyperparameters,
         seed=_seed_of(experiment, number),
-        target_length=experiment.lengths[rung],
+        target_length=target,
         source_checkpoint_id=proposal.source_checkpoint_id,
         parent_trial_id=None if proposal.parent is None else experiment.trial_id(proposal.parent),
         bracket=experiment.bracket_of(rung),
         reason=reason(
             f"{experiment.settings.name}.{proposal.rule}",
             f"Trial {number} of at most {experiment.trials_max + experiment.invalid:,}, as {experiment.active} of at most"
-            f" {experiment.concurrent_trials_max} are active and none that waits is due; it trains to {length(experiment, rung)}."
-            + (f" {proposal.why}." if proposal.why else ""),
+            f" {experiment.concurrent_trials_max} are active and none that waits is due; it trains to"
+            f" {amount(experiment, target)}." + (f" {proposal.why}." if proposal.why else ""),
             rung=rung,
             trial=number,
             trials_max=experiment.trials_max,
@@ -191,6 +204,13 @@ def _without_passing_pauses(decided: list[EventData]) -> list[EventData]:
 def _given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:
     rung = experiment.rungs[trial.rung]
     times = f"{cause.failures} failure{'s' * (cause.failures != 1)}"
+    if trial.own_target is not None:
+        return TrialStopped(
+            experiment_id=experiment.id,
+            trial_id=cause.trial_id,
+            outcome="failed",
+            reason=reason("failed", f"Given up after {times}.", length=trial.own_target, failures=cause.failures),
+        )
     return TrialStopped(
         experiment_id=experiment.id,
         trial_id=cause.trial_id,
@@ -216,7 +236,8 @@ def _invalid(experiment: Experiment, trial: Trial, cause: ValidationReported | T
         outcome="failed",
         reason=reason(
             "invalid_hyperparameters",
-            f"The model code refused its hyperparameters ({said}): it counts for nothing, and another trial takes its place.",
+            f"The model code refused its hyperparameters ({said}): it counts for nothing"
+            + (", and another trial takes its place." if trial.own_target is None else "."),
             rung=trial.rung,
             length=experiment.lengths[trial.rung],
             invalid=experiment.invalid,
@@ -234,6 +255,8 @@ def _canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
 
 
 def _outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
+    if trial.own_target is not None:
+        return ended(experiment, trial)
     rung = experiment.rungs[trial.rung]
     assert trial.key is not None, "a trial without a metric never waits"
     rank = rung.best.rank(trial.key) + 1
@@ -259,6 +282,10 @@ def _ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | 
     count = experiment.requested
     if experiment.canceling:
         return ExperimentCanceled(experiment_id=experiment.id, trials=count)
+    if experiment.ending:
+        return ExperimentFailed(experiment_id=experiment.id, error=experiment.ending, trials=count)
+    if experiment.ending is not None and not count:
+        return ExperimentFailed(experiment_id=experiment.id, error="The search was ended before its first trial.", trials=0)
     if count and experiment.failed == experiment.counted:
         which = "The trial" if count == 1 else f"All {count:,} trials"
         return ExperimentFailed(

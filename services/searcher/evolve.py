@@ -9,7 +9,12 @@ from typing import Any
 from tenuto.schemas import ids
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted, ExperimentTrialLimitsChanged
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentSubmitted,
+    ExperimentTrialLimitsChanged,
+    SearchOperationsRequested,
+)
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -22,10 +27,20 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.operations import Create, Extend, Fail, Stop
 from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order, resized
 from tenuto.services.searcher.methods import RULE_VERSION, method_for
+from tenuto.services.searcher.methods.custom import asked_for, changed_creation
 from tenuto.services.searcher.ranking import Rung
-from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Experiment, SearcherState, Trial
+from tenuto.services.searcher.state import (
+    ERROR_CHARACTERS_MAX,
+    INVALID_MAX,
+    METRIC_NAMES_MAX,
+    Asked,
+    Experiment,
+    SearcherState,
+    Trial,
+)
 
 _ENDINGS = frozenset({ExperimentCompleted, ExperimentFailed, ExperimentCanceled})
 _BY_TRIAL = frozenset({ValidationReported, CheckpointSaved, TrialFailed, TrialFinished})
@@ -34,6 +49,7 @@ _BY_EXPERIMENT = frozenset(
         ExperimentSubmitted,
         ExperimentCancelRequested,
         ExperimentTrialLimitsChanged,
+        SearchOperationsRequested,
         *(kind for kind in EVENT_MODELS.values() if issubclass(kind, Search)),
     }
 )
@@ -135,16 +151,44 @@ def _limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) 
     )
 
 
+def _operations(experiment: Experiment, data: SearchOperationsRequested) -> Experiment:
+    """What waits for a free place, and whether the search is over; what follows at once is decided (`methods/custom.py`)."""
+    creations, extensions = list(experiment.creations), list(experiment.extensions)
+    ending = experiment.ending
+    for index, operation in enumerate(data.operations):
+        if isinstance(operation, Create):
+            creations.append(asked_for(data, index, operation))
+        elif isinstance(operation, (Extend, Stop)):
+            waiting = operation.trial - experiment.requested - 1
+            if 0 <= waiting < len(creations):
+                creations[waiting] = changed_creation(creations[waiting], operation)
+            trial = experiment.trials.get(operation.trial)
+            if trial is None or trial.status != "paused":
+                continue
+            extensions = [item for item in extensions if item[0] != trial.number]
+            if isinstance(operation, Extend) and operation.length > experiment.target(trial):
+                extensions.append((trial.number, asked_for(data, index, operation)))
+        elif ending is None:
+            ending = operation.error if isinstance(operation, Fail) else ""
+    return experiment.changed(creations=tuple(creations), extensions=tuple(extensions), ending=ending)
+
+
+def _without(extensions: tuple[tuple[int, Asked], ...], number: int) -> tuple[tuple[int, Asked], ...]:
+    return tuple(item for item in extensions if item[0] != number) if extensions else extensions
+
+
 def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
-    index = experiment.rung_of(data.bracket, data.target_length)
+    custom = experiment.settings.name == "custom"
+    index = 0 if custom else experiment.rung_of(data.bracket, data.target_length)
     memory = experiment.memory
     if experiment.remembers != "nothing":
         memory = memory.set(data.trial_number, json.dumps(data.hyperparameters, separators=(",", ":")))
     return experiment.with_trial(
-        Trial(data.trial_number, index, "running"),
+        Trial(data.trial_number, index, "running", own_target=data.target_length if custom else None),
         requested=max(experiment.requested, data.trial_number),
         rungs=experiment.with_rung(index, experiment.rungs[index].start()),
         memory=memory,
+        creations=experiment.creations[1:],
     )
 
 
@@ -165,7 +209,7 @@ def _finished(experiment: Experiment, trial: Trial, data: TrialFinished) -> Expe
 
 def _paused(experiment: Experiment, trial: Trial, data: TrialPaused) -> Experiment:
     rungs = experiment.rungs
-    if trial.key is not None:
+    if trial.key is not None and trial.own_target is None:
         rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
     return experiment.with_trial(trial.changed(status="paused"), rungs=rungs)
 
@@ -174,11 +218,15 @@ def _stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experi
     return experiment.with_trial(
         trial.changed(status="stopped"),
         rungs=_left(experiment, trial),
+        extensions=_without(experiment.extensions, trial.number),
         failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
     )
 
 
 def _extended(experiment: Experiment, trial: Trial, data: TrialExtended) -> Experiment:
+    if trial.own_target is not None:
+        trial = trial.changed(own_target=data.target_length, status="running", score=None)
+        return experiment.with_trial(trial, extensions=_without(experiment.extensions, trial.number))
     rungs = list(experiment.rungs)
     if trial.status == "paused" and trial.key is not None:
         rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
@@ -197,9 +245,11 @@ def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
 def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Experiment:
     score = experiment.score_of(data.metrics)
     experiment = _noted(experiment, trial, score, data)
-    if trial.status != "running" or data.length < experiment.lengths[trial.rung]:
+    if trial.status != "running" or data.length < experiment.target(trial):
         return experiment
     trial = trial.changed(status="reported", score=score)
+    if trial.own_target is not None:
+        return experiment.with_trial(trial)
     rungs = experiment.with_rung(trial.rung, experiment.rungs[trial.rung].arrive(trial.key))
     scores = experiment.scores_of(data.metrics)
     if scores is None:
@@ -238,10 +288,15 @@ def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experime
         rungs = experiment.with_rung(index, experiment.rungs[index].withdraw())
         return experiment.with_trial(trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)
     rungs = _left(experiment, trial)
-    if trial.status == "running":
+    if trial.status == "running" and trial.own_target is None:
         # It counts as worst of the rung that it did not reach. One that waited is compared there already.
         rungs = experiment.with_rung(index, rungs[index].arrive(None))
-    return experiment.with_trial(trial.changed(status="failing"), rungs=rungs, last_error=data.error[:ERROR_CHARACTERS_MAX])
+    return experiment.with_trial(
+        trial.changed(status="failing"),
+        rungs=rungs,
+        last_error=data.error[:ERROR_CHARACTERS_MAX],
+        extensions=_without(experiment.extensions, trial.number),
+    )
 
 
 def _may_be_replaced(experiment: Experiment, trial: Trial) -> bool:
@@ -258,6 +313,7 @@ _FOLDS: dict[type[EventData], Callable[[Experiment, Any], Experiment]] = {
     ExperimentStarted: _started,
     ExperimentCancelRequested: _cancel_requested,
     ExperimentTrialLimitsChanged: _limits_changed,
+    SearchOperationsRequested: _operations,
     TrialRequested: _requested,
 }
 _TRIAL_FOLDS: dict[type[EventData], Callable[[Experiment, Trial, Any], Experiment]] = {

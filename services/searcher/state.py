@@ -9,6 +9,7 @@ from typing import Any, Literal
 from immutables import Map
 
 from tenuto.schemas import ids
+from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config import Hyperparameters, Nsga2Searcher, Searcher
 from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.ranking import Key, Rung
@@ -44,6 +45,8 @@ class Trial:
     """Its metric at the last rung it reached, signed so that smaller is better. None: not reached, missing or not finite."""
     checkpoint_id: str | None = None
     """Its newest checkpoint, where the method copies trials."""
+    own_target: int | None = None
+    """The length that it trains to, where the method has no rungs (custom)."""
 
     def changed(self, **fields: Any) -> Trial:
         """As `dataclasses.replace`, at a fifth of its cost."""
@@ -58,6 +61,30 @@ class Trial:
     @property
     def active(self) -> bool:
         return self.status in _ACTIVE
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An operation of a user's own searcher that waits for a free place."""
+
+    by: str
+    """Which class asked for it,"""
+    position: int
+    """on which event, by its log position,"""
+    index: int
+    """and its place among the operations of that decision."""
+    operation: str
+    """The operation, as JSON."""
+    stopped: bool = False
+    """Of a new trial: the class has stopped it before it could start."""
+
+    @property
+    def why(self) -> str:
+        return f"Asked for by {self.by} on the event at position {self.position}"
+
+    @property
+    def numbers(self) -> dict[str, JsonScalar]:
+        return {"searcher": self.by, "cause_position": self.position, "index": self.index}
 
 
 @dataclass(frozen=True)
@@ -105,6 +132,12 @@ class Experiment:
     best_score: float | None = None
     canceling: bool = False
     last_error: str = ""
+    creations: tuple[Asked, ...] = ()
+    """custom: new trials that wait for a free place, in the order in which they were asked for."""
+    extensions: tuple[tuple[int, Asked], ...] = ()
+    """custom: by trial number, trials that are to go on and wait for a free place."""
+    ending: str | None = None
+    """custom: set when the class ended the search; the error, or nothing where it is complete."""
 
     @property
     def metric(self) -> str:
@@ -136,6 +169,10 @@ class Experiment:
     def rung_of(self, bracket: int, target_length: int) -> int:
         """Index of the bracket's rung with this length."""
         return self.lengths.index(target_length, self.first(bracket))
+
+    def target(self, trial: Trial) -> int:
+        """The length that the trial trains to."""
+        return self.lengths[trial.rung] if trial.own_target is None else trial.own_target
 
     @property
     def counted(self) -> int:
@@ -231,6 +268,14 @@ def _check_experiment(experiment: Experiment) -> None:
             trial = experiment.trials[key[1]]
             assert (trial.status, trial.rung, trial.key) == ("paused", index, key), f"{trial} waits where it is not"
             waiting.add(trial.number)
-    assert len(waiting) == experiment.paused, "a paused trial waits at no rung"
+    if experiment.settings.name == "custom":
+        paused = {trial.number for trial in trials if trial.status == "paused"}
+        due = [number for number, _ in experiment.extensions]
+        assert not waiting, "a trial of a custom search waits at a rung"
+        assert paused.issuperset(due), "a trial that is to go on does not wait"
+        assert len(due) == len(set(due)), "a trial is to go on twice"
+        assert all(trial.own_target is not None for trial in trials), "a trial of a custom search has no target"
+    else:
+        assert len(waiting) == experiment.paused, "a paused trial waits at no rung"
     assert all(1 <= trial.number <= experiment.requested for trial in trials)
     assert (experiment.best_trial is None) == (experiment.best_score is None)

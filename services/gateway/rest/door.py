@@ -9,7 +9,18 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.services.gateway import token as tokens
-from tenuto.services.gateway.rest import checkpoints, cluster, derived, errors, events, experiments, jobs, records, trials
+from tenuto.services.gateway.rest import (
+    checkpoints,
+    cluster,
+    derived,
+    errors,
+    events,
+    experiments,
+    jobs,
+    operations,
+    records,
+    trials,
+)
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.errors import error_response
 from tenuto.services.gateway.views import ErrorView
@@ -53,7 +64,7 @@ def _routes() -> FastAPI:
     app = FastAPI(title="Tenuto", version=API_VERSION, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
     errors.install(app)
     failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}, "5XX": {"model": ErrorView}}
-    for module in (experiments, derived, trials, records, checkpoints, events, jobs, cluster):
+    for module in (experiments, operations, derived, trials, records, checkpoints, events, jobs, cluster):
         app.include_router(module.router, prefix=PREFIX, responses=failures)
 
     @app.get("/healthz", include_in_schema=False)

@@ -14,6 +14,7 @@ from tenuto.services.searcher.methods.adaptive_asha import AdaptiveAsha
 from tenuto.services.searcher.methods.asha import Asha
 from tenuto.services.searcher.methods.base import Method, Rules
 from tenuto.services.searcher.methods.bohb import Bohb
+from tenuto.services.searcher.methods.custom import Custom
 from tenuto.services.searcher.methods.grid import Grid
 from tenuto.services.searcher.methods.halving import Hyperband, Sha
 from tenuto.services.searcher.methods.pbt import Pbt
@@ -43,6 +44,7 @@ METHODS: dict[str, type[Rules[Any]]] = {
     "gp": Sampled,
     "cmaes": Sampled,
     "nsga2": Sampled,
+    "custom": Custom,
 }
 
 

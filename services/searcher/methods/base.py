@@ -31,6 +31,10 @@ class Proposal:
     source_checkpoint_id: str | None = None
     parent: int | None = None
     """Number of the trial that it is a copy of."""
+    length: int | None = None
+    """Its first target, where the method does not compare at rungs."""
+    stopped: bool = False
+    """It was stopped before it could start: it is on record, and does not run."""
 
 
 class Method(Protocol):
@@ -58,7 +62,11 @@ class Method(Protocol):
 
     @property
     def asks_outside(self) -> bool:
-        """New trials are not proposed by these rules, but come as commands."""
+        """New trials are not proposed by these rules, but come from outside."""
+        ...
+
+    def awaits(self, experiment: Experiment) -> bool:
+        """Whether something may still come from outside, so that the search is not over though nothing runs."""
         ...
 
     def best_max(self, trials: int) -> int:
@@ -120,6 +128,9 @@ class Rules(Generic[T]):
     @property
     def asks_outside(self) -> bool:
         return False
+
+    def awaits(self, experiment: Experiment) -> bool:
+        return self.asks_outside and experiment.wants_trials
 
     def best_max(self, trials: int) -> int:
         return 1

@@ -20,7 +20,11 @@ def show(experiment: Experiment, score: float | None) -> str:
 
 
 def length(experiment: Experiment, rung: int) -> str:
-    value = experiment.lengths[rung]
+    return amount(experiment, experiment.lengths[rung])
+
+
+def amount(experiment: Experiment, value: int) -> str:
+    """A length with its unit."""
     return f"{value} {experiment.unit if value != 1 else experiment.unit.replace('epochs', 'epoch').replace('batches', 'batch')}"
 
 

@@ -68,6 +68,9 @@ class Target:
 class Refused(CliError):
     """The cluster answered, and the same request will not be answered otherwise: trying again is of no use."""
 
+    word = ""
+    """The cluster's own word for it, such as conflict; empty where it gave none."""
+
 
 class Client:
     """Raises CliError, with the server's own sentence where there is one.
@@ -140,13 +143,18 @@ class Client:
 
     def follow(self, after: int, experiment: int | None = None) -> Generator[dict[str, Any]]:
         """Events from `after` on, for ever; a lost connection is made again from the last position."""
+        for body in self.follow_bodies(after, experiment):
+            yield json.loads(body)
+
+    def follow_bodies(self, after: int, experiment: int | None = None) -> Generator[bytes]:
+        """As `follow`: the exact bytes of `encode_event`."""
         failures = 0
         while True:
             try:
-                for position, event in self._stream(after, experiment):
+                for position, body in self._stream(after, experiment):
                     failures = 0
                     after = position
-                    yield event
+                    yield body
             except (OSError, http.client.HTTPException):
                 pass
             except Refused:
@@ -159,8 +167,8 @@ class Client:
                 raise CliError(f"The connection to {self._target.url} was lost, and could not be made again.")
             time.sleep(RECONNECT_SECONDS)
 
-    def _stream(self, after: int, experiment: int | None) -> Iterator[tuple[int, dict[str, Any]]]:
-        data: list[str] = []
+    def _stream(self, after: int, experiment: int | None) -> Iterator[tuple[int, bytes]]:
+        data: list[bytes] = []
         with self._request(
             "GET",
             "/events/stream",
@@ -169,14 +177,15 @@ class Client:
             timeout_seconds=STREAM_TIMEOUT_SECONDS,
         ) as response:
             for raw in response:
-                line = raw.decode().rstrip("\r\n")
-                if line.startswith("data:"):
-                    data.append(line[5:].removeprefix(" "))
+                line = raw.rstrip(b"\r\n")
+                if line.startswith(b"data:"):
+                    data.append(line[5:].removeprefix(b" "))
                 elif not line and data:
-                    event = json.loads("\n".join(data))
+                    body = b"\n".join(data)
                     data = []
+                    event = json.loads(body)
                     if "position" in event:
-                        yield event["position"], event
+                        yield event["position"], body
 
     def _json(self, method: str, path: str, body: Any) -> Any:
         encoded = b"" if body is None else json.dumps(body).encode()
@@ -240,7 +249,10 @@ class Client:
             error = json.loads(body)["error"]
             path = error.get("path")
             message = str(error["message"])
-            return kind(f"{path}: {message}" if path and not message.startswith(path) else message)
+            refusal = kind(f"{path}: {message}" if path and not message.startswith(path) else message)
+            if isinstance(refusal, Refused):
+                refusal.word = str(error["code"])
+            return refusal
         except (ValueError, KeyError, TypeError):
             return kind(f"The cluster at {self._target.url} answered {response.status} {response.reason}.")
 

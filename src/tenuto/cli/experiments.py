@@ -15,6 +15,7 @@ from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.preview import preview
 from tenuto.cli.replay_commands import replay
 from tenuto.cli.reproduce import fork, go_on, reproduce, reproduction
+from tenuto.cli.search import own_search, run_search
 from tenuto.cli.why import why
 
 app = typer.Typer(no_args_is_help=True)
@@ -38,6 +39,12 @@ def create(
     directory: Annotated[Path, typer.Argument(metavar="MODEL_DIR", help="Directory with your code.")] = Path(),
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the trials live until the experiment has ended.")] = False,
     overrides: Overrides = [],  # noqa: B006 - typer copies it
+    searcher: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE:CLASS", help="Your own search (searcher.name: custom): run it here until the experiment ends."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Submit an experiment: a configuration and the directory with the model's code."""
@@ -60,6 +67,7 @@ def create(
     except ConfigError as error:
         raise CliError(f"{config} is refused:\n" + "\n".join(f"  {problem}" for problem in error.problems)) from error
     check_entrypoint(directory, parsed.entrypoint)
+    kind = own_search(searcher, parsed.searcher.name, follow=follow)
     with tempfile.TemporaryFile() as archive:
         packed = pack(directory, archive, Settings.from_environment().context_bytes_max)
         archive.seek(0)
@@ -71,7 +79,10 @@ def create(
         print_json(answer)
     else:
         print(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).")
-    if follow:
+    if kind is not None:
+        assert searcher is not None
+        run_search(rest, kind, searcher, answer["id"], quiet=json)
+    elif follow:
         follow_to_end(rest, answer["id"], quiet=json)
 
 

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 import tenuto
-from tenuto.cli import agents, checkpoints, cluster, diff, experiments, jobs, log, runs, sim_app, sim_cluster, slots, trials
+from tenuto.cli import (
+    agents,
+    checkpoints,
+    cluster,
+    diff,
+    experiments,
+    jobs,
+    log,
+    runs,
+    search,
+    sim_app,
+    sim_cluster,
+    slots,
+    trials,
+)
 from tenuto.cli.errors import CliError
 
 EXIT_INTERRUPTED = 130
@@ -53,6 +67,7 @@ app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.
 app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
 app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
+app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)
 app.add_typer(sim_app.app, name="sim", help="Simulate, with the code that decides in the real cluster.")
 app.add_typer(log.events_app, name="event", help="The record of everything that happened.")

@@ -1,0 +1,273 @@
+"""search run: a search of the user's own, as a process beside the cluster.
+
+The process holds nothing that counts. It tells the class every event of the experiment from the start on; what the class
+decides on an event is sent to the cluster with that event's id, and recorded once per event. So it may be killed at any time:
+the next one tells a new object the same events, finds on record what was decided, and goes on behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tenuto.cli.client import RECONNECT_SECONDS, RECONNECTS_MAX, Client, Refused
+from tenuto.cli.common import ExperimentId, client
+from tenuto.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from tenuto.schemas.envelope import Event
+    from tenuto.schemas.operations import Operation
+    from tenuto.search import CustomSearcher, Told
+
+app = typer.Typer(no_args_is_help=True)
+ENDS = ("ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled")
+OPERATIONS_SHOWN_MAX = 3
+"""Of one decision, in a line for people."""
+
+Spec = Annotated[str, typer.Argument(metavar="FILE:CLASS", help="Your class, such as my_search.py:MySearch.")]
+
+
+@app.callback()
+def searches() -> None:
+    pass
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    searcher: Spec,
+    experiment: ExperimentId,
+    changed: Annotated[
+        bool,
+        typer.Option("--changed", help="The class was changed: what was decided before stands, and it decides from now on."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print each decision.")] = False,
+) -> None:
+    """Decide an experiment that has `searcher: {name: custom}` by your own class, until it ends. Run it again after a crash: it
+    goes on exactly where it was."""
+    run_search(client(context), load(searcher), searcher, experiment, changed=changed, quiet=quiet)
+
+
+def own_search(spec: str | None, method: str, *, follow: bool) -> type[CustomSearcher] | None:
+    """The class that `exp create` is to run. Raises CliError where the options do not fit, before anything is submitted."""
+    if spec is None:
+        return None
+    if method != "custom":
+        raise CliError(f"--searcher runs a search of your own, but searcher.name is {method}: set it to custom.")
+    if follow:
+        raise CliError("--searcher prints its own decisions: leave out --follow; `tenuto exp wait ID --follow` shows the trials.")
+    return load(spec)
+
+
+def load(spec: str) -> type[CustomSearcher]:
+    """The class in `FILE:CLASS`; its directory can be imported from. Raises CliError."""
+    from tenuto.search import CustomSearcher
+
+    file, colon, name = spec.rpartition(":")
+    path = Path(file)
+    if not colon or not name.isidentifier() or path.suffix != ".py":
+        raise CliError(f"{spec!r} does not name a class: give a file and a class in it, such as my_search.py:MySearch.")
+    if not path.is_file():
+        raise CliError(f"There is no file {path}: give the file of your search's class.")
+    sys.path.insert(0, str(path.parent.resolve()))
+    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[path.stem] = module
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        traceback.print_exc()
+        raise CliError(f"{path} cannot be imported ({type(error).__name__}: {error}).") from error
+    kind = getattr(module, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, CustomSearcher)):
+        raise CliError(f"{path} has no class {name} that is a tenuto.search.CustomSearcher.")
+    return kind
+
+
+def run_search(
+    rest: Client, kind: type[CustomSearcher], spec: str, experiment: int, *, changed: bool = False, quiet: bool = False
+) -> None:
+    """Until the experiment has ended. Raises CliError where the class contradicts the record, or fails."""
+    from tenuto.schemas.envelope import decode_event
+
+    view = rest.get(f"/experiments/{experiment}")
+    if view["method"] != "custom":
+        raise CliError(f"Experiment {experiment} is searched by {view['method']}: set searcher.name to custom.")
+    head = int(rest.get("/status")["head"])
+    runner = _Runner(rest, kind, spec, experiment, changed=changed, quiet=quiet)
+    for body in rest.events(upto=head, experiment=experiment):
+        runner.note(decode_event(body))
+    for body in rest.events(upto=head, experiment=experiment):
+        if runner.take(decode_event(body)):
+            return
+    if not quiet:
+        print(f"{runner.name} has read the record up to position {head}: {len(runner.recorded)} decisions, all as recorded.")
+    for body in rest.follow_bodies(head, experiment):
+        if runner.take(decode_event(body)):
+            return
+
+
+class _Runner:
+    def __init__(
+        self, rest: Client, kind: type[CustomSearcher], spec: str, experiment: int, *, changed: bool, quiet: bool
+    ) -> None:
+        self.name = f"{Path(spec.rpartition(':')[0]).name}:{kind.__name__}"
+        self.recorded: dict[str, bytes] = {}
+        """By the id of the event that was decided on: a digest of the operations on record."""
+        self._rest, self._kind, self._experiment = rest, kind, experiment
+        self._changed, self._quiet = changed, quiet
+        self._last = 0
+        """Position of the last event that was decided on before this process began."""
+        self._told: Told | None = None
+
+    def note(self, event: Event) -> None:
+        """What is on record already, before the class is told anything."""
+        from tenuto.schemas.events.request import SearchOperationsRequested
+
+        if isinstance(event.data, SearchOperationsRequested):
+            self.recorded[event.data.cause_id] = _digest(event.data.operations)
+            self._last = max(self._last, event.data.cause_position)
+
+    def take(self, event: Event) -> bool:
+        """Tells the class, and sends what it decides. Returns whether the experiment has ended."""
+        from tenuto.schemas.events.request import ExperimentSubmitted, SearchOperationsRequested
+
+        if isinstance(event.data, ExperimentSubmitted):
+            self._told = self._protected(event, lambda: self._made(event.data))
+            return False
+        if isinstance(event.data, SearchOperationsRequested):
+            if event.data.cause_id not in self.recorded and not self._changed:
+                self._differs(event.data.cause_position, "nothing", _words(event.data.operations))
+            return False
+        if event.type in ENDS:
+            return self._ended(event)
+        told = self._told
+        assert told is not None, "an experiment begins with its submission"
+        operations = self._protected(event, lambda: told.tell(event))
+        self._settle(event, operations)
+        return False
+
+    def _made(self, submitted: Any) -> Told:
+        from tenuto.search import Told
+
+        return Told(self._kind, submitted)
+
+    def _settle(self, event: Event, operations: Sequence[Operation]) -> None:
+        was = self.recorded.get(str(event.id))
+        if was is not None:
+            if was != _digest(operations) and not self._changed:
+                self._differs(event.position, _words(operations), "something else")
+        elif operations and event.position < self._last:
+            if not self._changed:
+                self._differs(event.position, _words(operations), "nothing")
+        elif operations:
+            self._send(event, operations)
+
+    def _send(self, event: Event, operations: Sequence[Operation]) -> None:
+        from tenuto.schemas.events.request import SearchOperationsRequested
+
+        body = {
+            "searcher": self.name,
+            "cause_id": str(event.id),
+            "operations": [operation.model_dump(mode="json") for operation in operations],
+        }
+        self.recorded[str(event.id)] = _digest(operations)
+        try:
+            answer = self._patiently(f"/experiments/{self._experiment}/operations", body)
+        except Refused as error:
+            if error.word == "conflict":  # It is ending, which the next events will say.
+                print(f"{self.name}: {error}", file=sys.stderr)
+                return
+            raise CliError(
+                f"{self.name} asked on position {event.position} ({event.type}) for what cannot be: {error} Correct it and run it"
+                " again; trials go on meanwhile."
+            ) from error
+        as_recorded = SearchOperationsRequested(
+            experiment_id=self._experiment,
+            searcher=answer["searcher"],
+            cause_id=str(event.id),
+            cause_position=event.position,
+            operations=answer["operations"],
+        )
+        if _digest(as_recorded.operations) != self.recorded[str(event.id)] and not self._changed:
+            self._differs(event.position, _words(operations), _words(as_recorded.operations))
+        if not self._quiet:
+            print(f"position {event.position}, {event.type}: {_words(operations)}", flush=True)
+
+    def _patiently(self, path: str, body: dict[str, Any]) -> Any:
+        """Waits while the cluster is away; a request that is sent twice is recorded once."""
+        for attempt in range(RECONNECTS_MAX):
+            try:
+                return self._rest.post(path, body)
+            except Refused:
+                raise
+            except CliError:
+                if attempt == RECONNECTS_MAX - 1:
+                    raise
+                time.sleep(RECONNECT_SECONDS)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _protected(self, event: Event, call: Any) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            traceback.print_exc()
+            raise CliError(
+                f"{self.name} failed on position {event.position}, {event.type} ({type(error).__name__}: {error}). Correct it and"
+                " run it again, with --changed if it now decides otherwise on what was before; trials go on meanwhile."
+            ) from error
+
+    def _differs(self, position: int, now: str, recorded: str) -> None:
+        raise CliError(
+            f"On the event at position {position} {self.name} now decides {now}, but {recorded} is on record. It must be a"
+            " function of what it is told: no clock, no random numbers but those of self.search.random. If you changed it,"
+            " run it with --changed: what is on record stands, and it decides from here on."
+        )
+
+    def _ended(self, event: Event) -> bool:
+        from tenuto.cli.experiments import EXIT_NOT_COMPLETED
+        from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
+
+        data = event.data
+        if isinstance(data, ExperimentCompleted):
+            print(f"Experiment {self._experiment} completed. {data.reason.text}")
+            return True
+        why = f"failed: {data.error}" if isinstance(data, ExperimentFailed) else "was canceled."
+        raise CliError(f"Experiment {self._experiment} {why}", EXIT_NOT_COMPLETED)
+
+
+def _digest(operations: Sequence[Operation]) -> bytes:
+    digest = hashlib.sha256()
+    for operation in operations:
+        digest.update(operation.to_json() + b"\n")
+    return digest.digest()
+
+
+def _words(operations: Sequence[Operation]) -> str:
+    shown = ", ".join(map(_word, operations[:OPERATIONS_SHOWN_MAX]))
+    more = len(operations) - OPERATIONS_SHOWN_MAX
+    return (f"{shown} and {more} more" if more > 0 else shown) or "nothing"
+
+
+def _word(operation: Operation) -> str:
+    match operation.kind:
+        case "create":
+            return f"create to {operation.length}"
+        case "extend":
+            return f"extend {operation.trial} to {operation.length}"
+        case "stop":
+            return f"stop {operation.trial}"
+        case "fail":
+            return f"fail ({operation.error})"
+        case _:
+            return "complete"

@@ -1,0 +1,176 @@
+"""A search of your own: a class that is told what happens and says what to do next. docs/search.md says how to run it.
+
+    from tenuto.search import Complete, Create, CustomSearcher, Extend, Stop
+
+    class Mine(CustomSearcher):
+        def on_start(self):
+            return [Create(length=1) for _ in range(8)]
+
+The class must be a function of what it is told: run again from the start of the record it has to decide the same. So no clock, no
+global random numbers (`self.search.random` is seeded from the experiment), no files that change.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tenuto.schemas.config import CustomSearcher as _Settings
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
+from tenuto.schemas.events.search import ExperimentStarted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.operations import Complete, Create, Extend, Fail, Operation, Stop
+
+TrialState = Literal["running", "waiting", "stopped", "finished"]
+
+
+@dataclass
+class Trial:
+    """One configuration. To look at, not to change."""
+
+    number: int
+    hyperparameters: dict[str, Any]
+    target: int
+    """The length that it trains to, in the unit of `searcher.max_length`."""
+    state: TrialState = "running"
+    """running: it trains, or waits for slots. waiting: it reached its target. stopped: it gets no more budget. finished: nothing
+    of it runs any more."""
+    outcome: str | None = None
+    """Once it is stopped: completed, early_stopped, failed or canceled."""
+    length: int = 0
+    """Of its last validation."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Of its last validation; NaN and infinities as they are."""
+    checkpoint_id: str | None = None
+    """Its newest checkpoint, to begin another trial from."""
+    parent: int | None = None
+
+    @property
+    def at_target(self) -> bool:
+        return self.length >= self.target
+
+
+class Known:
+    """What a searcher knows of its experiment: `self.search`."""
+
+    def __init__(self, submitted: ExperimentSubmitted) -> None:
+        config = submitted.config
+        assert isinstance(config.searcher, _Settings)
+        self.config: ExperimentConfig = config
+        self.settings: dict[str, Any] = config.searcher.settings
+        """`searcher.settings` of the configuration."""
+        self.seed = submitted.seed
+        self.random = random.Random(f"tenuto.search/{submitted.seed}")
+        """Random numbers of this search: use no others."""
+        self.metric = config.searcher.metric
+        self.smaller_is_better = config.searcher.smaller_is_better
+        self.max_length = config.searcher.max_length.value
+        self.max_trials = config.searcher.max_trials
+        self.max_concurrent_trials = config.searcher.max_concurrent_trials
+        self.trials: dict[int, Trial] = {}
+        """By number; the n-th Create is trial n, and is here from its start on."""
+
+    def score(self, metrics: Mapping[str, float]) -> float:
+        """The searcher's metric, signed so that smaller is better; infinite where it is missing or not finite."""
+        value = metrics.get(self.metric)
+        if value is None or not math.isfinite(value):
+            return math.inf
+        return value if self.smaller_is_better else -value
+
+    def draw(self, number: int) -> dict[str, Any]:
+        """The hyperparameters that trial `number` gets where its Create gives none: a draw from the search space."""
+        from tenuto.services.searcher.sampling import sample
+
+        return sample(self.config.hyperparameters, self.seed, number)
+
+
+class CustomSearcher:
+    """Override what you need. Each method returns operations, or nothing."""
+
+    def __init__(self, search: Known) -> None:
+        self.search = search
+
+    def on_start(self) -> Sequence[Operation] | None:
+        """The experiment has started; there are no trials yet."""
+        return None
+
+    def on_trial_created(self, trial: Trial) -> Sequence[Operation] | None:
+        """A trial that you asked for has a place (and maybe waits for slots)."""
+        return None
+
+    def on_validation(self, trial: Trial) -> Sequence[Operation] | None:
+        """A trial was validated: see `trial.length`, `trial.metrics` and `trial.at_target`."""
+        return None
+
+    def on_trial_failed(self, trial: Trial, error: str, *, invalid_hyperparameters: bool) -> Sequence[Operation] | None:
+        """A trial is given up, after `max_restarts` errors of its code or because its code refused the hyperparameters."""
+        return None
+
+    def on_trial_finished(self, trial: Trial) -> Sequence[Operation] | None:
+        """A trial was stopped, and nothing of it runs any more."""
+        return None
+
+    def on_limits_changed(self) -> Sequence[Operation] | None:
+        """Somebody changed max_trials or max_concurrent_trials: see `self.search`."""
+        return None
+
+
+class Told:
+    """Tells a searcher the events of its experiment, in order, and gives back what it decides on each."""
+
+    def __init__(self, kind: type[CustomSearcher], submitted: ExperimentSubmitted) -> None:
+        self._experiment_id = submitted.experiment_id
+        self._search = Known(submitted)
+        self._searcher = kind(self._search)
+
+    def tell(self, event: Event) -> list[Operation]:
+        data = event.data
+        if isinstance(data, (ExperimentStarted, ExperimentTrialLimitsChanged)):
+            return list(self._of_experiment(data) or ())
+        trial_id = getattr(data, "trial_id", None)
+        if trial_id is None or experiment_of(trial_id) != self._experiment_id:
+            return []
+        number = int(trial_id.rsplit("-", 1)[1])
+        if isinstance(data, TrialRequested):
+            parent = None if data.parent_trial_id is None else int(data.parent_trial_id.rsplit("-", 1)[1])
+            trial = Trial(number, data.hyperparameters, data.target_length, parent=parent)
+            self._search.trials[number] = trial
+            return list(self._searcher.on_trial_created(trial) or ())
+        known = self._search.trials.get(number)
+        return [] if known is None else list(self._of_trial(known, data) or ())
+
+    def _of_experiment(self, data: ExperimentStarted | ExperimentTrialLimitsChanged) -> Sequence[Operation] | None:
+        if isinstance(data, ExperimentStarted):
+            return self._searcher.on_start()
+        self._search.max_trials = data.max_trials or self._search.max_trials
+        self._search.max_concurrent_trials = data.max_concurrent_trials or self._search.max_concurrent_trials
+        return self._searcher.on_limits_changed()
+
+    def _of_trial(self, trial: Trial, data: Any) -> Sequence[Operation] | None:
+        match data:
+            case TrialExtended():
+                trial.target, trial.state = data.target_length, "running"
+            case TrialPaused():
+                trial.state = "waiting"
+            case TrialStopped():
+                trial.state, trial.outcome = "stopped", data.outcome
+            case CheckpointSaved():
+                trial.checkpoint_id = data.checkpoint_id
+            case ValidationReported():
+                trial.length, trial.metrics = data.length, data.metrics
+                return self._searcher.on_validation(trial)
+            case TrialFailed() if data.final:
+                return self._searcher.on_trial_failed(trial, data.error, invalid_hyperparameters=data.invalid_hyperparameters)
+            case TrialFinished():
+                trial.state = "finished"
+                return self._searcher.on_trial_finished(trial)
+        return None
+
+
+__all__ = ["Complete", "Create", "CustomSearcher", "Extend", "Fail", "Known", "Operation", "Stop", "Told", "Trial"]
