@@ -53,11 +53,13 @@ def wait_for_file(path: Path) -> None:
         time.sleep(0.01)
 
 
-def test_reports_checkpoint_then_validation_and_ends_when_stopped(trial: WorkerBench) -> None:
-    agent = trial.agent(2)
-    agent.react = stop_at(2)
-    run = trial.start(agent)
-    assert run.wait() == 0, run.output()
+@pytest.mark.parametrize("cold", [False, True])
+def test_reports_checkpoint_then_validation_and_ends_when_stopped(tmp_path: Path, cold: bool) -> None:
+    with WorkerBench(tmp_path, CONTEXT, config(), {}, cold=cold) as trial:
+        agent = trial.agent(2)
+        agent.react = stop_at(2)
+        run = trial.start(agent)
+        assert run.wait() == 0, run.output()
     checkpoint, validation = agent.reports
     assert isinstance(checkpoint, CheckpointReport)
     assert isinstance(validation, ValidationReport)

@@ -34,6 +34,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
+from tests.support.warm_starts import WarmProcess, warm_starts
 
 TOKEN = "stand-in-token"
 WAIT_SECONDS_MAX = 120.0
@@ -167,7 +168,7 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
 
 @dataclass
 class WorkerRun:
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | WarmProcess
     log: Path
 
     def wait(self) -> int:
@@ -194,8 +195,19 @@ def source_of(report: CheckpointReport) -> SourceCheckpoint:
 class WorkerBench:
     """Runs real worker processes for one trial, allocation after allocation. Use as a context manager: kills what is left."""
 
-    def __init__(self, directory: Path, context_directory: Path, config: dict[str, Any], hyperparameters: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        context_directory: Path,
+        config: dict[str, Any],
+        hyperparameters: dict[str, Any],
+        *,
+        cold: bool = False,
+        modules: tuple[str, ...] = (),
+    ) -> None:
+        """`cold`: each worker is an interpreter of its own, which takes seconds. `modules`: imported beforehand, where not."""
         self.directory, self.context_directory = directory, context_directory
+        self._cold, self._modules = cold, modules
         self.config = ExperimentConfig.model_validate(config)
         self.hyperparameters = hyperparameters
         self.checkpoint_directory = directory / "checkpoints"
@@ -251,25 +263,32 @@ class WorkerBench:
 
     def start(self, agent: AgentStandIn, **environment: str) -> WorkerRun:
         log = self.directory / f"log-{agent.assignment.allocation_id}.txt"
+        variables = {
+            **os.environ,
+            "TENUTO_AGENT_SOCKET": str(agent.socket),
+            "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
+            "TENUTO_TOKEN": TOKEN,
+            "TENUTO_RANK": "0",
+            "TENUTO_ERROR_FILE": str(agent.error_file),
+            "CUDA_VISIBLE_DEVICES": "",
+            **environment,
+        }
+        if self._cold:
+            process: subprocess.Popen[str] | WarmProcess = self._start_cold(variables, log)
+        else:
+            process = warm_starts(self._modules).start(variables, self.context_directory, log)
+        run = WorkerRun(process, log)
+        self.runs.append(run)
+        return run
+
+    def _start_cold(self, variables: dict[str, str], log: Path) -> subprocess.Popen[str]:
         with log.open("w") as output:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-m", "tenuto.workers.harness"],
-                env={
-                    **os.environ,
-                    "TENUTO_AGENT_SOCKET": str(agent.socket),
-                    "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
-                    "TENUTO_TOKEN": TOKEN,
-                    "TENUTO_RANK": "0",
-                    "TENUTO_ERROR_FILE": str(agent.error_file),
-                    "CUDA_VISIBLE_DEVICES": "",
-                    **environment,
-                },
+                env=variables,
                 cwd=self.context_directory,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 text=True,
             )
-        run = WorkerRun(process, log)
-        self.runs.append(run)
-        return run

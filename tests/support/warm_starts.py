@@ -1,0 +1,127 @@
+"""Worker processes for tests, forked from one that has imported the framework: as the agent starts them (workers/agent/warm.py),
+and some seconds sooner than a new interpreter. One such process per set of modules serves the whole test session."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tenuto.workers.agent.processes import RUN_VARIABLE
+from tenuto.workers.harness.zygote import MARK_BYTES, SIGNAL_EXIT_BASE, Job
+
+READY_SECONDS_MAX = 120.0
+"""To import a framework on a machine that does much else."""
+_MORE_MODULES = """
+import sys
+from tenuto.workers.harness import zygote
+zygote.PRELOADED += tuple(sys.argv.pop().split(","))
+zygote.main()
+"""
+
+
+class WarmProcess:
+    """The leader of a run's session, with the methods of `subprocess.Popen` that tests use. Signals go to the worker itself."""
+
+    def __init__(self, leader: int, exit_file: Path) -> None:
+        self.pid = leader
+        self._exit_file = exit_file
+        self._ended = os.pidfd_open(leader)
+
+    def poll(self) -> int | None:
+        return self._code() if self._wait(0) else None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if not self._wait(timeout):
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+        return self._code()
+
+    def send_signal(self, number: int) -> None:
+        """To the worker, which the leader has started by the time that it says anything."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        os.kill(int(children[0]), number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def _wait(self, seconds: float | None) -> bool:
+        poller = select.poll()
+        poller.register(self._ended, select.POLLIN)
+        return bool(poller.poll(None if seconds is None else seconds * 1000))
+
+    def _code(self) -> int:
+        try:
+            code = int(self._exit_file.read_text())
+        except FileNotFoundError:
+            return -signal.SIGKILL  # the leader was killed with its worker
+        return code if code <= SIGNAL_EXIT_BASE else SIGNAL_EXIT_BASE - code
+
+    def __del__(self) -> None:
+        os.close(self._ended)
+
+
+class WarmStarts:
+    def __init__(self, modules: tuple[str, ...] = ()) -> None:
+        """`modules`: what to import besides what an agent's warm process imports."""
+        self._channel, theirs = socket.socketpair()
+        log = Path(tempfile.gettempdir()) / f"tenuto-warm-{os.getpid()}-{len(_STARTS)}.log"
+        command = ("-m", "tenuto.workers.harness.zygote") if not modules else ("-c", _MORE_MODULES)
+        with theirs, log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", *command, str(theirs.fileno()), *((",".join(modules),) if modules else ())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "", RUN_VARIABLE: "-" * MARK_BYTES},
+                cwd="/",
+            )
+        self._channel.settimeout(READY_SECONDS_MAX)
+        if self._channel.recv(1) != b"r":
+            raise RuntimeError(log.read_text())
+        log.unlink()
+
+    def start(self, environment: Mapping[str, str], cwd: Path, log: Path) -> WarmProcess:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._channel, [b"f"], [theirs.fileno()])
+        exit_file = log.with_name(f"{log.name}.exit")
+        exit_file.unlink(missing_ok=True)
+        with ours:
+            ours.settimeout(READY_SECONDS_MAX)
+            job = Job(
+                environment={"PYTHONHASHSEED": "0", **environment},
+                cwd=str(cwd),
+                mark=str(log),
+                exit_file=str(exit_file),
+                stdout=str(log),
+                stderr=str(log),
+            )
+            ours.sendall(json.dumps(job).encode() + b"\n")
+            process = WarmProcess(int(ours.recv(32)), exit_file)
+            ours.sendall(b"go\n")
+        return process
+
+    def close(self) -> None:
+        """It leaves at the end of its socket; its forks go on."""
+        self._channel.close()
+        self._process.wait()
+
+
+_STARTS: dict[tuple[str, ...], WarmStarts] = {}
+
+
+def warm_starts(modules: tuple[str, ...] = ()) -> WarmStarts:
+    """Shared by all tests of this process."""
+    if modules not in _STARTS:
+        _STARTS[modules] = WarmStarts(modules)
+        atexit.register(_STARTS[modules].close)
+    return _STARTS[modules]
