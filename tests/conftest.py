@@ -17,6 +17,7 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
+from tests.support.s3_server import S3Server
 
 _numbers = count(1)
 
@@ -95,6 +96,31 @@ async def nats() -> AsyncIterator[NatsServer]:
     yield server
     await server.kill()
     shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def s3_process() -> Iterator[S3Server]:
+    """A running S3 server, for `s3_server`."""
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
+    server = S3Server(directory)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def s3_server(s3_process: S3Server) -> Iterator[S3Server]:
+    """The session's S3 server with an empty bucket of the test's own. The test may kill and start it."""
+    s3_process.bucket = f"test-{next(_numbers)}"
+    if not s3_process.running:
+        s3_process.start()
+    s3_process.make_bucket(s3_process.bucket)
+    yield s3_process
+    if s3_process.running:
+        s3_process.remove_bucket(s3_process.bucket)
 
 
 async def _administer(server: PostgresServer, statement: str) -> None:

@@ -18,7 +18,8 @@ CHUNK_BYTES = 1024 * 1024
 _BLOCK = tarfile.BLOCKSIZE
 
 Read = Callable[[CheckpointFile], Iterator[bytes]]
-"""A recorded file's bytes. Raises OSError in the middle where they are not what was recorded."""
+"""A recorded file's bytes; the files in the order of the record, each once. Raises OSError in the middle where they are not what
+was recorded."""
 
 
 class DownloadRefused(Exception):
@@ -42,13 +43,20 @@ def open_checkpoint(location: str, storage: CheckpointStorage, files: Sequence[C
     for item in manifest.files:
         if store.local_path(item.blob) is None:
             break  # asking a distant store about each file would take longer than finding out on the way
+        if item.offset is not None:
+            continue
         found = store.stat(item.blob)
         if found is None or found.size_bytes != item.size_bytes:
             raise DownloadRefused(f"The checkpoint's file {item.path} is damaged or gone; `tenuto ckpt verify` says more.")
 
+    contents = checkpoints.read(store, [stored[file.path] for file in files])
+
     def read(file: CheckpointFile) -> Iterator[bytes]:
+        found, chunks = next(contents)
+        if found.path != file.path:
+            raise ValueError(f"{file.path} is read out of turn")
         try:
-            yield from checkpoints.check_blob(store, stored[file.path])
+            yield from chunks
         except Damaged as error:
             raise OSError(f"{error}: it was damaged") from error
 

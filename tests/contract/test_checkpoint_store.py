@@ -3,10 +3,10 @@ in-memory back end."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import shutil
 import tempfile
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged, Staged
 from tenuto.kernel.storage.cloud import CloudStore
 from tenuto.kernel.storage.directory import DirectoryStore
+from tenuto.kernel.storage.manifest import END_BYTES
 from tenuto.kernel.storage.opening import is_manifest, location_of, open_location, open_trial
-from tenuto.kernel.storage.s3 import S3Store
+from tenuto.kernel.storage.staging import PACK_BYTES_MAX, SMALL_BYTES_MAX
 from tenuto.kernel.storage.store import PART_BYTES, NotStored, Store, StoreError, read_bytes
 from tenuto.schemas.config.storage import S3Storage, SharedDirectoryStorage
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
@@ -25,24 +26,10 @@ from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
 _numbers = count(1)
 
 
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
-    server = S3Server(directory)
-    try:
-        server.start()
-        server.make_bucket("contract")
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
+def memory_store() -> Store:
+    from obstore.store import MemoryStore
 
-
-def s3_store(server: S3Server, prefix: str) -> S3Store:
-    return S3Store(
-        "contract", prefix, endpoint=f"127.0.0.1:{server.port}", secure=False, region=None,
-        access_key=ACCESS_KEY, secret_key=SECRET_KEY,
-    )  # fmt: skip
+    return CloudStore(MemoryStore(), "gs://bucket/prefix")
 
 
 @pytest.fixture(params=["directory", "s3", "cloud-memory", "cloud-s3"])
@@ -51,20 +38,18 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "directory":
         return DirectoryStore(tmp_path / "store" / prefix)
     if request.param == "cloud-memory":
-        from obstore.store import MemoryStore
-
-        return CloudStore(MemoryStore(), "gs://bucket/prefix")
+        return memory_store()
     server: S3Server = request.getfixturevalue("s3_server")
     if request.param == "s3":
-        return s3_store(server, prefix)
+        return server.store(prefix)
     from obstore.store import S3Store as ObstoreS3
 
     return CloudStore(
         ObstoreS3(
-            "contract", prefix=f"cloud-{next(_numbers)}", endpoint=server.endpoint, region="us-east-1",
+            server.bucket, prefix="cloud", endpoint=server.endpoint, region="us-east-1",
             access_key_id=ACCESS_KEY, secret_access_key=SECRET_KEY, client_options={"allow_http": True},
         ),
-        "s3://contract",
+        "s3://bucket/cloud",
     )  # fmt: skip
 
 
@@ -108,6 +93,23 @@ def test_what_is_not_there_is_named(store: Store) -> None:
     assert store.stat("blobs/none") is None
     with pytest.raises(NotStored, match="blobs/none"):
         list(store.stream("blobs/none"))
+    with pytest.raises(NotStored, match="blobs/none"):
+        list(store.stream("blobs/none", 3, 5))
+
+
+def test_a_part_of_it_can_be_read(store: Store) -> None:
+    store.put_bytes("blobs/x", b"0123456789")
+    for offset, size_bytes, expected in (
+        (0, 3, b"012"),
+        (4, 2, b"45"),
+        (7, None, b"789"),
+        (8, 100, b"89"),
+        (0, None, b"0123456789"),
+    ):
+        assert b"".join(store.stream("blobs/x", offset, size_bytes)) == expected
+    for offset in (10, 11):
+        with pytest.raises(NotStored, match="x"):
+            list(store.stream("blobs/x", offset, 5))
 
 
 def test_a_file_of_several_parts_comes_back_equal(store: Store, tmp_path: Path) -> None:
@@ -124,7 +126,9 @@ def saved(store: Store, tmp_path: Path, checkpoint_id: str, files: dict[str, byt
 def test_a_checkpoint_comes_back_verified_and_an_unchanged_file_is_stored_once(store: Store, tmp_path: Path) -> None:
     first = saved(store, tmp_path, "1-1-1-10", {"same": b"s" * 1000, "deep/er/changes": b"1", "twin": b"1"})
     second = saved(store, tmp_path, "1-1-1-20", {"same": b"s" * 1000, "deep/er/changes": b"2"}, first)
-    assert len(keys(store, "blobs")) == 3, "same, 1 (once for two files of one checkpoint) and 2"
+    packed = store.packs_small_files
+    assert len(keys(store, "blobs")) == (2 if packed else 3), "same and 1 (once for two files of one checkpoint), and 2"
+    assert {file.blob for file in second.files if file.path == "same"} < {file.blob for file in first.files} or packed
     assert checkpoints.list_manifests(store) == ["1-1-1-10", "1-1-1-20"]
     for manifest, expected in ((first, b"1"), (second, b"2")):
         read = checkpoints.read_manifest(store, manifest.checkpoint_id)
@@ -146,22 +150,39 @@ def test_deleting_one_keeps_what_others_share_and_may_be_done_twice(store: Store
         assert checkpoints.list_manifests(store) == ["c2", "c3"]
         assert checkpoints.verify(store, second) == []
     checkpoints.delete(store, "c2")
-    assert len(keys(store)) == 3
+    assert len(keys(store)) == (2 if store.packs_small_files else 3)
     checkpoints.delete(store, "c3")
     assert keys(store) == []
 
 
 @pytest.mark.parametrize("how", ["changed", "shorter", "gone"])
 def test_damage_is_found_and_named(store: Store, tmp_path: Path, how: str) -> None:
-    manifest = saved(store, tmp_path, "c1", {"ok": b"fine", "model": b"weights" * 100})
-    blob = next(file.blob for file in manifest.files if file.path == "model")
+    weights = b"weights" * (SMALL_BYTES_MAX // 7 + 1)  # alone in its blob
+    manifest = saved(store, tmp_path, "c1", {"ok": b"fine", "also": b"fine too", "model": weights})
+    [file] = [file for file in manifest.files if file.path == "model"]
+    assert file.offset is None
     if how == "gone":
-        store.delete([blob])
+        store.delete([file.blob])
     else:
-        store.put_bytes(blob, b"Weights" * 100 if how == "changed" else b"weights")
+        store.put_bytes(file.blob, weights.replace(b"w", b"W", 1) if how == "changed" else b"weights")
     [problem] = checkpoints.verify(store, manifest)
     assert problem.startswith("model ")
     with pytest.raises(Damaged, match=r"^model "):
+        checkpoints.load(store, manifest, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("left", "damaged"), [(b"aaabbBcc", {"b"}), (b"aaabb", {"b", "c"}), (b"", {"a", "b", "c"}), (None, {"a", "b", "c"})]
+)
+def test_damage_inside_a_pack_is_found_and_named(store: Store, tmp_path: Path, left: bytes | None, damaged: set[str]) -> None:
+    if not store.packs_small_files:
+        pytest.skip("this store holds each file by itself")
+    manifest = saved(store, tmp_path, "c1", {"a": b"aaa", "b": b"bbb", "c": b"cc", "empty": b""})
+    [pack] = manifest.packs
+    assert read_bytes(store, pack.blob, 100) == b"aaabbbcc"
+    store.delete([pack.blob]) if left is None else store.put_bytes(pack.blob, left)
+    assert {problem.partition(" ")[0] for problem in checkpoints.verify(store, manifest)} == damaged
+    with pytest.raises(Damaged, match=r"^[abc] "):
         checkpoints.load(store, manifest, tmp_path / "out")
 
 
@@ -184,15 +205,95 @@ def test_a_manifest_that_differs_from_the_record_is_not_believed(store: Store, t
 
 
 def test_many_small_files(store: Store, tmp_path: Path) -> None:
-    manifest = saved(store, tmp_path, "c1", {f"d{i % 7}/{i}": b"%d" % i for i in range(200)})
-    assert len(keys(store, "blobs")) == 200
+    files = {f"d{i % 7}/{i}": b"%d" % i * 1000 for i in range(200)} | {"empty": b""}
+    manifest = saved(store, tmp_path, "c1", files)
+    assert len(keys(store, "blobs")) == (1 if store.packs_small_files else 201)
     checkpoints.load(store, manifest, tmp_path / "out")
-    assert all((tmp_path / "out" / f"d{i % 7}/{i}").read_bytes() == b"%d" % i for i in range(200))
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in files} == files
+    in_turn = [(file.path, b"".join(chunks)) for file, chunks in checkpoints.read(store, manifest.files)]
+    assert in_turn == sorted(files.items())
+
+
+def test_a_pack_is_named_again_while_half_of_it_is_used(tmp_path: Path) -> None:
+    store = memory_store()
+    files = {f"{i}": b"%d" % i * 1000 for i in range(10)}
+    first = saved(store, tmp_path, "c1", files)
+    changed = files | {f"{i}": b"new %d" % i for i in range(4)}
+    second = saved(store, tmp_path, "c2", changed, first)
+    assert [pack.blob for pack in first.packs] == [pack.blob for pack in second.packs if pack.blob.endswith(".c1")]
+    assert {file.path for file in second.files if file.blob.endswith(".c1")} == {f"{i}" for i in range(4, 10)}
+    third = saved(store, tmp_path, "c3", changed | {f"{i}": b"newer %d" % i for i in range(4, 7)}, second)
+    assert {file.path for file in third.files if file.blob.endswith(".c1")} == set(), "3 of 10 are too few: they are stored again"
+    assert {file.path for file in third.files if file.blob.endswith(".c2")} == {f"{i}" for i in range(4)}
+    for manifest in (first, second, third):
+        assert checkpoints.verify(store, checkpoints.read_manifest(store, manifest.checkpoint_id)) == []
+    checkpoints.delete(store, "c1")
+    assert checkpoints.verify(store, second) == [], "it names the first one's pack"
+    checkpoints.delete(store, "c2")
+    assert {key.rpartition(".")[2] for key in keys(store, "blobs")} == {"c2", "c3"}, "the first one's pack is gone"
+    assert checkpoints.verify(store, third) == []
+
+
+def test_packs_are_bounded_and_large_files_stand_alone(tmp_path: Path) -> None:
+    store = memory_store()
+    mib = 1 << 20
+    files = {f"{i:02}": os.urandom(1) * mib for i in range(20)} | {
+        "large": os.urandom(mib + 1),
+        "larger": os.urandom(PART_BYTES + 1),
+    }
+    manifest = saved(store, tmp_path, "c1", files)
+    assert sum(pack.size_bytes for pack in manifest.packs) <= 20 * mib
+    assert all(pack.size_bytes <= PACK_BYTES_MAX for pack in manifest.packs)
+    assert {file.path for file in manifest.files if file.offset is None} == {"large", "larger"}
+    assert checkpoints.verify(store, manifest) == []
+
+
+def test_a_large_file_is_stored_once_while_it_does_not_change(store: Store, tmp_path: Path) -> None:
+    large = os.urandom(PART_BYTES + 3 * END_BYTES)
+    middle = bytearray(large)
+    middle[len(large) // 2] ^= 1  # same size, same ends
+    first = saved(store, tmp_path, "c1", {"model": large})
+    assert [file.sha256 for file in first.files] == [hashlib.sha256(large).hexdigest()]
+    second = saved(store, tmp_path, "c2", {"model": large}, first)
+    third = saved(store, tmp_path, "c3", {"model": bytes(middle), "twin": bytes(middle)}, second)
+    fourth = saved(store, tmp_path, "c4", {"model": os.urandom(len(large))}, third)
+    blobs = [{file.blob for file in manifest.files} for manifest in (first, second, third, fourth)]
+    assert [len(item) for item in blobs] == [1, 1, 1, 1]
+    assert len(set().union(*blobs)) == 3
+    for manifest in (first, second, third, fourth):
+        assert checkpoints.verify(store, checkpoints.read_manifest(store, manifest.checkpoint_id)) == []
+
+
+def test_a_manifest_of_the_first_format_is_read_and_built_upon(store: Store, tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(b"old").hexdigest()
+    store.put_bytes(f"blobs/{sha256}.c1", b"old")
+    old = {
+        "format": 1,
+        "checkpoint_id": "c1",
+        "files": [{"path": "a", "size_bytes": 3, "sha256": sha256, "blob": f"blobs/{sha256}.c1"}],
+    }
+    store.put_bytes("manifests/c1.json", json.dumps(old).encode())
+    first = checkpoints.read_manifest(store, "c1")
+    assert checkpoints.verify(store, first) == []
+    second = saved(store, tmp_path, "c2", {"a": b"old", "b": b"1", "c": b"2"}, first)
+    assert [file.blob for file in second.files if file.path == "a"] == [f"blobs/{sha256}.c1"]
+    checkpoints.delete(store, "c1")
+    checkpoints.load(store, second, tmp_path / "out")
+    assert (tmp_path / "out" / "a").read_bytes() == b"old"
+
+
+def test_a_manifest_that_points_outside_its_packs_is_damaged(store: Store) -> None:
+    file = {"path": "a", "size_bytes": 3, "sha256": "0" * 64, "blob": "blobs/p.c1", "offset": 8}
+    for packs in ([], [{"blob": "blobs/p.c1", "size_bytes": 10}]):
+        document = {"format": 2, "checkpoint_id": "c1", "files": [file], "packs": packs}
+        store.put_bytes("manifests/c1.json", json.dumps(document).encode())
+        with pytest.raises(Damaged, match="its manifest cannot be read"):
+            checkpoints.read_manifest(store, "c1")
 
 
 def test_locations_lead_back(tmp_path: Path, s3_server: S3Server) -> None:
     directory = SharedDirectoryStorage(path=str(tmp_path / "a b%"))
-    s3 = S3Storage.model_validate(s3_server.storage("contract", prefix="p/q"))
+    s3 = S3Storage.model_validate(s3_server.storage(prefix="p/q"))
     for storage in (directory, s3):
         made = open_trial(storage, tmp_path, "3-7", s3_server.environment())
         manifest = saved(made, tmp_path, "3-7-1-5", {"a": b"1"})
@@ -208,18 +309,15 @@ def test_locations_lead_back(tmp_path: Path, s3_server: S3Server) -> None:
 
 
 def test_a_wrong_credential_is_refused_without_showing_it(s3_server: S3Server) -> None:
-    store = S3Store(
-        "contract", "x", endpoint=f"127.0.0.1:{s3_server.port}", secure=False, region=None,
-        access_key=ACCESS_KEY, secret_key="the-wrong-secret",
-    )  # fmt: skip
-    with pytest.raises(StoreError, match=r"s3://contract/x/a: \w+") as caught:
+    store = s3_server.store("x", secret_key="the-wrong-secret")
+    with pytest.raises(StoreError, match=r"s3://test-\d+/x/a: \w+") as caught:
         store.put_bytes("a", b"1")
     assert "the-wrong-secret" not in str(caught.value)
 
 
 def test_unfinished_uploads_are_found_and_removed(s3_server: S3Server, tmp_path: Path) -> None:
-    s3 = s3_store(s3_server, "unfinished")
-    s3._client._create_multipart_upload("contract", "unfinished/blobs/half", {})
+    s3 = s3_server.store("unfinished")
+    s3._client._create_multipart_upload(s3_server.bucket, "unfinished/blobs/half", {})
     directory = DirectoryStore(tmp_path / "d")
     directory.put_bytes("blobs/whole", b"1")
     (tmp_path / "d" / "blobs" / ".partial-x").write_bytes(b"half")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from tenuto.kernel.storage.directory import DirectoryStore
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.s3 import S3Store
 from tenuto.kernel.storage.store import PART_BYTES, Store, StoreError
-from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from tests.support.s3_server import SECRET_KEY, S3Server
 
 FIRST, SECOND = "1-1-1-10", "1-1-1-20"
 FILES = {f"part-{index}": bytes([index]) * 3000 for index in range(4)} | {"same": b"same" * 1000}
@@ -129,26 +127,6 @@ def test_a_deletion_that_is_killed_is_completed_by_the_next(tmp_path: Path) -> N
         assert len(list(again.entries("blobs"))) == 3
 
 
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
-    server = S3Server(directory)
-    try:
-        server.start()
-        server.make_bucket("faults")
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def s3_store(server: S3Server, prefix: str = "p/1/1-1") -> S3Store:
-    return S3Store(
-        "faults", prefix, endpoint=f"127.0.0.1:{server.port}", secure=False, region=None, access_key=ACCESS_KEY,
-        secret_key=SECRET_KEY,
-    )  # fmt: skip
-
-
 class DiesDuringUpload(S3Store):
     """Kills the server when the upload of the largest file has begun."""
 
@@ -161,21 +139,18 @@ class DiesDuringUpload(S3Store):
 
 
 def test_a_server_that_dies_in_the_middle_of_an_upload(s3_server: S3Server, tmp_path: Path) -> None:
-    store = s3_store(s3_server)
+    store = s3_server.store("p/1/1-1")
     first = save(store, fill(tmp_path / "1", {"small": b"1"}), FIRST)
-    dying = DiesDuringUpload(
-        "faults", "p/1/1-1", endpoint=f"127.0.0.1:{s3_server.port}", secure=False, region=None, access_key=ACCESS_KEY,
-        secret_key=SECRET_KEY,
-    )  # fmt: skip
+    dying = s3_server.store("p/1/1-1", DiesDuringUpload)
     dying.kill = s3_server.kill  # type: ignore[method-assign]
     big = random.Random(7).randbytes(3 * PART_BYTES)
     staged = Staged(SECOND, fill(tmp_path / "2", {"big": big, "small": b"2"}), first)
-    with pytest.raises(StoreError, match=r"s3://faults/p/1/1-1/blobs/\w+") as caught:
+    with pytest.raises(StoreError, match=r"s3://test-\d+/p/1/1-1/blobs/\w+") as caught:
         checkpoints.save(dying, staged)
     assert SECRET_KEY not in str(caught.value)
 
     s3_server.start()  # it comes back with its disk
-    again = s3_store(s3_server)
+    again = s3_server.store("p/1/1-1")
     assert checkpoints.list_manifests(again) == [FIRST], "what was not stored whole is not a checkpoint"
     assert checkpoints.verify(again, first) == []
     second = checkpoints.save(again, staged)
@@ -186,18 +161,17 @@ def test_a_server_that_dies_in_the_middle_of_an_upload(s3_server: S3Server, tmp_
 
 
 def test_a_process_that_is_killed_during_an_upload_leaves_no_checkpoint(s3_server: S3Server, tmp_path: Path) -> None:
-    store = s3_store(s3_server, "p/1/1-2")
+    store = s3_server.store("p/1/1-2")
     script = textwrap.dedent(
         f"""
         import os, signal, sys, threading
         from pathlib import Path
         from tenuto.kernel.storage import checkpoints
         from tenuto.kernel.storage.checkpoints import Staged
-        from tests.integration.test_checkpoint_faults import s3_store
         from tests.support.s3_server import S3Server
         server = S3Server(Path({str(s3_server.directory)!r}))
-        server.port = {s3_server.port}
-        store = s3_store(server, "p/1/1-2")
+        server.port, server.bucket = {s3_server.port}, {s3_server.bucket!r}
+        store = server.store("p/1/1-2")
         original = store._client._upload_part
         parts = 0
         def upload(*arguments, **named):

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import shutil
 import tarfile
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +33,6 @@ from tenuto.services.gateway.downloads import (
 )
 from tenuto.services.tracker.effects import NotOurs, delete_checkpoint
 from tests.support.s3_server import S3Server
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
-    server = S3Server(directory)
-    try:
-        server.start()
-        server.make_bucket("checkpoints")
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture(params=["directory", "s3"])

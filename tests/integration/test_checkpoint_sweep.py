@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +25,6 @@ from tenuto.schemas.ids import name_id
 from tests.support.s3_server import S3Server
 
 FAR_FUTURE_US = 2**62
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
-    server = S3Server(directory)
-    try:
-        server.start()
-        server.make_bucket("checkpoints")
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class World:
@@ -128,7 +112,8 @@ async def test_orphans_go_and_what_is_recorded_shared_young_or_live_stays(world:
     assert world.stored() == before
     done = await world.sweep()
     assert planned == done
-    assert len(done.orphans) == 5, "two manifests and three blobs"
+    own_alone = 0 if world.store("1-1").packs_small_files else 1  # else it is in the pack that the second needs
+    assert len(done.orphans) == 4 + own_alone, "two manifests, the third's blob, the half one"
     assert done.size_bytes > 0
     assert done.problems == []
     assert checkpoints.verify(world.store("1-1"), second) == []

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.opening import open_location
@@ -38,19 +33,6 @@ def stop_at(agent: AgentStandIn, length: int) -> AgentStandIn:
 
     agent.react = react
     return agent
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3Server]:
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-s3-"))
-    server = S3Server(directory)
-    try:
-        server.start()
-        server.make_bucket("checkpoints")
-        yield server
-    finally:
-        server.kill()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(tmp_path: Path) -> None:
@@ -96,7 +78,7 @@ def test_saved_to_s3_and_resumed_from_there(tmp_path: Path, s3_server: S3Server)
         run = trial.start(first, **environment)
         assert run.wait() == 0, run.output()
         checkpoint = first.checkpoints()[-1]
-        assert checkpoint.location == "s3://checkpoints/resume/1/1-1/manifests/1-1-1-10.json"
+        assert checkpoint.location == f"s3://{s3_server.bucket}/resume/1/1-1/manifests/1-1-1-10.json"
         assert not (tmp_path / "checkpoints").exists(), "nothing goes to the shared directory"
         second = stop_at(trial.agent(3, checkpoint), 3)
         run = trial.start(second, **environment)

@@ -1,15 +1,23 @@
-"""A real S3 server for tests and benchmarks: SeaweedFS, one process, killed at the end."""
+"""A real S3 server for tests and benchmarks: SeaweedFS, one process, killed at the end. It takes seconds to start, so tests share
+one (the fixture `s3_server`), each with a bucket of its own."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TypeVar
+
+from minio import Minio
+from minio.deleteobjects import DeleteObject
+
+from tenuto.kernel.storage.s3 import S3Store
+
+S = TypeVar("S", bound=S3Store)
 
 ACCESS_KEY = "tenuto-test"
 SECRET_KEY = "tenuto-test-secret"
@@ -21,6 +29,7 @@ class S3Server:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.bucket = "checkpoints"
         self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -31,11 +40,11 @@ class S3Server:
     def environment(self) -> dict[str, str]:
         return {"TEST_S3_KEY": ACCESS_KEY, "TEST_S3_SECRET": SECRET_KEY}
 
-    def storage(self, bucket: str = "checkpoints", **changes: object) -> dict[str, object]:
+    def storage(self, **changes: object) -> dict[str, object]:
         """For `checkpoint_storage` of a configuration."""
         return {
             "type": "s3",
-            "bucket": bucket,
+            "bucket": self.bucket,
             "endpoint": self.endpoint,
             "access_key_variable": "TEST_S3_KEY",
             "secret_key_variable": "TEST_S3_SECRET",
@@ -74,17 +83,29 @@ class S3Server:
                 assert time.monotonic() < deadline, f"the S3 server does not answer: {text}"
                 time.sleep(0.1)
 
-    def make_bucket(self, name: str) -> None:
-        from minio import Minio
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
-        client = Minio(f"127.0.0.1:{self.port}", ACCESS_KEY, SECRET_KEY, secure=False, region="us-east-1")
+    def client(self) -> Minio:
+        return Minio(f"127.0.0.1:{self.port}", ACCESS_KEY, SECRET_KEY, secure=False, region="us-east-1")
+
+    def store(self, prefix: str, kind: type[S] = S3Store, **changes: str) -> S:  # type: ignore[assignment]
+        """Of the server's bucket."""
+        keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, **changes}
+        return kind(self.bucket, prefix, endpoint=f"127.0.0.1:{self.port}", secure=False, region=None, **keys)
+
+    def make_bucket(self, name: str) -> None:
+        client = self.client()
         if not client.bucket_exists(name):
             client.make_bucket(name)
 
-    def pause(self) -> None:
-        """It answers nothing any more, as if the network were gone."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+    def remove_bucket(self, name: str) -> None:
+        """With all that is in it."""
+        client = self.client()
+        objects = client.list_objects(name, recursive=True)
+        list(client.remove_objects(name, (DeleteObject(item.object_name or "") for item in objects)))
+        client.remove_bucket(name)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -1,8 +1,9 @@
 """One trial's checkpoints in a store.
 
-Under the trial's prefix stand `blobs/<sha256>.<checkpoint id>` (contents) and `manifests/<checkpoint id>.json`. Saving is a
-two-phase commit: blobs first, then the manifest; only then is the checkpoint reported, and only what is in the record counts. A
-process that dies on the way leaves blobs, or a manifest, that the record does not know: the sweep removes them.
+Under the trial's prefix stand `blobs/<name>.<checkpoint id>` (contents: a file, or a pack of small ones) and
+`manifests/<checkpoint id>.json`. Saving is a two-phase commit: blobs first, then the manifest; only then is the checkpoint
+reported, and only what is in the record counts. A process that dies on the way leaves blobs, or a manifest, that the record does
+not know: the sweep removes them.
 
 An unchanged file is stored once: a checkpoint names the blobs of the trial's checkpoint before it (its base) where contents are
 equal. Only of that one: the record always keeps a trial's latest checkpoint, so its blobs cannot be deleted while the next one
@@ -11,12 +12,7 @@ is under way, whatever the deleter knows of it. So no lock is needed between wor
 
 from __future__ import annotations
 
-import hashlib
-import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -26,69 +22,27 @@ from tenuto.kernel.storage.manifest import (
     MANIFESTS,
     Manifest,
     StoredFile,
-    blob_key,
     manifest_key,
-    sha256_of,
     writer_of,
 )
-from tenuto.kernel.storage.store import BUFFER_BYTES_MAX, PARALLEL_MAX, NotStored, Store, StoreError, read_bytes
+from tenuto.kernel.storage.parallel import each
+from tenuto.kernel.storage.reading import Damaged, Run, by_place, read_files, read_run, runs
+from tenuto.kernel.storage.staging import Staged
+from tenuto.kernel.storage.store import NotStored, Store, StoreError, read_bytes
 from tenuto.schemas.events.trial import CheckpointFile
 
+__all__ = ["Damaged", "Staged"]
 
-class Damaged(Exception):
-    """What the store holds is not what was saved. `str(error)` names the file and says how."""
-
-
-@dataclass
-class Staged:
-    """A checkpoint's files on their way into the store. `save` may be called again after a StoreError: what is stored already
-    is not sent again."""
-
-    checkpoint_id: str
-    directory: Path
-    base: Manifest | None
-    manifest: Manifest | None = None
-    stored: set[str] = field(default_factory=set)
-
-    def describe(self) -> Manifest:
-        """Hashes the files. Raises OSError."""
-        if self.manifest is None:
-            known = {file.sha256: file.blob for file in self.base.files} if self.base else {}
-            paths = sorted(path for path in self.directory.rglob("*") if path.is_file())
-            with ThreadPoolExecutor(HASHING_THREADS) as threads:
-                hashes = list(threads.map(sha256_of, paths))
-            files = tuple(
-                StoredFile(
-                    path=path.relative_to(self.directory).as_posix(),
-                    size_bytes=path.stat().st_size,
-                    sha256=sha256,
-                    blob=known.get(sha256) or blob_key(sha256, self.checkpoint_id),
-                )
-                for path, sha256 in zip(paths, hashes, strict=True)
-            )
-            self.manifest = Manifest(checkpoint_id=self.checkpoint_id, files=files)
-            self.stored.update(known.values())
-        return self.manifest
-
-
-HASHING_THREADS = max(1, min(4, (os.cpu_count() or 1)))
+READ_COST_BYTES = 1 << 20
+"""What one stream holds at a time."""
 
 
 def save(store: Store, staged: Staged) -> Manifest:
     """Stores blobs, then the manifest. Returns when every byte is stored for good; the staged files may be gone then. Raises
     StoreError, or OSError where the staged files cannot be read."""
-    manifest = staged.describe()
-    wanted: dict[str, StoredFile] = {}
-    for file in manifest.files:
-        if file.blob not in staged.stored:
-            wanted.setdefault(file.blob, file)
-
-    def put(file: StoredFile) -> None:
-        store.put_file(file.blob, staged.directory / file.path, consume=True)
-        staged.stored.add(file.blob)
-
-    # The largest first: small ones then fill the gaps.
-    _each(put, sorted(wanted.values(), key=lambda file: -file.size_bytes), lambda file: file.size_bytes)
+    uploads = staged.plan(store.packs_small_files)
+    _raise_first(each(lambda upload: staged.store(upload, store), uploads, lambda upload: upload.size_bytes))
+    manifest = staged.manifest()
     store.put_bytes(manifest_key(manifest.checkpoint_id), manifest.to_json() + b"\n")
     return manifest
 
@@ -115,55 +69,47 @@ def check_record(manifest: Manifest, recorded: Iterable[CheckpointFile]) -> None
             raise Damaged(f"its manifest differs from the record in {path}")
 
 
-def check_blob(store: Store, file: StoredFile) -> Iterator[bytes]:
-    """The contents, checked as they pass. Raises Damaged, at the latest at the end."""
-    digest, size_bytes = hashlib.sha256(), 0
-    try:
-        for chunk in store.stream(file.blob):
-            digest.update(chunk)
-            size_bytes += len(chunk)
-            yield chunk
-    except NotStored as error:
-        raise Damaged(f"{file.path} is not there") from error
-    if size_bytes != file.size_bytes:
-        raise Damaged(f"{file.path} has {size_bytes} bytes where {file.size_bytes} were saved")
-    if digest.hexdigest() != file.sha256:
-        raise Damaged(f"{file.path} does not have the SHA-256 that was saved")
+def read(store: Store, files: Iterable[StoredFile]) -> Iterator[tuple[StoredFile, Iterator[bytes]]]:
+    """The files' contents in the order given, checked as they pass: read each to its end before the next. The contents raise
+    Damaged, at the latest at their end. Raises StoreError."""
+    return read_files(store, files)
 
 
 def load(store: Store, manifest: Manifest, target: Path) -> None:
     """Puts the verified files into the directory `target`; as links where the store is in this file system (read-only then).
     Raises Damaged or StoreError."""
 
-    def fetch(file: StoredFile) -> None:
-        path = target / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        local = store.local_path(file.blob)
-        if local is not None:
-            for _ in check_blob(store, file):
-                pass
-            path.symlink_to(local)
-            return
-        with path.open("wb") as out:
-            for chunk in check_blob(store, file):
-                out.write(chunk)
+    def fetch(run: Run) -> None:
+        for file, chunks in read_run(store, run):
+            path = target / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            local = store.local_path(file.blob) if file.offset is None else None
+            if local is not None:
+                for _ in chunks:
+                    pass
+                path.symlink_to(local)
+                continue
+            with path.open("wb") as out:
+                for chunk in chunks:
+                    out.write(chunk)
 
     target.mkdir(parents=True, exist_ok=True)
-    _each(fetch, manifest.files, lambda file: 1 << 20)
+    _raise_first(each(fetch, runs(by_place(manifest.files)), lambda run: READ_COST_BYTES))
 
 
 def verify(store: Store, manifest: Manifest) -> list[str]:
     """What is wrong with it, file by file. Raises StoreError."""
     problems: list[str] = []
 
-    def check(file: StoredFile) -> None:
-        try:
-            for _ in check_blob(store, file):
-                pass
-        except Damaged as error:
-            problems.append(str(error))
+    def check(run: Run) -> None:
+        for _, chunks in read_run(store, run):
+            try:
+                for _ in chunks:
+                    pass
+            except Damaged as error:
+                problems.append(str(error))
 
-    _each(check, manifest.files, lambda file: 1 << 20)
+    _raise_first(each(check, runs(by_place(manifest.files)), lambda run: READ_COST_BYTES))
     return sorted(problems)
 
 
@@ -201,48 +147,6 @@ def list_manifests(store: Store) -> list[str]:
     return sorted(writer_of(entry.key) for entry in store.entries(MANIFESTS) if entry.key.endswith(".json"))
 
 
-def _each(work: Callable[[StoredFile], None], files: Sequence[StoredFile], cost_bytes: Callable[[StoredFile], int]) -> None:
-    """`work` on each, many at once, with at most BUFFER_BYTES_MAX at work together. The first error stops the rest."""
-    if not files:
-        return
-    budget = _Budget(BUFFER_BYTES_MAX)
-    failed = threading.Event()
-
-    def run(file: StoredFile, cost: int) -> None:
-        try:
-            if not failed.is_set():
-                work(file)
-        except BaseException:
-            failed.set()
-            raise
-        finally:
-            budget.give(cost)
-
-    with ThreadPoolExecutor(min(PARALLEL_MAX, len(files)), thread_name_prefix="tenuto-store") as threads:
-        futures = []
-        for file in files:
-            cost = min(max(cost_bytes(file), 1), BUFFER_BYTES_MAX)
-            budget.take(cost)
-            if failed.is_set():
-                budget.give(cost)
-                break
-            futures.append(threads.submit(run, file, cost))
-    errors = [error for future in futures if (error := future.exception()) is not None]
+def _raise_first(errors: list[BaseException]) -> None:
     if errors:
         raise next((error for error in errors if isinstance(error, Damaged)), errors[0])
-
-
-class _Budget:
-    def __init__(self, size: int) -> None:
-        self._left = size
-        self._changed = threading.Condition()
-
-    def take(self, amount: int) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._left >= amount)
-            self._left -= amount
-
-    def give(self, amount: int) -> None:
-        with self._changed:
-            self._left += amount
-            self._changed.notify_all()

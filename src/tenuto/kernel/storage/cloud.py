@@ -23,6 +23,10 @@ class CloudStore:
     def url(self) -> str:
         return self._url
 
+    @property
+    def packs_small_files(self) -> bool:
+        return True
+
     def put_file(self, key: str, source: Path, consume: bool = False) -> None:
         with self._explaining(key):
             size_bytes = source.stat().st_size
@@ -39,9 +43,16 @@ class CloudStore:
         with self._explaining(key):
             obstore.put(self._store, key, data, use_multipart=False)
 
-    def stream(self, key: str) -> Iterator[bytes]:
+    def stream(self, key: str, offset: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
+        wanted: Any = (offset, offset + size_bytes) if size_bytes is not None else {"offset": offset} if offset else None
         with self._explaining(key):
-            for chunk in obstore.get(self._store, key).stream(min_chunk_size=READ_BYTES):
+            try:
+                found = obstore.get(self._store, key, options={"range": wanted} if wanted else None)
+            except BaseError:
+                if wanted and obstore.head(self._store, key)["size"] <= offset:
+                    raise FileNotFoundError from None  # it is shorter
+                raise
+            for chunk in found.stream(min_chunk_size=READ_BYTES):
                 yield bytes(chunk)
 
     def local_path(self, key: str) -> Path | None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +26,10 @@ class DirectoryStore:
     @property
     def url(self) -> str:
         return self.root.as_uri()
+
+    @property
+    def packs_small_files(self) -> bool:
+        return False  # files are moved into it, and read in place
 
     def put_file(self, key: str, source: Path, consume: bool = False) -> None:
         target = self._path(key)
@@ -88,12 +93,17 @@ class DirectoryStore:
                 os.unlink(name)
             raise
 
-    def stream(self, key: str) -> Iterator[bytes]:
+    def stream(self, key: str, offset: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         path = self._path(key)
+        left = sys.maxsize if size_bytes is None else size_bytes
         try:
             with path.open("rb") as file:
-                while chunk := file.read(READ_BYTES):
+                file.seek(offset)
+                while chunk := file.read(min(READ_BYTES, left)):
+                    left -= len(chunk)
                     yield chunk
+                if offset and file.tell() == offset:
+                    raise NotStored(f"{path} ends before byte {offset}")
         except OSError as error:
             raise _explained(error, path) from error
 

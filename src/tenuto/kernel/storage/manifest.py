@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.trial import CheckpointFile
@@ -14,7 +14,9 @@ from tenuto.schemas.events.trial import CheckpointFile
 MANIFESTS = "manifests"
 BLOBS = "blobs"
 MANIFEST_BYTES_MAX = 64 << 20
-"""Some 300,000 files; a checkpoint with more should pack them."""
+"""Some 200,000 files; a checkpoint with more should pack them."""
+END_BYTES = 1 << 20
+"""A large file whose first and last MiB are not those of one stored before need not be read whole to tell that it is new."""
 
 
 def _inside(path: str) -> str:
@@ -30,24 +32,50 @@ def _blob(key: str) -> str:
     return key
 
 
+BlobKey = Annotated[str, AfterValidator(_blob)]
+
+
 class StoredFile(Model):
     path: Annotated[str, AfterValidator(_inside)]
     """Relative to the checkpoint's directory, with `/`."""
     size_bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    blob: Annotated[str, AfterValidator(_blob)]
+    blob: BlobKey
     """Its key below the trial's prefix."""
+    offset: int | None = Field(default=None, ge=0)
+    """Where its bytes begin in the blob, if that is a pack of several files. None: the blob is this file alone."""
+    ends_sha256: str = ""
+    """SHA-256 of its first and last MiB; of large files only."""
 
     @property
     def recorded(self) -> CheckpointFile:
         return CheckpointFile(path=self.path, size_bytes=self.size_bytes, sha256=self.sha256)
 
 
+class Pack(Model):
+    """A blob that holds several files, one after the other."""
+
+    blob: BlobKey
+    size_bytes: int = Field(ge=0)
+    """All of it, also what this checkpoint does not use."""
+
+
 class Manifest(Model):
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
+    """1: without packs."""
     checkpoint_id: str
     files: tuple[StoredFile, ...]
     """By path."""
+    packs: tuple[Pack, ...] = ()
+    """Those that `files` name."""
+
+    @model_validator(mode="after")
+    def _inside_packs(self) -> Self:
+        sizes = {pack.blob: pack.size_bytes for pack in self.packs}
+        for file in self.files:
+            if file.offset is not None and file.offset + file.size_bytes > sizes.get(file.blob, -1):
+                raise ValueError(f"{file.path} is not inside the pack {file.blob}")
+        return self
 
     @property
     def recorded(self) -> tuple[CheckpointFile, ...]:
@@ -63,10 +91,12 @@ def manifest_key(checkpoint_id: str) -> str:
     return f"{MANIFESTS}/{checkpoint_id}.json"
 
 
-def blob_key(sha256: str, checkpoint_id: str) -> str:
-    """Named by content, and by the checkpoint that stored it first. Without the second part a blob could come back under the
-    same name while its deletion is under way, and be deleted with it; so no key is ever written for two checkpoints."""
-    return f"{BLOBS}/{sha256}.{checkpoint_id}"
+def blob_key(name: str, checkpoint_id: str) -> str:
+    """`name` says what is in it: a file's SHA-256, for a pack that of its files' SHA-256, for a large file (which is sent while
+    it is hashed) something that never occurred before. The second part is the checkpoint that stored it first. Without it a blob
+    could come back under the same name while its deletion is under way, and be deleted with it; so no key is ever written for
+    two checkpoints, nor twice with different contents."""
+    return f"{BLOBS}/{name}.{checkpoint_id}"
 
 
 def writer_of(key: str) -> str:
@@ -79,3 +109,12 @@ def sha256_of(path: Path) -> str:
     """Raises OSError."""
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def ends_of(path: Path, size_bytes: int) -> str:
+    """SHA-256 of the first and the last END_BYTES. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        digest = hashlib.sha256(file.read(END_BYTES))
+        file.seek(max(0, size_bytes - END_BYTES))
+        digest.update(file.read(END_BYTES))
+    return digest.hexdigest()

@@ -29,7 +29,7 @@ from tenuto.kernel.storage.store import (
 
 RETRIES_MAX = 3
 """Of one request, within a second or two. A longer absence is the caller's to judge."""
-_MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "ResourceNotFound"})
+_MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "ResourceNotFound", "InvalidRange"})
 _FAILURES = (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError)
 
 
@@ -67,6 +67,10 @@ class S3Store:
     def url(self) -> str:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
+    @property
+    def packs_small_files(self) -> bool:
+        return True
+
     def put_file(self, key: str, source: Path, consume: bool = False) -> None:
         with self._explaining(key), source.open("rb") as file:
             size_bytes = source.stat().st_size
@@ -83,9 +87,9 @@ class S3Store:
         with self._explaining(key):
             self._client.put_object(self._bucket, self._name(key), BytesIO(data), len(data), part_size=PART_BYTES)
 
-    def stream(self, key: str) -> Iterator[bytes]:
+    def stream(self, key: str, offset: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
         with self._explaining(key):
-            response: Any = self._client.get_object(self._bucket, self._name(key))
+            response: Any = self._client.get_object(self._bucket, self._name(key), offset=offset, length=size_bytes or 0)
             try:
                 yield from response.stream(READ_BYTES)
             finally:

@@ -49,8 +49,13 @@ class Store(Protocol):
 
     def put_bytes(self, key: str, data: bytes) -> None: ...
 
-    def stream(self, key: str) -> Iterator[bytes]:
-        """Raises NotStored, at the latest when the first bytes are asked for."""
+    @property
+    def packs_small_files(self) -> bool:
+        """A request costs far more than a small file's bytes, so that small files are stored together."""
+
+    def stream(self, key: str, offset: int = 0, size_bytes: int | None = None) -> Iterator[bytes]:
+        """From `offset`, at most `size_bytes` (from 1; None: to the end). Raises NotStored, at the latest when the first bytes
+        are asked for, also where there is nothing from `offset` on."""
 
     def local_path(self, key: str) -> Path | None:
         """Where a reader on this machine finds it as a file; None where it must be fetched."""
