@@ -5,22 +5,27 @@ Dave's model crashes, and he loses a day. Leslie's result cannot be reproduced, 
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tenuto.schemas.envelope import Event
 from tests.support.live_cluster import ROOT, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 MODEL = ROOT / "tests" / "e2e" / "models" / "regression"
+EVERYTHING = ROOT / "tests" / "support" / "trials" / "everything"
 CHECKPOINT_PERIOD = 20
+LEASE = {"TENUTO_LEASE_SECONDS_MAX": "5", "TENUTO_HEARTBEAT_SECONDS": "0.5"}
+"""A machine that is gone is missed sooner than by default."""
 
 
 class Bench:
@@ -28,6 +33,7 @@ class Bench:
 
     def __init__(self, directory: Path) -> None:
         self.cluster = LiveCluster(directory / "cluster")
+        self.cluster.environment |= LEASE
         self.data = directory / "data"
         self.crash = directory / "crash"
         self.data.mkdir()
@@ -117,9 +123,66 @@ def test_dave_crashes_is_killed_and_loses_nothing(bench: Bench) -> None:
 
 
 def wait_checkpoint(bench: Bench, experiment: int, batches: int) -> None:
+    wait_for(
+        bench,
+        lambda event: (
+            (event.type, event.correlation_id) == ("CheckpointSaved", str(experiment)) and event.data.batches >= batches  # type: ignore[attr-defined]
+        ),
+    )
+
+
+def wait_for(bench: Bench, is_it: Callable[[Event], bool]) -> None:
     position = 0
-    while not any(item.batches >= batches for item in of_trial(bench, experiment, "CheckpointSaved")):
+    while not any(map(is_it, bench.cluster.events())):
         position = bench.cluster.wait_events(position, 1)
+
+
+def everything(hold: Path) -> dict[str, Any]:
+    """A GAN with dropout, bf16, gathered gradients, shuffling, augmentation and loader workers."""
+    return {
+        "name": "everything",
+        "entrypoint": "model_def:Everything",
+        "hyperparameters": {"loader_workers": 2, "stream": False, "hold": str(hold)},
+        "searcher": {"name": "single", "metric": "distance", "max_length": {"batches": 30}},
+        "min_checkpoint_period": {"batches": 4},
+        "min_validation_period": {"batches": 11},
+        "optimizations": {"aggregation_frequency": 3, "mixed_precision": "bf16", "clip_grad_norm": 1.0},
+    }
+
+
+def test_a_trial_that_moves_between_machines_ends_the_same(bench: Bench, tmp_path: Path) -> None:
+    """Pre-empted on the first machine, it goes on at a second one; that one dies, and it ends on the first."""
+    cluster, hold = bench.cluster, tmp_path / "hold"
+    hold.mkdir()
+    (tmp_path / "config.yaml").write_text(json.dumps(everything(hold)))
+    original = int(cluster.json("exp", "create", tmp_path / "config.yaml", EVERYTHING)["id"])
+    bench.finished(original)
+    for batch in ("9", "23"):
+        (hold / batch).touch()
+    [first] = [agent["id"] for agent in cluster.json("agent", "ls")]
+    moved = int(cluster.json("exp", "reproduce", str(original), "--detach")["id"])
+    wait_checkpoint(bench, moved, batches=8)
+    with cluster.another_agent("second") as second:
+        wait_for(bench, lambda event: event.type == "AgentJoined" and event.data.agent_id == "second")
+        cluster.cli("agent", "disable", first)
+        (hold / "9").unlink()
+        wait_checkpoint(bench, moved, batches=20)
+        cluster.cli("agent", "enable", first)
+        second.die()
+        (hold / "23").unlink()
+        [trial] = bench.finished(moved)["trial_list"]
+    granted = of_trial(bench, moved, "AllocationGranted")
+    assert [slots.agent_id for item in granted for slots in item.slots] == [first, "second", first]
+    assert trial["failures"] == 0, "a machine that dies is not the trial's fault"
+    report = cluster.json("exp", "reproduction", str(moved))
+    assert report["equal"] is True, report
+    assert final_files(bench, moved) == final_files(bench, original)
+
+
+def final_files(bench: Bench, experiment: int) -> dict[str, str]:
+    """Hashes of all that the last checkpoint holds but the record of who made it: weights, optimizers, generators."""
+    last = of_trial(bench, experiment, "CheckpointSaved")[-1]
+    return {file.path: file.sha256 for file in last.files if file.path != "tenuto.json"}
 
 
 def test_leslie_is_told_what_had_changed(bench: Bench) -> None:

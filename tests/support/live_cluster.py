@@ -29,6 +29,23 @@ VICTIM_SECONDS_MAX = 60.0
 Done = subprocess.CompletedProcess[str]
 
 
+class Node:
+    """A machine with one agent."""
+
+    def __init__(self, agent: psutil.Popen) -> None:
+        self._agent = agent
+
+    def die(self) -> None:
+        """All at once, as when the power goes."""
+        everything = [self._agent, *self._agent.children(recursive=True)]
+        for process in everything:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()  # else one would see another's end
+        for process in everything:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
 class LiveCluster:
     """One data directory. `up` starts it, `down` stops it; `kill` ends one of its processes with SIGKILL."""
 
@@ -114,6 +131,27 @@ class LiveCluster:
             yield
         finally:
             os.kill(supervisor, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def another_agent(self, name: str, cpu_slots: int = 1) -> Iterator[Node]:
+        """One more agent, as on another machine: with a directory of its own, and the cluster's shared one."""
+        directory = self.directory.with_name(f"{self.directory.name}-{name}")
+        node = psutil.Popen(
+            [sys.executable, "-m", "tenuto.workers.agent"],
+            env={
+                **psutil.Process(self.pid("agent")).environ(),
+                "TENUTO_AGENT_ID": name,
+                "TENUTO_DATA_DIRECTORY": str(directory),
+                "TENUTO_CPU_SLOTS": str(cpu_slots),
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            yield Node(node)
+        finally:
+            node.terminate()
+            node.wait(COMMAND_SECONDS_MAX)
 
     def client(self) -> Client:
         return Client(Target.find(str(self.directory), None))
