@@ -12,6 +12,7 @@ from torch import nn
 from tenuto.schemas.config.experiment import Optimizations
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.harness.trial_context import TrialContext
 from tenuto.workers.pytorch.gradients import mark_used
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
@@ -21,13 +22,13 @@ O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class PyTorchTrialContext:
+class PyTorchTrialContext(TrialContext):
     """Given to `PyTorchTrial.__init__`. Wrap every model, optimizer, scheduler and scaler there, always in the same order:
     that is how a resumed trial finds its state again."""
 
     def __init__(self, info: TrialInfo, device: torch.device) -> None:
+        super().__init__(info)
         self.device = device
-        self._info = info
         self._models: list[nn.Module] = []
         self._optimizers: list[torch.optim.Optimizer] = []
         self._schedulers: list[LRScheduler] = []
@@ -46,41 +47,6 @@ class PyTorchTrialContext:
         self._own_scaler: Any = None
         if self._precision is torch.float16:
             self._own_scaler = self._keep_scaler(torch.amp.GradScaler(device.type))
-
-    # What the experiment says.
-
-    def get_hparam(self, name: str) -> Any:
-        """The value of a hyperparameter; `optimizer.momentum` reaches into a group. Raises UserError with the names there are."""
-        value: Any = self._info.hyperparameters
-        for part in name.split("."):
-            if not isinstance(value, Mapping) or part not in value:
-                known = ", ".join(sorted(_names(self._info.hyperparameters))) or "none"
-                raise UserError(f"there is no hyperparameter {name!r}; the experiment has: {known}.")
-            value = value[part]
-        return value
-
-    def get_hparams(self) -> dict[str, Any]:
-        return dict(self._info.hyperparameters)
-
-    def get_experiment_config(self) -> dict[str, Any]:
-        return dict(self._info.config)
-
-    def get_experiment_id(self) -> int:
-        return self._info.experiment_id
-
-    def get_trial_id(self) -> str:
-        return self._info.trial_id
-
-    def get_trial_seed(self) -> int:
-        """Seed generators of your own from it. The global ones are seeded already."""
-        return self._info.trial_seed
-
-    def get_global_batch_size(self) -> int:
-        """The hyperparameter `global_batch_size`: records per step over all slots."""
-        return int(self.get_hparam("global_batch_size"))
-
-    def get_per_slot_batch_size(self) -> int:
-        return self.get_global_batch_size()
 
     # What the harness keeps.
 
@@ -278,11 +244,3 @@ def to_device(data: Any, device: torch.device) -> Any:
     if isinstance(data, (list, tuple)):
         return type(data)(to_device(value, device) for value in data)
     return data
-
-
-def _names(space: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
-    for name, value in space.items():
-        if isinstance(value, Mapping):
-            yield from _names(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"

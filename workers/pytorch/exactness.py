@@ -1,34 +1,30 @@
 """What the last bit of a weight depends on besides the trial itself: noticed, recorded in each checkpoint, and said.
 
 Within one machine and one set of versions a deterministic trial repeats bit for bit. What can still break that: an operation
-without a deterministic kernel (GPU atomics), other versions, another kind of processor or GPU, another number of threads. The
-file `exactness.json` of a checkpoint says where it was made and what was noticed.
+without a deterministic kernel (GPU atomics), other versions, another kind of processor or GPU, another number of threads.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import re
 import warnings
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-EXACTNESS_FILE = "exactness.json"
+from tenuto.workers.harness.exactness import EXACTNESS_FILE as EXACTNESS_FILE
+from tenuto.workers.harness.exactness import ExactnessRecord, processor
+
 HOST_THREADS = 4
 """CPU threads of a trial that trains on a GPU: fixed, because sums may depend on it; more help little beside a GPU."""
-BREAKS_MAX = 50
-"""Different sentences kept: each is an operation or a setting, and a model has few that matter."""
 _NOT_DETERMINISTIC = re.compile(r"(\S+) does not have a deterministic implementation")
 
 
-def prepare_torch(local_slots: int, deterministic: bool) -> torch.device:
+def prepare_torch(local_slots: int, deterministic: bool, local_rank: int = 0) -> torch.device:
     """Sets torch up for this process, and returns the device to train on. A CPU slot is one thread."""
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -39,18 +35,10 @@ def prepare_torch(local_slots: int, deterministic: bool) -> torch.device:
     cuda = torch.cuda.is_available()
     if "OMP_NUM_THREADS" not in os.environ and (deterministic or not cuda):  # which torch obeys, and which a user may set
         torch.set_num_threads(HOST_THREADS if cuda else local_slots)
-    return torch.device("cuda", 0) if cuda else torch.device("cpu")
-
-
-@cache
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    if not cuda:
+        return torch.device("cpu")
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
 
 
 def surroundings(device: torch.device) -> dict[str, str]:
@@ -59,7 +47,7 @@ def surroundings(device: torch.device) -> dict[str, str]:
         "Python": platform.python_version(),
         "torch": torch.__version__,
         "NumPy": np.__version__,
-        "processor": _processor(),
+        "processor": processor(),
         "processor instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": str(torch.get_num_threads()),
         "float32 matrix products": torch.get_float32_matmul_precision(),
@@ -76,14 +64,16 @@ def surroundings(device: torch.device) -> dict[str, str]:
     return found
 
 
-class Exactness:
-    """One process's watch. `say`: tells the user a sentence; each is told once."""
+class Exactness(ExactnessRecord):
+    """Of a trial that torch computes."""
 
     def __init__(self, exact: bool, device: torch.device, say: Callable[[str], None]) -> None:
-        self.exact, self._device, self._say = exact, device, say
-        self._surroundings: dict[str, str] | None = None
-        self.breaks: list[str] = []
+        super().__init__(exact, say)
+        self._device = device
         self._show_warning: Any = None
+
+    def surroundings(self) -> dict[str, str]:
+        return surroundings(self._device)
 
     def watch(self) -> None:
         """Notices torch's warnings of operations that are not deterministic. Call `close` afterwards."""
@@ -105,42 +95,9 @@ class Exactness:
         if self._show_warning is not None:
             warnings.showwarning, self._show_warning = self._show_warning, None
 
-    def note(self, sentence: str) -> None:
-        if self._add(sentence):
-            self._say(f"results may differ in the last bits when this trial is resumed or repeated: {sentence}")
-
-    def _add(self, sentence: str) -> bool:
-        if sentence.partition(";")[0] in {known.partition(";")[0] for known in self.breaks} or len(self.breaks) >= BREAKS_MAX:
-            return False
-        self.breaks.append(sentence)
-        return True
-
     def check_settings(self) -> None:
         """What the user's code may have changed since."""
         if self.exact and not torch.are_deterministic_algorithms_enabled():
             self.note("deterministic kernels were switched off by the trial's code")
         if self.exact and self._device.type == "cuda" and torch.backends.cudnn.benchmark:
             self.note("cuDNN's benchmark mode was switched on by the trial's code")
-
-    def record(self) -> bytes:
-        """For a checkpoint. Cheap after the first call."""
-        self.check_settings()
-        self._surroundings = surroundings(self._device)
-        return json.dumps(
-            {"exact": self.exact, "surroundings": self._surroundings, "breaks": self.breaks}, indent=1, sort_keys=True
-        ).encode()
-
-    def resume(self, record: bytes) -> None:
-        """Goes on with what a checkpoint recorded, and says what is different here."""
-        saved = json.loads(record)
-        for sentence in saved["breaks"]:
-            self._add(sentence)
-        if not self.exact:
-            return
-        if not saved["exact"]:
-            self.note("it was trained without exact kernels before")
-        here = surroundings(self._device)
-        for name in sorted(saved["surroundings"].keys() | here.keys()):
-            before, now = saved["surroundings"].get(name, "not known"), here.get(name, "not known")
-            if before != now:
-                self.note(f"{name} was {before} before this process, and is {now} now")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,15 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from tenuto.workers.harness.randomness import derive_seed as derive_seed
 from tenuto.workers.pytorch.numpy_random import NumpyAside
 
 _NUMPY = NumpyAside()
-
-
-def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A number in [0, 2**63) that depends on all arguments; equal on every machine."""
-    key = "/".join([str(seed), *(str(part) for part in purpose)])
-    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def seed_processor(seed: int) -> None:
@@ -34,7 +28,26 @@ def seed_processor(seed: int) -> None:
 def seed_everything(seed: int) -> None:
     seed_processor(seed)
     if torch.cuda.is_available():
-        torch.cuda.manual_seed_all(seed)
+        torch.cuda.manual_seed(seed) if _one_device else torch.cuda.manual_seed_all(seed)
+
+
+_one_device = False
+
+
+def use_one_device() -> None:
+    """This process sees the GPUs of other ranks too, and must not touch those."""
+    global _one_device
+    _one_device = True
+
+
+def _cuda_states() -> list[torch.Tensor]:
+    return [torch.cuda.get_rng_state()] if _one_device else torch.cuda.get_rng_state_all()
+
+
+def _restore_cuda(states: list[torch.Tensor]) -> None:
+    first = torch.cuda.current_device() if _one_device and states else 0
+    for index, value in enumerate(states[: 1 if _one_device else torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(value, first + index)
 
 
 def random_state(cuda: bool = True) -> dict[str, Any]:
@@ -44,7 +57,7 @@ def random_state(cuda: bool = True) -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": (str(name), torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(cached)),
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if cuda and torch.cuda.is_available() else [],
+        "cuda": _cuda_states() if cuda and torch.cuda.is_available() else [],
     }
 
 
@@ -54,8 +67,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
     name, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     torch.set_rng_state(state["torch"])
-    for index, value in enumerate(state["cuda"][: torch.cuda.device_count()]):
-        torch.cuda.set_rng_state(value, index)
+    _restore_cuda(state["cuda"])
 
 
 @contextmanager
@@ -65,20 +77,20 @@ def isolated_randomness(seed: int, cuda: bool = False) -> Iterator[None]:
     `cuda`: also the GPU's generators, whose state costs a device synchronisation.
     """
     python_state, torch_state = random.getstate(), torch.get_rng_state()
-    cuda_states = torch.cuda.get_rng_state_all() if cuda and torch.cuda.is_available() else []
+    cuda_states = _cuda_states() if cuda and torch.cuda.is_available() else []
     entered = _NUMPY.enter(seed)
     try:
         random.seed(seed)
         torch.default_generator.manual_seed(seed)
         if cuda_states:
-            torch.cuda.manual_seed_all(seed)
+            torch.cuda.manual_seed(seed) if _one_device else torch.cuda.manual_seed_all(seed)
         yield
     finally:
         random.setstate(python_state)
         _NUMPY.leave(entered)
         torch.set_rng_state(torch_state)
         if cuda_states:
-            torch.cuda.set_rng_state_all(cuda_states)
+            _restore_cuda(cuda_states)
 
 
 OWN_GENERATORS_DEPTH = 6

@@ -1,0 +1,76 @@
+"""What makes a trial's last bits differ from those of its repetition: noted, recorded in each checkpoint, and said.
+
+The file `exactness.json` of a checkpoint says where it was made and what was noticed. Frameworks say what results depend on.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+EXACTNESS_FILE = "exactness.json"
+BREAKS_MAX = 50
+"""Different sentences kept: each is an operation or a setting, and a model has few that matter."""
+
+
+@cache
+def processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+class ExactnessRecord(ABC):
+    """One process's watch. `say`: tells the user a sentence; each is told once."""
+
+    def __init__(self, exact: bool, say: Callable[[str], None]) -> None:
+        self.exact, self._say = exact, say
+        self.breaks: list[str] = []
+
+    @abstractmethod
+    def surroundings(self) -> dict[str, str]:
+        """What results may depend on, by name."""
+
+    @abstractmethod
+    def check_settings(self) -> None:
+        """Notes what the user's code may have changed since."""
+
+    def note(self, sentence: str) -> None:
+        if self._add(sentence):
+            self._say(f"results may differ in the last bits when this trial is resumed or repeated: {sentence}")
+
+    def _add(self, sentence: str) -> bool:
+        if sentence.partition(";")[0] in {known.partition(";")[0] for known in self.breaks} or len(self.breaks) >= BREAKS_MAX:
+            return False
+        self.breaks.append(sentence)
+        return True
+
+    def record(self) -> bytes:
+        """For a checkpoint. Cheap."""
+        self.check_settings()
+        return json.dumps(
+            {"exact": self.exact, "surroundings": self.surroundings(), "breaks": self.breaks}, indent=1, sort_keys=True
+        ).encode()
+
+    def resume(self, record: bytes) -> None:
+        """Goes on with what a checkpoint recorded, and says what is different here."""
+        saved = json.loads(record)
+        for sentence in saved["breaks"]:
+            self._add(sentence)
+        if not self.exact:
+            return
+        if not saved["exact"]:
+            self.note("it was trained without exact kernels before")
+        here = self.surroundings()
+        for name in sorted(saved["surroundings"].keys() | here.keys()):
+            before, now = saved["surroundings"].get(name, "not known"), here.get(name, "not known")
+            if before != now:
+                self.note(f"{name} was {before} before this process, and is {now} now")

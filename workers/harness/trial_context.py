@@ -1,0 +1,57 @@
+"""What a trial is told, whatever its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.trainer import TrialInfo
+
+
+class TrialContext:
+    """What the experiment says of this trial."""
+
+    def __init__(self, info: TrialInfo) -> None:
+        self._info = info
+
+    def get_hparam(self, name: str) -> Any:
+        """The value of a hyperparameter; `optimizer.momentum` reaches into a group. Raises UserError with the names there are."""
+        value: Any = self._info.hyperparameters
+        for part in name.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                known = ", ".join(sorted(_names(self._info.hyperparameters))) or "none"
+                raise UserError(f"there is no hyperparameter {name!r}; the experiment has: {known}.")
+            value = value[part]
+        return value
+
+    def get_hparams(self) -> dict[str, Any]:
+        return dict(self._info.hyperparameters)
+
+    def get_experiment_config(self) -> dict[str, Any]:
+        return dict(self._info.config)
+
+    def get_experiment_id(self) -> int:
+        return self._info.experiment_id
+
+    def get_trial_id(self) -> str:
+        return self._info.trial_id
+
+    def get_trial_seed(self) -> int:
+        """Seed generators of your own from it. The global ones are seeded already."""
+        return self._info.trial_seed
+
+    def get_global_batch_size(self) -> int:
+        """The hyperparameter `global_batch_size`: records per step over all slots."""
+        return int(self.get_hparam("global_batch_size"))
+
+    def get_per_slot_batch_size(self) -> int:
+        return self.get_global_batch_size()
+
+
+def _names(space: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+    for name, value in space.items():
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
