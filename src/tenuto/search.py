@@ -55,6 +55,11 @@ class Trial:
     def at_target(self) -> bool:
         return self.length >= self.target
 
+    @property
+    def busy(self) -> bool:
+        """Whether it is still to reach its target."""
+        return self.state == "running" and not self.at_target
+
 
 class Known:
     """What a searcher knows of its experiment: `self.search`."""
@@ -166,6 +171,7 @@ class Told:
                 trial.length, trial.metrics = data.length, data.metrics
                 return self._searcher.on_validation(trial)
             case TrialFailed() if data.final:
+                trial.state, trial.outcome = "stopped", "failed"
                 return self._searcher.on_trial_failed(trial, data.error, invalid_hyperparameters=data.invalid_hyperparameters)
             case TrialFinished():
                 trial.state = "finished"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,9 +10,19 @@ from hypothesis import strategies as st
 
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.request import ExperimentTrialLimitsChanged, SearchOperationsRequested
-from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.search import (
+    ExperimentCompleted,
+    ExperimentFailed,
+    TrialExtended,
+    TrialPaused,
+    TrialRequested,
+    TrialStopped,
+)
+from tenuto.schemas.events.trial import TrialFinished, ValidationReported
 from tenuto.schemas.operations import Complete, Create, Extend, Fail, Operation, Stop
+from tenuto.search import CustomSearcher, Told
 from tenuto.services.searcher.core import SearcherCore
+from tests.support.search_world import Recorder, submitted
 from tests.unit.test_searcher_core import NAN, Search
 
 
@@ -164,3 +175,54 @@ def test_any_operations_in_any_order_keep_the_invariants_and_replay(steps: list[
     assert len(stopped) == len(set(stopped))
     assert verify_decisions(SearcherCore(), log).ok
     assert SearcherCore().dump(fold(SearcherCore(), log)) == SearcherCore().dump(search.recorder.state)
+
+
+def documented(name: str) -> type[CustomSearcher]:
+    """The class in docs/search.md."""
+    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    [block] = [part for part in text.split("```python\n")[1:] if f"class {name}(" in part]
+    names: dict[str, Any] = {}
+    exec(block.split("```")[0], names)
+    kind: type[CustomSearcher] = names[name]
+    return kind
+
+
+def answer(data: Any) -> list[Any]:
+    """Trials that do at once what they are told."""
+    match data:
+        case TrialRequested() | TrialExtended():
+            number, length = int(data.trial_id.split("-")[1]), data.target_length
+            return [ValidationReported(
+                trial_id=data.trial_id, allocation_id="a", batches=length, length=length, metrics={"loss": number * 7 % 11}
+            )]  # fmt: skip
+        case TrialStopped():
+            return [TrialFinished(trial_id=data.trial_id, batches=0, length=0, checkpoint_id=None)]
+        case _:
+            return []
+
+
+def test_the_documented_class_searches_and_decides_the_same_when_told_again() -> None:
+    request = submitted({"name": "custom", "max_trials": 100, "max_concurrent_trials": 3})
+    recorder = Recorder()
+    todo: list[Any] = [request]
+    told = Told(documented("Best"), request)
+    decided: dict[int, list[Operation]] = {}
+    after = 0
+    while todo:
+        recorder.put(todo.pop(0))
+        for event in recorder.log[after:]:
+            todo += answer(event.data)
+            if operations := told.tell(event):
+                decided[event.position] = operations
+                todo.insert(0, SearchOperationsRequested(
+                    experiment_id=1, searcher="my.py:Best", cause_id=str(event.id), cause_position=event.position,
+                    operations=tuple(operations),
+                ))  # fmt: skip
+            after = event.position
+    assert recorder.log[-1].type == "ExperimentCompleted"
+    assert len([event for event in recorder.log if event.type == "TrialRequested"]) == 8
+    completed = [e.data for e in recorder.log if isinstance(e.data, TrialStopped) and e.data.outcome == "completed"]
+    assert [data.trial_id for data in completed] == ["1-8"], "7 * 8 % 11 is the smallest"
+    again = Told(documented("Best"), request)
+    repeated = {event.position: again.tell(event) for event in recorder.log}
+    assert {position: operations for position, operations in repeated.items() if operations} == decided

@@ -107,11 +107,12 @@ def run_search(
     runner = _Runner(rest, kind, spec, experiment, changed=changed, quiet=quiet)
     for body in rest.events(upto=head, experiment=experiment):
         runner.note(decode_event(body))
+    before = len(runner.recorded)
     for body in rest.events(upto=head, experiment=experiment):
         if runner.take(decode_event(body)):
             return
-    if not quiet:
-        print(f"{runner.name} has read the record up to position {head}: {len(runner.recorded)} decisions, all as recorded.")
+    if before and not quiet:
+        print(f"{runner.name} goes on: its {before} decisions up to position {head} are on record.", flush=True)
     for body in rest.follow_bodies(head, experiment):
         if runner.take(decode_event(body)):
             return
