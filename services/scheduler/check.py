@@ -14,12 +14,15 @@ def check(state: State) -> None:
         experiment = state.experiments[allocation.experiment_id]
         trial = experiment.trials[allocation.trial_number]
         assert trial.allocation_id == key, f"{key} is live, but trial {trial.number} has {trial.allocation_id!r}"
-        assert allocation.size == experiment.slots_per_trial, f"{key} is not a whole gang"
+        most = max(experiment.slots_per_trial, experiment.slots_most)
+        for size in (allocation.size, allocation.size_soon):
+            assert experiment.slots_per_trial <= size <= most, f"{key} is not a whole gang"
+        assert allocation.next or allocation.leaving != "resized", f"{key} is resized to nothing"
         allowed = allocation.leaving or allocation.pool in (experiment.pool, *experiment.fallback_pools)
         assert allowed, f"{key} goes on in a pool that its experiment may not use"
         assert not experiment.canceled or allocation.leaving, f"{key} of a canceled experiment goes on"
         assert trial.phase in ("wanted", "failed") or allocation.leaving, f"{key} of a {trial.phase} trial goes on"
-        for agent_id, slot_ids in allocation.slots:
+        for agent_id, slot_ids in (*allocation.slots, *allocation.gained):
             for slot in slot_ids:
                 other = taken.setdefault((agent_id, slot), key)
                 assert other == key, f"slot {slot} of {agent_id} is in {other} and {key}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.indexes import Facts, rebuild
+from tenuto.services.scheduler.rebuild import Facts, rebuild
 from tenuto.services.scheduler.state import (
     Agent,
     Allocation,
@@ -86,12 +86,13 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "backfill_until_us": allocation.backfill_until_us,
         "leaving": allocation.leaving,
         "outcome": allocation.outcome,
+        "next": allocation.next,
     }
 
 
 def _load_allocation(item: dict[str, Any]) -> Allocation:
-    slots = tuple((agent_id, tuple(slot_ids)) for agent_id, slot_ids in item["slots"])
-    return Allocation(**item | {"slots": slots})
+    sets = {key: tuple((agent_id, tuple(ids)) for agent_id, ids in item.get(key, ())) for key in ("slots", "next")}
+    return Allocation(**item | sets)
 
 
 def _experiment(experiment: Experiment) -> dict[str, Any]:
@@ -110,6 +111,9 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "expected_us": experiment.expected_us,
         "fallback_pools": experiment.fallback_pools,
         "constraints": asdict(experiment.constraints) if experiment.constraints else None,
+        "slots_most": experiment.slots_most,
+        "keep_us": experiment.keep_us,
+        "width": experiment.width,
         "paused": experiment.paused,
         "canceled": experiment.canceled,
         "ended": experiment.ended,

@@ -8,17 +8,18 @@ from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
-from tenuto.schemas.events.pool import AllocationPreempted, AllocationReleased
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import Search, TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
-from tenuto.schemas.ids import experiment_of, trial_id
+from tenuto.schemas.ids import allocation_id, experiment_of, trial_id
 from tenuto.services.scheduler.evolve import CONSUMED, apply
-from tenuto.services.scheduler.policies import fair_share, fifo, priority
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
+from tenuto.services.scheduler.policies import fair_share, fifo, priority, words
+from tenuto.services.scheduler.policies.elastic import droppable, resized, smaller
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, free_slots, policy_of
 
 Policy = Callable[[State, Pool, int], list[EventData]]
 POLICIES: dict[str, Policy] = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
@@ -32,7 +33,10 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
         return ()
     data, now_us = cause.data, cause.time_us
     if isinstance(data, CheckpointSaved):
-        return ()  # It only changes who would be cheapest to preempt.
+        # It changes who would be cheapest to preempt; and an elastic trial has least to lose now, so it may grow.
+        allocation = state.allocations.get(data.allocation_id)
+        elastic = allocation is not None and state.experiments[allocation.experiment_id].elastic
+        return _planned(state, [allocation.pool], policy, now_us) if allocation and elastic else ()
     if isinstance(data, AgentData | ClusterRequest):
         # An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned.
         evicted = _evicted(state, data)
@@ -49,7 +53,7 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
     pools = {experiment.pool, *_pools_of_slots(state, data)}
     if state.shares or isinstance(data, ExperimentPoolChanged):
         pools.update(sorted(state.pools))  # A quota holds in all pools.
-    drafts = _released(state, data)
+    drafts = _released(state, data, now_us)
     for draft in drafts:
         state = apply(state, draft, now_us)
     corrections = _corrections(state, state.experiments.get(experiment_id))
@@ -108,21 +112,64 @@ def _experiment_of(data: EventData) -> int:
     return experiment_of(data.trial_id)
 
 
-def _released(state: State, data: EventData) -> list[EventData]:
+def _released(state: State, data: EventData, now_us: int) -> list[EventData]:
     if not isinstance(data, WorkersExited) or data.allocation_id not in state.allocations:
         return []
     allocation = state.allocations[data.allocation_id]
+    released = _release(allocation, data)
+    if not allocation.next:
+        return [released]
+    return [released, *_goes_on(apply(state, released, now_us), allocation)]
+
+
+def _release(allocation: Allocation, data: WorkersExited) -> AllocationReleased:
+    return AllocationReleased(
+        pool=allocation.pool,
+        allocation_id=allocation.allocation_id,
+        trial_id=data.trial_id,
+        experiment_id=allocation.experiment_id,
+        reason=Reason(
+            rule="workers_exited",
+            text=f"The workers of allocation {allocation.allocation_id} have exited ({data.outcome}); "
+            f"its {allocation.size} slots are free.",
+            numbers={"outcome": data.outcome, "exit_code": data.exit_code, "slots": allocation.size},
+        ),
+    )
+
+
+def _goes_on(state: State, allocation: Allocation) -> list[EventData]:
+    """A resized trial gets the slots that were kept for it, as far as they are still there; with too few it waits like others."""
+    experiment = state.experiments.get(allocation.experiment_id)
+    trial = experiment.trials.get(allocation.trial_number) if experiment else None
+    pool = state.pools.get(allocation.pool)
+    if experiment is None or trial is None or pool is None or not trial.waits or not experiment.queued:
+        return []
+    if allocation.pool not in (experiment.pool, *experiment.fallback_pools):
+        return []
+    left = experiment.slots_most if experiment.max_slots is None else experiment.max_slots - experiment.slots_used
+    parts: list[AgentSlots] = []
+    for agent_id, slot_ids in allocation.next:
+        agent = state.agents.get(agent_id)
+        there = free_slots(pool, agent) if agent else ()
+        usable = tuple(slot for slot in slot_ids if slot in there)[: max(0, left)]
+        left -= len(usable)
+        if usable:
+            parts.append(AgentSlots(agent_id=agent_id, slot_ids=usable))
+    size = sum(len(part.slot_ids) for part in parts)
+    if size < experiment.slots_per_trial:
+        return []
+    name = trial_id(allocation.experiment_id, allocation.trial_number)
     return [
-        AllocationReleased(
+        AllocationGranted(
             pool=allocation.pool,
-            allocation_id=allocation.allocation_id,
-            trial_id=data.trial_id,
+            allocation_id=allocation_id(name, trial.grants + 1),
+            trial_id=name,
             experiment_id=allocation.experiment_id,
+            slots=tuple(parts),
             reason=Reason(
-                rule="workers_exited",
-                text=f"The workers of allocation {allocation.allocation_id} have exited ({data.outcome}); "
-                f"its {allocation.size} slots are free.",
-                numbers={"outcome": data.outcome, "exit_code": data.exit_code, "slots": allocation.size},
+                rule="resized",
+                text=words.goes_on(name, allocation.size, size),
+                numbers={"slots_from": allocation.size, "slots_to": size, "agents": len(parts)},
             ),
         )
     ]
@@ -150,9 +197,9 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
             numbers={"allocations": len(running)},
         )
         return [_preempted(allocation, reason) for allocation in running]
-    drafts: list[EventData] = []
-    used = sum(allocation.size for allocation in running)
-    for allocation in sorted(running, key=lambda item: -item.grant):
+    drafts, used = _shrunk_to_limit(state, experiment)
+    concerned = {draft.allocation_id for draft in drafts if isinstance(draft, AllocationResized)}
+    for allocation in sorted((item for item in running if item.allocation_id not in concerned), key=lambda item: -item.grant):
         if not _over_limit(experiment, used):
             break
         reason = Reason(
@@ -164,6 +211,37 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
         drafts.append(_preempted(allocation, reason))
         used -= allocation.size
     return drafts
+
+
+def _shrunk_to_limit(state: State, experiment: Experiment) -> tuple[list[EventData], int]:
+    """Elastic trials give up what is over the limit, the largest first. And the slots that all its trials have then."""
+    staying = [state.allocations[item] for item in experiment.allocations]
+    staying = [item for item in staying if item.leaving in ("", "resized")]
+    sizes = {item.allocation_id: item.size_soon for item in staying}
+    if not experiment.elastic or experiment.max_slots is None:
+        return [], sum(sizes.values())
+    pools = {item.allocation_id: state.pools[item.pool] for item in staying}
+    while sum(sizes.values()) > experiment.max_slots:
+        most, item = max(((size, item) for item, size in sizes.items()), default=(0, ""))
+        if most <= experiment.slots_per_trial:
+            break
+        sizes[item] -= 1
+    drafts: list[EventData] = []
+    for allocation in staying:
+        now, size = allocation.next or allocation.slots, sizes[allocation.allocation_id]
+        if size == allocation.size_soon:
+            continue
+        dropped = droppable(state, pools[allocation.allocation_id], now)[: allocation.size_soon - size]
+        reason = Reason(
+            rule="slot_limit",
+            text=f"Experiment {experiment.experiment_id} may use {experiment.max_slots} slots; trial "
+            f"{trial_id(experiment.experiment_id, allocation.trial_number)} saves a checkpoint and goes on with {size} of its "
+            f"{allocation.size_soon}.",
+            numbers={"slots_from": allocation.size, "slots_to": size, "slots_max": experiment.max_slots},
+        )
+        if dropped:
+            drafts.append(resized(allocation, smaller(now, dropped), reason))
+    return drafts, sum(sizes.values())
 
 
 def _over_limit(experiment: Experiment, slots: int) -> bool:

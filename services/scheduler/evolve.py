@@ -1,5 +1,7 @@
 """How each event changes the state. Total: whatever was validly recorded can be folded; facts about trials, experiments and
-allocations that are over change nothing."""
+allocations that are over change nothing.
+
+One short function for each type of event, all in one place: so it is longer than other files."""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tenuto.schemas.config.resources import Resources
+from tenuto.schemas.config.experiment import ExperimentConfig
+from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events import agent as agents
@@ -16,7 +19,7 @@ from tenuto.schemas.events import request as requests
 from tenuto.schemas.events import run as runs
 from tenuto.schemas.events import search as searches
 from tenuto.schemas.events import trial as trials
-from tenuto.services.scheduler import indexes
+from tenuto.services.scheduler import allocations, indexes
 from tenuto.services.scheduler.state import (
     Agent,
     Allocation,
@@ -66,8 +69,18 @@ def _submitted(state: State, data: requests.ExperimentSubmitted) -> State:
             expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
             fallback_pools=resources.fallback_pools,
             constraints=_constraints(resources),
+            **_elastic(data.config),
         ),
     )
+
+
+def _elastic(config: ExperimentConfig) -> dict[str, Any]:
+    slots = config.resources.slots_per_trial
+    if not isinstance(slots, SlotRange) or slots.max == slots.min:
+        return {}
+    at_once = getattr(config.searcher, "max_concurrent_trials", 1)
+    trials = getattr(config.searcher, "max_trials", at_once)
+    return {"slots_most": slots.max, "keep_us": round(slots.keep_seconds * 1e6), "width": min(at_once, trials)}
 
 
 def _constraints(resources: Resources) -> Constraints | None:
@@ -122,7 +135,7 @@ def _pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
 
 def _policy_changed(state: State, data: requests.PoolPolicyChanged, now_us: int) -> State:
     half_life_us = 0 if data.usage_half_life_hours is None else round(data.usage_half_life_hours * 3_600_000_000)
-    return indexes.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), now_us)
+    return allocations.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), now_us)
 
 
 def _share_changed(state: State, data: requests.ShareChanged) -> State:
@@ -187,11 +200,14 @@ def _enter_phase(state: State, trial_id: str, phase: Phase) -> State:
 
 
 def _leave(state: State, allocation_id: str, leaving: Leaving) -> State:
-    """The first reason to leave stays, except that a mere pause of the trial can be taken back by an extension."""
+    """The first reason to leave stays, except that a mere pause of the trial can be taken back by an extension, and that a
+    resized one may have to leave for good."""
     allocation = state.allocations.get(allocation_id)
-    if allocation is None or allocation.leaving not in ("", "trial_paused"):
+    if allocation is None or allocation.leaving not in ("", "trial_paused", "resized"):
         return state
-    return indexes.mark_leaving(state, allocation, leaving)
+    if allocation.leaving == "resized" and leaving == "trial_paused":
+        return state  # It leaves anyway, and goes on with its new slots only if it is wanted then.
+    return allocations.mark_leaving(state, allocation, leaving)
 
 
 def _leave_trial(state: State, trial_id: str, leaving: Leaving) -> State:
@@ -204,7 +220,7 @@ def _trial_extended(state: State, data: searches.TrialExtended) -> State:
     found = trial_of(state, data.trial_id)
     allocation = state.allocations.get(found[1].allocation_id) if found and found[1].phase == "wanted" else None
     if allocation and allocation.leaving == "trial_paused":
-        return indexes.mark_leaving(state, allocation, "")
+        return allocations.mark_leaving(state, allocation, "")
     return state
 
 
@@ -282,7 +298,7 @@ def _workers_exited(state: State, data: runs.WorkersExited) -> State:
     allocation = state.allocations.get(data.allocation_id)
     if allocation is None:
         return state
-    state = indexes.mark_leaving(state, allocation, "exited", data.outcome)
+    state = allocations.mark_leaving(state, allocation, "exited", data.outcome)
     found = trial_of(state, data.trial_id)
     if data.outcome == "failed" and found:
         experiment, trial = found
@@ -305,14 +321,14 @@ def _trial_failed(state: State, data: trials.TrialFailed) -> State:
 
 def _checkpoint_saved(state: State, data: trials.CheckpointSaved, now_us: int) -> State:
     allocation = state.allocations.get(data.allocation_id)
-    return indexes.saved_checkpoint(state, allocation, now_us) if allocation else state
+    return allocations.saved_checkpoint(state, allocation, now_us) if allocation else state
 
 
 def _granted(state: State, data: pools.AllocationGranted, now_us: int) -> State:
     found = trial_of(state, data.trial_id)
     if found is None:
         return state
-    return indexes.add_allocation(
+    return allocations.add_allocation(
         state,
         Allocation(
             allocation_id=data.allocation_id,
@@ -332,9 +348,16 @@ def _preempted(state: State, data: pools.AllocationPreempted) -> State:
     return _leave(state, data.allocation_id, "preempted")
 
 
+def _resized(state: State, data: pools.AllocationResized) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None or allocation.leaving not in ("", "resized"):
+        return state
+    return allocations.resize(state, allocation, tuple((part.agent_id, part.slot_ids) for part in data.slots))
+
+
 def _released(state: State, data: pools.AllocationReleased, now_us: int) -> State:
     allocation = state.allocations.get(data.allocation_id)
-    return indexes.remove_allocation(state, allocation, now_us) if allocation else state
+    return allocations.remove_allocation(state, allocation, now_us) if allocation else state
 
 
 _FOLDS: dict[str, Callable[[State, Any], State]] = {
@@ -359,6 +382,7 @@ _FOLDS: dict[str, Callable[[State, Any], State]] = {
     "WorkersExited": _workers_exited,
     "TrialFailed": _trial_failed,
     "AllocationPreempted": _preempted,
+    "AllocationResized": _resized,
     "ExperimentWeightChanged": _weight_changed,
     "ExperimentMoved": _moved,
     "ExperimentPoolChanged": _pool_changed,
@@ -372,5 +396,5 @@ _TIMED_FOLDS: dict[str, Callable[[State, Any, int], State]] = {
     "CheckpointSaved": _checkpoint_saved,
     "PoolPolicyChanged": _policy_changed,
 }
-OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationReleased"})
+OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationResized", "AllocationReleased"})
 CONSUMED = (frozenset(_FOLDS) | frozenset(_TIMED_FOLDS)) - OWN

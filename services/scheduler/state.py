@@ -7,7 +7,9 @@ A trial is in one phase:
     stopped     it is over; it leaves the state when its last allocation is released
 
 An allocation is live from AllocationGranted to AllocationReleased. While it is live its slots are nobody else's. It is
-*leaving* when something already makes its workers go: then its slots count as being freed, and it is no victim.
+*leaving* when something already makes its workers go: then its slots count as being freed, and it is no victim. One that is
+*resized* leaves, too, but its trial goes on at once with the slots in `next`: of those it keeps the ones it has, the others are
+kept for it, and only what it loses is being freed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,22 @@ from typing import Literal
 from immutables import Map
 
 Phase = Literal["wanted", "paused", "failed", "stopped"]
-Leaving = Literal["", "preempted", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
+Leaving = Literal["", "preempted", "resized", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
+
+
+SlotSet = tuple[tuple[str, tuple[int, ...]], ...]
+"""(agent, its slots)."""
+
+
+def count(slots: SlotSet) -> int:
+    return sum(len(slot_ids) for _, slot_ids in slots)
+
+
+def without(slots: SlotSet, others: SlotSet) -> SlotSet:
+    """The slots that are not among the others; no agent is left without slots."""
+    taken = {(agent_id, slot) for agent_id, slot_ids in others for slot in slot_ids}
+    left = ((agent_id, tuple(slot for slot in slot_ids if (agent_id, slot) not in taken)) for agent_id, slot_ids in slots)
+    return tuple(part for part in left if part[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,12 @@ class Experiment:
     """How long one of its trials runs, at most, as far as its user knows."""
     fallback_pools: tuple[str, ...] = ()
     constraints: Constraints | None = None
+    slots_most: int = 0
+    """A trial may use up to so many slots; 0 where it always uses `slots_per_trial`."""
+    keep_us: int = 0
+    """An elastic trial keeps its size at least so long before it grows."""
+    width: int = 1
+    """Trials that the search is expected to run at once: the first ones leave room for the others."""
     paused: bool = False
     canceled: bool = False
     ended: bool = False
@@ -76,6 +99,10 @@ class Experiment:
     """Live allocations, sorted."""
     slots_used: int = 0
     """Slots of the live allocations, leaving ones included."""
+
+    @property
+    def elastic(self) -> bool:
+        return self.slots_most > self.slots_per_trial
 
     @property
     def queued(self) -> bool:
@@ -132,7 +159,7 @@ class Allocation:
     experiment_id: int
     trial_number: int
     pool: str
-    slots: tuple[tuple[str, tuple[int, ...]], ...]
+    slots: SlotSet
     """(agent, its slots), in rank order."""
     grant: int
     """The how-manieth grant of the scheduler."""
@@ -144,10 +171,33 @@ class Allocation:
     leaving: Leaving = ""
     outcome: str = ""
     """How its workers exited; empty while they have not."""
+    next: SlotSet = ()
+    """Where it is resized: the slots that its trial goes on with."""
 
     @property
     def size(self) -> int:
-        return sum(len(slot_ids) for _, slot_ids in self.slots)
+        """Slots of its workers."""
+        return count(self.slots)
+
+    @property
+    def size_soon(self) -> int:
+        """Slots that its trial has, or goes on with."""
+        return count(self.next or self.slots)
+
+    @property
+    def gained(self) -> SlotSet:
+        """Slots that are kept for the trial and that its workers do not use."""
+        return without(self.next, self.slots) if self.next else ()
+
+    @property
+    def given_up(self) -> SlotSet:
+        """Slots that are free when its workers have left."""
+        return without(self.slots, self.next) if self.next else self.slots
+
+    @property
+    def size_kept(self) -> int:
+        """Slots that are nobody else's."""
+        return count(self.slots) + count(self.gained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +222,10 @@ class Pool:
     victims: tuple[tuple[int, int, int, str], ...] = ()
     """(-priority, size, -since_us, allocation) of the other preemptible live allocations, sorted."""
     held: Map[int, int] = field(default_factory=Map)
-    """Experiment -> slots of its live allocations here that are not leaving; none with 0."""
+    """Experiment -> slots of its live allocations here that are not leaving, with those that resized ones go on with; none with
+    0."""
+    elastic: tuple[str, ...] = ()
+    """Live allocations of elastic experiments that are not leaving, or are resized; sorted."""
     ends: tuple[tuple[int, str], ...] = ()
     """(expected end in us, allocation) of live allocations that are not leaving and are expected to end, sorted."""
     backfilled: tuple[tuple[int, str], ...] = ()
@@ -258,11 +311,11 @@ def free_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
 
 def slots_coming_back(state: State, pool: Pool, allocation: Allocation) -> int:
     """Slots that the pool can use again once the allocation is released: not those of lost or drained agents."""
-    count = 0
-    for agent_id, slot_ids in allocation.slots:
+    found = 0
+    for agent_id, slot_ids in allocation.given_up:
         usable = usable_slots(pool, state.agents[agent_id])
-        count += sum(slot in usable for slot in slot_ids)
-    return count
+        found += sum(slot in usable for slot in slot_ids)
+    return found
 
 
 def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:

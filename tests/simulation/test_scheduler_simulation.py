@@ -60,7 +60,7 @@ def no_hold(state: State, pool: Pool, now_us: int) -> list[EventData]:
             super()._serve_all(experiment)
             return True
 
-    return Eager(state, pool, now_us).run() if pool.queue else []
+    return Eager(state, pool, now_us).plan() if pool.queue else []
 
 
 @pytest.mark.parametrize("seed", [3, 7])

@@ -110,14 +110,16 @@ def submitted(
     pool: str = "default",
     user: str = "ada",
     expected: float | None = None,
+    searcher: dict[str, Any] | None = None,
     **resources: Any,
 ) -> EventData:
     """`resources`: further fields of that section of the configuration."""
+    search = {"name": "random", "metric": "loss", "max_trials": 1000, "max_length": {"batches": 100}}
     config = ExperimentConfig.model_validate(
         {
             "name": f"experiment {experiment}",
             "entrypoint": "model_def:Trial",
-            "searcher": {"name": "random", "metric": "loss", "max_trials": 1000, "max_length": {"batches": 100}},
+            "searcher": searcher or search,
             "resources": {
                 "slots_per_trial": slots,
                 "priority": priority,

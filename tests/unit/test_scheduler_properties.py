@@ -192,11 +192,14 @@ class AnyPolicy(AnyHistory):
         placement=st.sampled_from(["pack", "spread"]),
         fallback=st.booleans(),
         weight=st.sampled_from([1.0, 3.0]),
+        more=st.sampled_from([0, 0, 1, 5]),
     )
-    def submit_with(self, size: int, user: str, expected: float | None, fallback: bool, **resources: Any) -> None:
+    def submit_with(self, size: int, user: str, expected: float | None, fallback: bool, more: int, **resources: Any) -> None:
         if len(self.experiments) < 9:
             self.experiments.append(len(self.experiments) + 1)
             resources["fallback_pools"] = ["other"] if fallback else []
+            if more:
+                resources["slots_per_trial"] = {"min": size, "max": size + more, "keep_seconds": 1e-5 * more}
             self.driver.feed(submitted(self.experiments[-1], slots=size, user=user, expected=expected, **resources))
 
     @precondition(lambda self: self.experiments)

@@ -10,22 +10,23 @@ With a half-life, past use lowers the weight of workspaces and users (see `usage
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import Planner, Waiting
+from tenuto.services.scheduler.policies.elastic import Elastic, droppable
+from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, Share, State, policy_of, slots_coming_back
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, Share, State, count, policy_of, slots_coming_back
 
 NO_SHARE = Share()
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
-    return _Pass(state, pool, now_us, notes).run() if pool.queue else []
+    return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
 def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
@@ -34,7 +35,7 @@ def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
     leaves: list[Node] = []
     for experiment_id in sorted({*pool.held, *(entry[2] for entry in pool.queue)}):
         experiment = state.experiments[experiment_id]
-        leaf = _leaf(experiment, pool)
+        leaf = _leaf(state, experiment, pool)
         if leaf.demand > 0:
             leaves.append(leaf)
             workspaces.setdefault(experiment.workspace, {}).setdefault(experiment.user, []).append(leaf)
@@ -42,7 +43,9 @@ def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
     return whole_gangs(pool.capacity, leaves)
 
 
-def _leaf(experiment: Experiment, pool: Pool) -> Node:
+def _leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
+    if experiment.elastic:
+        return _elastic_leaf(state, experiment, pool)
     held = pool.held.get(experiment.experiment_id, 0)
     gang = experiment.slots_per_trial
     demand = held
@@ -55,7 +58,25 @@ def _leaf(experiment: Experiment, pool: Pool) -> Node:
         demand = max(held, min(demand, most - (experiment.slots_used - held)))
     least = 0 if experiment.preemptible else held
     order = (experiment.place, experiment.experiment_id)
-    return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order)
+    return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
+
+
+def _elastic_leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
+    """Its demand is what all its trials could use."""
+    held, gang = pool.held.get(experiment.experiment_id, 0), experiment.slots_per_trial
+    at_home = experiment.pool == pool.name
+    staying = [state.allocations[item] for item in experiment.allocations if item in pool.elastic]
+    waits = at_home and experiment.queued and gang <= pool.capacity
+    trials = len(staying) + (len(experiment.waiting) if waits else 0)
+    demand = trials * experiment.slots_most
+    if experiment.max_slots is not None:
+        gone = experiment.slots_used - sum(item.size_kept for item in staying)
+        demand = max(held, min(demand, experiment.max_slots - gone))
+    least = 0 if experiment.preemptible else held
+    order = (experiment.place, experiment.experiment_id)
+    node = Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
+    node.trials, node.most = trials, experiment.slots_most
+    return node
 
 
 def _tree(state: State, pool: Pool, now_us: int, workspaces: dict[str, dict[str, list[Node]]]) -> list[Node]:
@@ -91,24 +112,28 @@ def _weigh_by_use(state: State, pool: Pool, now_us: int, nodes: list[Node]) -> N
             node.weight *= factor(amount / total, node.weight / weights)
 
 
-class _Pass(Planner):
+class _Pass(Elastic):
     policy = "fair_share"
     _spared: tuple[int, dict[str, float]] | None = None
 
-    def run(self) -> list[EventData]:
+    def plan(self) -> list[EventData]:
         if self.notes is None and not self._anything_to_do():
             return self.drafts
         self.targets = targets(self.state, self.pool, self.now_us)
         self.held_slots = {key: self.pool.held.get(key, 0) for key in self.targets}
         self.promised = dict(self.held_slots)
         """Slots held or promised in this pass."""
-        self._serve_below_share()
-        self._lend_the_rest()
+        if self.pool.queue:
+            self._serve_below_share()
+        if self.pool.elastic or self.drafts:
+            self.grow()
+        if self.pool.queue:
+            self._lend_the_rest()
         return self.drafts
 
     def _anything_to_do(self) -> bool:
         """Whether there are slots that could change hands: free ones, or running gangs that may give way."""
-        return bool(self.free.count or self.pool.victims or self.may_borrow())
+        return bool(self.free.count or self.pool.victims or self.pool.elastic or self.may_borrow())
 
     def _queue(self) -> list[Experiment]:
         return [self.state.experiments[entry[2]] for entry in self.pool.queue]
@@ -133,15 +158,89 @@ class _Pass(Planner):
                 self.reserve(experiment)
                 continue
             if outcome in ("granted", "soon"):
-                self.promised[experiment_id] += experiment.slots_per_trial
+                self.promised[experiment_id] += self.size
                 self._push(heap, experiment, at + 1)
 
     def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
         """If its next trial is within its share. Who has the smallest part of its share is first."""
         key = experiment.experiment_id
         promised, target = self.promised.get(key, 0), self.targets.get(key, 0)
-        if at < len(experiment.waiting) and promised + experiment.slots_per_trial <= target:
+        if at >= len(experiment.waiting):
+            return
+        if promised + experiment.slots_per_trial <= target:
             heapq.heappush(heap, (promised / target, experiment.place, key, at))
+        elif experiment.elastic:
+            self.shrink_inside(experiment)
+
+    # Elastic trials.
+
+    def size_of(self, experiment: Experiment, used: int) -> int:
+        """Its part of the experiment's share: even among the trials that run, wait, or are expected."""
+        if not experiment.elastic:
+            return experiment.slots_per_trial
+        key = experiment.experiment_id
+        at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
+        left = self.targets.get(key, 0) - self.promised.get(key, 0)
+        most = left if experiment.max_slots is None else min(left, experiment.max_slots - used)
+        even = min(experiment.slots_most, self.targets.get(key, 0) // at_once, most)
+        return max(experiment.slots_per_trial, even)
+
+    def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
+        """Of those above their share, as many as they are above it, their largest trials first."""
+        above: dict[int, int] = {}
+        found = [self.state.allocations[item] for item in self.pool.elastic]
+        for allocation in sorted(found, key=lambda item: (-count(self.slots_soon(item)), item.allocation_id)):
+            key = allocation.experiment_id
+            left = above.get(key, self._above(key))
+            given = max(0, min(left, self.surplus(allocation)))
+            above[key] = left - given
+            yield allocation, given
+
+    def _above(self, key: int) -> int:
+        """Slots above its share that the experiment still holds, with what was decided in this pass."""
+        gone = 0
+        for item in sorted(self.taken):
+            allocation = self.state.allocations[item]
+            if allocation.experiment_id == key:
+                gone += allocation.size_soon - (count(self._next[item]) if item in self._next else 0)
+        return self.pool.held.get(key, 0) - gone - self.targets.get(key, 0)
+
+    def growth_left(self, experiment: Experiment) -> int:
+        key = experiment.experiment_id
+        return self.targets.get(key, 0) - self.promised.get(key, 0) - self.grown_slots.get(key, 0)
+
+    def grow(self) -> None:
+        """To their shares, also at the cost of those above theirs."""
+        if self.blocked or self.claimed:
+            return
+        super().grow()
+        wanted: dict[int, int] = {}
+        for entry in self.growing() if self.pool.elastic else ():
+            key = entry.experiment.experiment_id
+            left = max(0, self.growth_left(entry.experiment))
+            wanted[key] = min(left, wanted.get(key, 0) + entry.most - entry.before)
+        missing = sum(wanted.values()) - self.available() - self.leaving
+        for key in sorted(wanted):
+            if wanted[key] and missing > 0:
+                missing -= self._make_way(self.state.experiments[key], min(missing, wanted[key]))
+
+    def _make_way(self, experiment: Experiment, missing: int) -> int:
+        """Those above their shares give up slots, at most so many, for trials that run and are entitled to more."""
+        freed = 0
+        for allocation, most in list(self.spare(experiment)):
+            slots = min(most, missing - freed, len(droppable(self.state, self.pool, self.slots_soon(allocation))))
+            if slots > 0:
+                self.shrink(allocation, slots, experiment, missing)
+                freed += slots
+        chosen: list[Candidate] = []
+        for candidate in self.candidates(experiment, missing - freed) if freed < missing else ():
+            if candidate.freed <= missing - freed and candidate.allocation.experiment_id != experiment.experiment_id:
+                chosen.append(candidate)
+                freed += candidate.freed
+        if chosen:
+            number = min(self.state.allocations[item].trial_number for item in experiment.allocations)
+            self.preempt(experiment, number, chosen, self.available(), self.leaving, missing)
+        return freed
 
     def _lend_the_rest(self) -> None:
         """Free slots that nobody within a share waits for, to those who will give them back."""
@@ -161,10 +260,10 @@ class _Pass(Planner):
                 if not outcome:
                     self.note(experiment, words.share(experiment, used, self.targets.get(key, 0)))
                     break
-                used += experiment.slots_per_trial
+                used += self.size
 
     def serve_spare(self, experiment: Experiment, number: int, used: int) -> bool:
-        if self._over_limit(experiment, used):
+        if self.over_limit(experiment, used):
             return False
         before = self.free.count
         if experiment.preemptible and not self.claimed:
@@ -177,15 +276,6 @@ class _Pass(Planner):
     def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
         target = self.targets.get(experiment.experiment_id, 0)
         return f"with a fair share of {words.slots(target)}", {"slots_share": target, "weight": experiment.weight}
-
-    def _spare(self, experiment_id: int) -> int:
-        """Slots that the experiment can give back without falling below its share."""
-        gone = sum(
-            self.state.allocations[item].size
-            for item in self.taken
-            if self.state.allocations[item].experiment_id == experiment_id
-        )
-        return self.pool.held.get(experiment_id, 0) - gone - self.targets.get(experiment_id, 0)
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         return 0 if allocation.allocation_id in self._can_be_spared() else None

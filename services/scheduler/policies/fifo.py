@@ -7,22 +7,25 @@ from collections.abc import Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
-from tenuto.services.scheduler.policies.planner import BACKFILL_LOOKED_AT_MAX, Planner, Waiting
+from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
+from tenuto.services.scheduler.policies.elastic import Elastic
+from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
-    return _Pass(state, pool, now_us, notes).run() if pool.queue else []
+    return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Planner):
+class _Pass(Elastic):
     policy = "fifo"
 
-    def run(self) -> list[EventData]:
+    def serve_queue(self) -> None:
         lent = self.may_borrow()
-        if self.notes is None and not lent and self.available() == 0 and not self.overdue():
-            return []
+        spared = any(self.surplus(self.state.allocations[item]) for item in self.pool.elastic)
+        if self.notes is None and not lent and self.available() == 0 and not spared and not self.overdue():
+            return
         held, looked_at = False, 0
         for _, _, experiment_id in sorted(self.pool.queue, key=lambda entry: entry[1:]):
             experiment = self.state.experiments[experiment_id]
@@ -34,7 +37,9 @@ class _Pass(Planner):
             elif self._serve_all(experiment):
                 held = True
                 self.reserve(experiment)
-        return self.drafts
+
+    def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
+        return True
 
     def _serve_all(self, experiment: Experiment) -> bool:
         """True: one of its trials is held."""
@@ -43,7 +48,7 @@ class _Pass(Planner):
             outcome = self.serve(experiment, number, used)
             if outcome != "granted" and outcome != "soon":
                 return outcome == "held"
-            used += experiment.slots_per_trial
+            used += self.size
         return False
 
     def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:

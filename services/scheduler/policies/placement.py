@@ -169,6 +169,31 @@ class Ground:
         fitting = sorted(item for item in fitting if item[0] >= wanted)
         return self.free.take_in(fitting[0][1], wanted, spread=spread) if fitting else None
 
+    def more(self, constraints: Constraints | None, agents: Sequence[str], wanted: int) -> tuple[AgentSlots, ...]:
+        """Up to so many further slots for a gang on these agents, on them if they have any free."""
+        room = self._around(constraints, agents)
+        parts: list[AgentSlots] = []
+        for near in (tuple(sorted(agents)), room):
+            free = self.free.count if near is None else self.free_in(near)
+            if near is None and min(wanted, free) > 0:
+                parts += self.free.take(min(wanted, free))
+            elif near is not None and min(wanted, free) > 0:
+                parts += self.free.take_in(near, min(wanted, free))
+            wanted -= min(wanted, free)
+        return tuple(parts)
+
+    def _around(self, constraints: Constraints | None, agents: Sequence[str]) -> Room | None:
+        """Where the gang may grow; None: anywhere."""
+        if constraints is None:
+            return None
+        if constraints.locality == "agent":
+            return tuple(sorted(agents))
+        racks = {self.state.agents[item].rack or item for item in agents}
+        near = (
+            item for item in self.pool.agents if constraints.locality == "any" or (self.state.agents[item].rack or item) in racks
+        )
+        return tuple(item for item in near if self.allows(constraints, item))
+
 
 def _allows(constraints: Constraints, agent: Agent) -> bool:
     return (

@@ -7,14 +7,11 @@ A gang that is next
 4. else is *held*: it waits, and what is behind it may not take the slots that it waits for.
 In cases 2 and 3 nothing behind it may take the free slots: they are a part of what it is waiting for.
 
-A held gang has a reserved start where the ends of enough running gangs are expected (`resources.expected_seconds`). Gangs
-behind it may start before it if they are expected to end by then, or use only slots that it leaves over (EASY backfilling:
-Lifka, The ANL/IBM SP scheduling system, 1995). One that runs longer than it said is preempted when the held gang needs its slots.
+All that can happen to a gang is in this one file, because the cases share what one pass has given away so far.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -27,15 +24,13 @@ from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.placement import Ground, Room
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back, usable_slots
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots
 
 Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
 """soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
 holds back only a room of its own."""
 ROOMS_MAX = 32
 """Rooms whose victims are compared; they are the ones where the fewest slots are missing."""
-BACKFILL_LOOKED_AT_MAX = 500
-"""Experiments behind a held gang that are tried: bounds a pass over a long queue."""
 
 
 class Reserved(NamedTuple):
@@ -73,8 +68,15 @@ class Planner:
         """Allocations preempted in this pass."""
         self.reserved: Reserved | None = None
         """Of the held gang that the next ones are behind."""
+        self.blocked = False
+        """True: a gang waits that could use slots as soon as there are enough."""
+        self.size = 0
+        """Slots that the gang that was served last has, or waits for."""
         self.drafts: list[EventData] = []
-        self._granted_to: dict[str, int] = {}
+        self.granted_to: dict[str, int] = {}
+        """Owner -> slots granted in this pass."""
+        self.granted_slots: dict[int, int] = {}
+        """Experiment -> slots granted in this pass."""
         self._lenders: dict[str, Ground] = {}
         self._coming: dict[str, int] | None = None
         self._aside: list[str] = []
@@ -93,6 +95,24 @@ class Planner:
         """Why this experiment is next: half a sentence, and its numbers."""
         raise NotImplementedError
 
+    # What is built on it: elastic trials (`elastic`), and reservations (`backfilling`).
+
+    def size_of(self, experiment: Experiment, used: int) -> int:
+        """Slots that its next trial should have; an elastic one can start with less."""
+        return experiment.slots_per_trial
+
+    def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
+        """Let elastic trials give up slots, of these agents only if a room is given. How many are being freed: at least
+        `missing`, or none."""
+        return 0
+
+    def shrink_inside(self, experiment: Experiment) -> None:
+        """Let the experiment's larger trials give up slots for its own waiting ones."""
+
+    def reserved_for(self, wanted: int) -> Reserved | None:
+        """The start of a gang that is held."""
+        return None
+
     # Serving one gang.
 
     def available(self) -> int:
@@ -100,40 +120,61 @@ class Planner:
 
     def serve(self, experiment: Experiment, number: int, used: int) -> Outcome:
         """Place the experiment's waiting trial. `used`: slots that the experiment holds or was promised."""
-        wanted = experiment.slots_per_trial
-        if self._over_limit(experiment, used):
+        self.size = experiment.slots_per_trial
+        if self.over_limit(experiment, used):
+            self.shrink_inside(experiment)
             return "limit"
-        constraints = experiment.constraints
-        if not self.claimed:
-            before = self.free.count
-            slots = self.ground.take(constraints, wanted)
-            if slots is not None:
-                self.grant(experiment, number, used, slots, before)
-                return "granted"
-        if self.borrow(experiment, number, used):
+        if self._start(experiment, number, used) or self.borrow(experiment, number, used):
             return "granted"
-        if constraints is not None:
+        self.blocked = True
+        if experiment.constraints is not None:
             return self._serve_in_rooms(experiment, number)
-        if wanted > self.pool.capacity:
+        if experiment.slots_per_trial > self.pool.capacity:
+            self.blocked = self.claimed
             self.note(experiment, words.too_large(experiment, self.pool))
             return "never"
         free = self.available()
+        for wanted in sorted({self.size_of(experiment, used), experiment.slots_per_trial}, reverse=True):
+            if self._wait_for(experiment, number, wanted, free):
+                self.size = wanted
+                self.claimed = True
+                return "soon"
+        self._note_held(experiment, free)
+        return "held"
+
+    def _start(self, experiment: Experiment, number: int, used: int) -> bool:
+        """Grant what fits. An elastic trial waits for slots that are being freed, if they give it all it should have."""
+        if self.claimed:
+            return False
+        before, wanted = self.free.count, self.size_of(experiment, used)
+        if wanted > before and before + self.leaving < wanted:
+            wanted = max(before, experiment.slots_per_trial)
+        slots = self.ground.take(experiment.constraints, wanted)
+        if slots is None and wanted > experiment.slots_per_trial and before >= wanted:
+            slots = self.ground.take(experiment.constraints, experiment.slots_per_trial)
+        if slots is None:
+            return False
+        self.grant(experiment, number, used, slots, before)
+        return True
+
+    def _wait_for(self, experiment: Experiment, number: int, wanted: int, free: int) -> bool:
+        """Whether so many slots are being freed for it: they are already, or others give way from now on."""
         if wanted <= free + self.leaving:
             self.leaving -= wanted - free
-            self.claimed = True
             self.note(experiment, words.soon(experiment, free))
-            return "soon"
+            return True
         missing = wanted - free - self.leaving
+        if freed := self.shrink_for(experiment, missing):
+            self.leaving = freed - missing
+            return True
         chosen = cheapest(self.candidates(experiment, missing), missing, self.now_us)
         if not chosen:
-            self._note_held(experiment, free)
-            return "held"
-        self._preempt(experiment, number, chosen, free, self.leaving, missing)
+            return False
+        self.preempt(experiment, number, chosen, free, self.leaving, missing)
         self.leaving = sum(victim.freed for victim in chosen) - missing
-        self.claimed = True
-        return "soon"
+        return True
 
-    def _over_limit(self, experiment: Experiment, used: int) -> bool:
+    def over_limit(self, experiment: Experiment, used: int) -> bool:
         wanted = experiment.slots_per_trial
         if experiment.max_slots is not None and used + wanted > experiment.max_slots:
             self.note(experiment, words.limit(f"experiment {experiment.experiment_id}", used, experiment.max_slots))
@@ -141,14 +182,19 @@ class Planner:
         if not self.state.shares:
             return False
         for owner in experiment.owners:
-            share = self.state.shares.get(owner)
-            if share is None or share.max_slots is None:
-                continue
-            held = self.state.owner_slots.get(owner, 0) + self._granted_to.get(owner, 0)
-            if held + wanted > share.max_slots:
-                self.note(experiment, words.limit(owner.replace("/", " "), held, share.max_slots))
+            left = self.quota_left(owner)
+            if left is not None and wanted > left:
+                most = self.state.shares[owner].max_slots or 0
+                self.note(experiment, words.limit(owner.replace("/", " "), most - left, most))
                 return True
         return False
+
+    def quota_left(self, owner: str) -> int | None:
+        """Slots that a workspace or user may use in addition; None: any number."""
+        share = self.state.shares.get(owner)
+        if share is None or share.max_slots is None:
+            return None
+        return share.max_slots - self.state.owner_slots.get(owner, 0) - self.granted_to.get(owner, 0)
 
     def grant(
         self,
@@ -162,15 +208,17 @@ class Planner:
         backfill: Reserved | None = None,
     ) -> None:
         trial = trial_id(experiment.experiment_id, number)
+        self.size = sum(len(part.slot_ids) for part in slots)
         why, numbers = self.why(experiment)
-        rule, text = "fits", words.grant(trial, why, experiment.slots_per_trial, free, slots)
+        rule, text = "fits", words.grant(trial, why, self.size, free, slots)
         if pool:
             rule, text = "lent", words.lent(trial, experiment, pool, slots)
         elif backfill is not None:
             rule, text = "backfills", words.backfill(trial, experiment.slots_per_trial, slots)
             numbers["reserved_start_us"] = backfill.start_us
+        self.granted_slots[experiment.experiment_id] = self.granted_slots.get(experiment.experiment_id, 0) + self.size
         for owner in experiment.owners:
-            self._granted_to[owner] = self._granted_to.get(owner, 0) + experiment.slots_per_trial
+            self.granted_to[owner] = self.granted_to.get(owner, 0) + self.size
         self.drafts.append(
             AllocationGranted(
                 pool=pool or self.pool.name,
@@ -183,7 +231,7 @@ class Planner:
                     text=text,
                     numbers={
                         **numbers,
-                        "slots_wanted": experiment.slots_per_trial,
+                        "slots_wanted": self.size,
                         "slots_free": free,
                         "experiment_slots_used": used,
                         "experiment_slots_max": experiment.max_slots,
@@ -215,6 +263,7 @@ class Planner:
         wanted = experiment.slots_per_trial
         rooms = self.ground.rooms(experiment.constraints, wanted)
         if not rooms:
+            self.blocked = self.claimed
             self.note(experiment, words.no_room(experiment, self.pool))
             return "never"
         if self.claimed:
@@ -226,6 +275,10 @@ class Planner:
             self._keep(room)
             self.note(experiment, words.soon(experiment, free))
             return "soon"
+        for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
+            if self.shrink_for(experiment, wanted - room_free - room_coming, candidate_room):
+                self._keep(candidate_room)
+                return "soon"
         best: tuple[tuple[int, ...], Room, list[Candidate], int] | None = None
         for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
             missing = wanted - room_free - room_coming
@@ -239,7 +292,7 @@ class Planner:
             self._aside += self.free.hide(room)
             return "aside"
         _, room, chosen, missing = best
-        self._preempt(experiment, number, chosen, self.ground.free_in(room), self._coming_in(room), missing)
+        self.preempt(experiment, number, chosen, self.ground.free_in(room), self._coming_in(room), missing)
         self._keep(room)
         return "soon"
 
@@ -257,7 +310,7 @@ class Planner:
         if self._coming is None:
             self._coming = {}
             for item in self.pool.leaving:
-                for agent_id, slot_ids in self.state.allocations[item].slots:
+                for agent_id, slot_ids in self.state.allocations[item].given_up:
                     usable = usable_slots(self.pool, self.state.agents[agent_id])
                     count = sum(slot in usable for slot in slot_ids)
                     self._coming[agent_id] = self._coming.get(agent_id, 0) + count
@@ -278,11 +331,18 @@ class Planner:
                     found[item] = Candidate(allocation, freed, rank)
         return [found[item] for item in sorted(found)]
 
-    # Preemption, reservations and backfill.
+    # Preemption.
 
-    def _preempt(
-        self, experiment: Experiment, number: int, chosen: Sequence[Candidate], free: int, leaving: int, missing: int
+    def preempt(
+        self,
+        experiment: Experiment,
+        number: int,
+        chosen: Sequence[Candidate],
+        free: int,
+        leaving: int,
+        missing: int,
     ) -> None:
+        """The chosen gangs leave for the experiment's trial."""
         trial = trial_id(experiment.experiment_id, number)
         for victim in chosen:
             self.taken.add(victim.allocation.allocation_id)
@@ -315,65 +375,6 @@ class Planner:
         other = self.state.experiments[victim.allocation.experiment_id]
         return words.preempted(experiment, trial, other, victim, missing)
 
-    def overdue(self) -> list[Candidate]:
-        """Gangs that started ahead of a held one and run longer than they said."""
-        found = []
-        for until_us, item in self.pool.backfilled:
-            if until_us > self.now_us:
-                break
-            allocation = self.state.allocations[item]
-            freed = slots_coming_back(self.state, self.pool, allocation)
-            if item not in self.taken and freed and self.state.experiments[allocation.experiment_id].preemptible:
-                found.append(Candidate(allocation, freed, 0))
-        return found
-
-    def reserve(self, experiment: Experiment) -> None:
-        """The start that the held gang is promised; None where the ends of too few running gangs are known."""
-        self.reserved = self._reserved(experiment.slots_per_trial)
-
-    def _reserved(self, wanted: int) -> Reserved | None:
-        count = self.available() + self.leaving
-        for end_us, item in self.pool.ends:
-            if item in self.taken:
-                continue
-            count += slots_coming_back(self.state, self.pool, self.state.allocations[item])
-            if count >= wanted:
-                return Reserved(max(end_us, self.now_us), count - wanted)
-        return None
-
-    def backfill(self, experiment: Experiment) -> None:
-        """Start what it can of an experiment behind the held gang without delaying that one."""
-        used = experiment.slots_used
-        for number in experiment.waiting:
-            if self._over_limit(experiment, used):
-                return
-            if not self._backfill_one(experiment, number, used) and not self.borrow(experiment, number, used):
-                self.note(experiment, words.behind(experiment))
-                return
-            used += experiment.slots_per_trial
-
-    def _backfill_one(self, experiment: Experiment, number: int, used: int) -> bool:
-        reserved, before, wanted = self.reserved, self.available(), experiment.slots_per_trial
-        if reserved is None or wanted > before:
-            return False
-        ends = experiment.expected_us is not None and self.now_us + experiment.expected_us <= reserved.start_us
-        slots = self.ground.take(experiment.constraints, wanted) if ends or wanted <= reserved.extra else None
-        if slots is None:
-            return False
-        self.grant(experiment, number, used, slots, before, backfill=reserved if ends else None)
-        if not ends:
-            self.reserved = Reserved(reserved.start_us, reserved.extra - wanted)
-        return True
-
-    def may_borrow(self) -> bool:
-        """Some experiment in the queue has a fallback pool."""
-        for name in sorted(self.state.pools):
-            lends = self.state.pools[name].lends_to
-            at = bisect_left(lends, (self.pool.name, 0))
-            if at < len(lends) and lends[at][0] == self.pool.name:
-                return True
-        return False
-
     # Words for people.
 
     def note(self, experiment: Experiment, waiting: Waiting | tuple[str, str, dict[str, JsonScalar]]) -> None:
@@ -383,7 +384,7 @@ class Planner:
     def _note_held(self, experiment: Experiment, free: int) -> None:
         if self.notes is None:
             return
-        reserved = self._reserved(experiment.slots_per_trial)
+        reserved = self.reserved_for(experiment.slots_per_trial)
         self.note(experiment, words.held(experiment, free, self.leaving, self.pool, reserved.start_us if reserved else None))
 
     def _first_end(self, room: Room) -> int | None:

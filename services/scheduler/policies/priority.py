@@ -16,22 +16,25 @@ from collections.abc import Sequence
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import BACKFILL_LOOKED_AT_MAX, Planner, Waiting
+from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
+from tenuto.services.scheduler.policies.elastic import Elastic
+from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
     """Grants and preemptions that should happen now, in order. Empty when there is nothing to do."""
-    return _Pass(state, pool, now_us, notes).run() if pool.queue else []
+    return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Planner):
+class _Pass(Elastic):
     policy = "priority"
 
-    def run(self) -> list[EventData]:
+    def serve_queue(self) -> None:
         queue = self.pool.queue
         lent = self.may_borrow()
+        spared = self._spared()
         held = level = at = looked_at = 0
         """`held`: the priority that is held back by a gang that must wait; 0: none."""
         rigid_held = False
@@ -42,7 +45,8 @@ class _Pass(Planner):
                 self.show_aside()
                 level, looked_at = priority, 0
                 rigid_held = rigid_held or bool(held)
-            if self.notes is None and not lent and self.available() == 0 and priority >= self.least_urgent():
+            nobody_gives = priority > spared and priority >= self.least_urgent()
+            if self.notes is None and not lent and self.available() == 0 and nobody_gives:
                 break  # Nothing to give and nobody to preempt, here and further down.
             at += 1
             if priority == held or (rigid_held and not experiment.preemptible):
@@ -55,7 +59,6 @@ class _Pass(Planner):
             elif not self._serve_all(experiment):
                 held = priority
                 self.reserve(experiment)
-        return self.drafts
 
     def _serve_all(self, experiment: Experiment) -> bool:
         """Serve the experiment's waiting trials. False: one must wait, and those behind it at its priority with it."""
@@ -66,8 +69,19 @@ class _Pass(Planner):
                 return True
             if outcome == "held":
                 return False
-            used += experiment.slots_per_trial
+            used += self.size
         return True
+
+    def _spared(self) -> int:
+        """The least urgent priority of trials that could give up slots; 0: none can."""
+        elastic = [self.state.allocations[item] for item in self.pool.elastic]
+        return max((self.state.experiments[item.experiment_id].priority for item in elastic if self.surplus(item)), default=0)
+
+    def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
+        return other.priority >= experiment.priority
+
+    def growth_rank(self, experiment: Experiment) -> int:
+        return experiment.priority
 
     def least_urgent(self) -> int:
         """The priority of the least urgent allocation that may be preempted; 0: there is none."""

@@ -30,6 +30,11 @@ class Node:
     children: list[Node] = field(default_factory=list)
     share: float = 0.0
     gang: int = 1
+    """Of a leaf: least slots of a trial."""
+    trials: int = 0
+    """Of an elastic leaf: its trials that run or wait; 0: it is not elastic."""
+    most: int = 0
+    """Of an elastic leaf: most slots of a trial."""
     order: tuple[float, int] = (0.0, 0)
     owner: str = ""
     """Of an inner node: whose use over time counts."""
@@ -78,16 +83,32 @@ def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[int, int]:
     left = capacity
     for leaf in leaves:
         share, gang = leaf.share, leaf.gang
-        target = int((share + EPSILON) // gang) * gang
+        target = int((share + EPSILON) // gang) * gang if not leaf.trials else _fitting(leaf, int(share + EPSILON))
         if target < leaf.least:
             target = int(leaf.least)
         targets[leaf.key] = target
         left -= target
-        if target < share - EPSILON and target + gang <= leaf.demand + EPSILON:
-            losers.append((round((target - share) / gang, 9), leaf.order, leaf))
+        step = gang if not leaf.trials else _step(leaf, target)
+        if target < share - EPSILON and target + step <= leaf.demand + EPSILON:
+            losers.append((round((target - share) / step, 9), leaf.order, leaf))
     if left > 0:
         for _, _, leaf in sorted(losers, key=lambda item: item[:2]):
-            if leaf.gang <= left:
-                targets[leaf.key] += leaf.gang
-                left -= leaf.gang
+            step = leaf.gang if not leaf.trials else _step(leaf, targets[leaf.key])
+            if step <= left:
+                targets[leaf.key] += step
+                left -= step
     return targets
+
+
+def _fitting(leaf: Node, share: int) -> int:
+    """Most slots within the share that its elastic trials can use."""
+    running = min(leaf.trials, share // leaf.gang)
+    return min(share, running * leaf.most)
+
+
+def _step(leaf: Node, target: int) -> int:
+    """The next larger number of slots that elastic trials can use: one more, or another trial's least."""
+    running = min(leaf.trials, target // leaf.gang)
+    if target < running * leaf.most:
+        return 1
+    return max(1, (running + 1) * leaf.gang - target)

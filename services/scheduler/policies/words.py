@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Experiment, Pool
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool
 
 Words = tuple[str, str, dict[str, JsonScalar]]
 """Rule, sentence, numbers."""
@@ -47,6 +47,27 @@ def preempted(experiment: Experiment, trial: str, other: Experiment, victim: Can
         f"Trial {trial} of priority {experiment.priority} needs {slots(experiment.slots_per_trial)}, {missing} more than are "
         f"free or being freed; trial {victim_trial} of priority {other.priority} gives way with {victim.freed}."
     )
+
+
+def shrinks(wanted_by: Experiment, missing: int, allocation: Allocation, before: int, after: int) -> str:
+    trial = f"{allocation.experiment_id}-{allocation.trial_number}"
+    return (
+        f"Experiment {wanted_by.experiment_id} needs {slots(missing)} more than are free or being freed; trial {trial} saves a "
+        f"checkpoint, gives up {before - after} of {slots(before)} and goes on with {after}."
+    )
+
+
+def grows(trial: str, before: int, after: int, free: int) -> str:
+    are = "1 slot is free" if free == 1 else f"{free} slots are free"
+    return f"{are} and nobody waits for it; trial {trial} saves a checkpoint and goes on with {after} slots instead of {before}."
+
+
+def grown(granted: str, size: int) -> str:
+    return f"{granted} Nobody waits for more, so it has {slots(size)} in all."
+
+
+def goes_on(trial: str, before: int, after: int) -> str:
+    return f"Trial {trial} was resized and its {slots(before)} are released; it goes on with {slots(after)} kept for it."
 
 
 def _kind(experiment: Experiment) -> str:
@@ -93,6 +114,12 @@ def no_room_yet(experiment: Experiment, sizes: Sequence[tuple[int, int, tuple[st
 def soon(experiment: Experiment, free: int) -> Words:
     text = f"{_needs(experiment)}; {free} are free and the others are being freed for it"
     return ("soon", text, {"slots_wanted": experiment.slots_per_trial, "slots_free": free})
+
+
+def shrinking(experiment: Experiment, trials: int) -> Words:
+    others = "1 elastic trial gives" if trials == 1 else f"{trials} elastic trials give"
+    text = f"{_needs(experiment)}; {others} up slots for it at a checkpoint"
+    return ("preempting", text, {"slots_wanted": experiment.slots_per_trial, "victims": trials})
 
 
 def preempting(experiment: Experiment, victims: int) -> Words:

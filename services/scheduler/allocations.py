@@ -1,0 +1,159 @@
+"""Changes of allocations that keep the indexes true: granted, resized, leaving, released; and the use of slots over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from immutables import Map
+
+from tenuto.services.scheduler.indexes import pool_of, put_pool, put_trial, use, victim, with_item, without_item
+from tenuto.services.scheduler.policies.usage import settle
+from tenuto.services.scheduler.state import (
+    Allocation,
+    Experiment,
+    Leaving,
+    Pool,
+    PoolPolicy,
+    SlotSet,
+    State,
+    Usage,
+    policy_of,
+    slots_coming_back,
+)
+
+
+def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool:
+    """The pool with the allocation, as it stands, counted in (1) or out (-1)."""
+    change: Callable[[Any, Any], Any] = with_item if sign > 0 else without_item
+    experiment = state.experiments[allocation.experiment_id]
+    item = allocation.allocation_id
+    changes: dict[str, Any] = {}
+    if allocation.leaving:
+        changes["leaving"] = change(pool.leaving, item)
+        changes["coming"] = pool.coming + sign * slots_coming_back(state, pool, allocation)
+    else:
+        if experiment.preemptible:
+            changes["victims"] = change(pool.victims, victim(experiment, allocation))
+        if experiment.expected_us is not None:
+            changes["ends"] = change(pool.ends, (allocation.granted_us + experiment.expected_us, item))
+        if allocation.backfill_until_us is not None:
+            changes["backfilled"] = change(pool.backfilled, (allocation.backfill_until_us, item))
+    if allocation.leaving in ("", "resized"):
+        held = pool.held.get(experiment.experiment_id, 0) + sign * allocation.size_soon
+        changes["held"] = pool.held.set(experiment.experiment_id, held) if held else pool.held.delete(experiment.experiment_id)
+        if experiment.elastic:
+            changes["elastic"] = change(pool.elastic, item)
+    return replace(pool, **changes)
+
+
+def _recounted(state: State, old: Allocation, new: Allocation) -> State:
+    """The allocation stands otherwise now."""
+    pool = counted(state, pool_of(state, old.pool), old, -1)
+    state = replace(state, allocations=state.allocations.set(new.allocation_id, new))
+    return put_pool(state, counted(state, pool, new, 1))
+
+
+def own(state: State, experiment: Experiment, slots: int) -> State:
+    """Count slots of its live allocations to its owners."""
+    owned = state.owner_slots
+    for owner in experiment.owners:
+        total = owned.get(owner, 0) + slots
+        owned = owned.set(owner, total) if total else owned.delete(owner)
+    return replace(state, owner_slots=owned)
+
+
+def add_allocation(state: State, allocation: Allocation) -> State:
+    """Give the trial its slots."""
+    experiment = state.experiments[allocation.experiment_id]
+    state = replace(state, allocations=state.allocations.set(allocation.allocation_id, allocation), grants=allocation.grant)
+    state = own(use(state, allocation.allocation_id, allocation.slots, with_item), experiment, allocation.size)
+    state = put_pool(state, counted(state, pool_of(state, allocation.pool), allocation, 1))
+    state = use_slots(state, experiment, allocation.pool, allocation.size, allocation.granted_us)
+    experiment = replace(
+        experiment,
+        allocations=with_item(experiment.allocations, allocation.allocation_id),
+        slots_used=experiment.slots_used + allocation.size,
+    )
+    trial = experiment.trials[allocation.trial_number]
+    return put_trial(state, experiment, replace(trial, grants=trial.grants + 1, allocation_id=allocation.allocation_id))
+
+
+def remove_allocation(state: State, allocation: Allocation, now_us: int) -> State:
+    """Give the slots back to their agents."""
+    pool = counted(state, pool_of(state, allocation.pool), allocation, -1)
+    state = replace(put_pool(state, pool), allocations=state.allocations.delete(allocation.allocation_id))
+    experiment = state.experiments[allocation.experiment_id]
+    item, kept = allocation.allocation_id, allocation.size_kept
+    state = use(use(state, item, allocation.slots, without_item), item, allocation.gained, without_item)
+    state = use_slots(own(state, experiment, -kept), experiment, allocation.pool, -allocation.size, now_us)
+    experiment = replace(
+        experiment,
+        allocations=without_item(experiment.allocations, item),
+        slots_used=experiment.slots_used - kept,
+    )
+    trial = experiment.trials[allocation.trial_number]
+    return put_trial(state, experiment, replace(trial, allocation_id=""))
+
+
+def mark_leaving(state: State, allocation: Allocation, leaving: Leaving, outcome: str = "") -> State:
+    """One that is resized keeps what its trial goes on with, if it only exits; else its trial does not go on."""
+    if allocation.next and leaving != "exited":
+        state = resize(state, allocation, ())
+        allocation = state.allocations[allocation.allocation_id]
+    return _recounted(state, allocation, replace(allocation, leaving=leaving, outcome=outcome or allocation.outcome))
+
+
+def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
+    """Its workers leave, and its trial goes on with these slots, of which the new ones are kept from now on."""
+    changed = replace(allocation, leaving="resized", next=slots)
+    item = allocation.allocation_id
+    pool = counted(state, pool_of(state, allocation.pool), allocation, -1)
+    state = replace(put_pool(state, pool), allocations=state.allocations.set(item, changed))
+    state = use(use(state, item, allocation.gained, without_item), item, changed.gained, with_item)
+    state = put_pool(state, counted(state, pool_of(state, changed.pool), changed, 1))
+    more = changed.size_kept - allocation.size_kept
+    if not more:
+        return state
+    experiment = state.experiments[allocation.experiment_id]
+    experiment = replace(experiment, slots_used=experiment.slots_used + more)
+    return own(replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment)), experiment, more)
+
+
+def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State:
+    """From now on it has less to lose."""
+    return _recounted(state, allocation, replace(allocation, since_us=max(now_us, allocation.since_us)))
+
+
+# Use over time
+
+
+def usage_keys(pool: str, experiment: Experiment) -> tuple[str, str]:
+    return (f"{pool}/{experiment.workspace}", f"{pool}/{experiment.workspace}/{experiment.user}")
+
+
+def use_slots(state: State, experiment: Experiment, pool: str, slots: int, now_us: int) -> State:
+    half_life_us = policy_of(state, pool).half_life_us
+    if not half_life_us:
+        return state
+    usage = state.usage
+    for key in usage_keys(pool, experiment):
+        settled = settle(usage.get(key) or Usage(at_us=now_us), now_us, half_life_us)
+        usage = usage.set(key, replace(settled, slots=settled.slots + slots))
+    return replace(state, usage=usage)
+
+
+def set_policy(state: State, name: str, policy: PoolPolicy, now_us: int) -> State:
+    """Past use is forgotten where it does not count any more, and counted from now on where it begins to."""
+    old = policy_of(state, name)
+    state = replace(state, policies=state.policies.set(name, policy))
+    if old.half_life_us == policy.half_life_us:
+        return state
+    kept = {key: state.usage[key] for key in sorted(state.usage) if not key.startswith(f"{name}/")}
+    state = replace(state, usage=Map(kept))
+    for allocation_id in sorted(state.allocations):
+        allocation = state.allocations[allocation_id]
+        if allocation.pool == name:
+            state = use_slots(state, state.experiments[allocation.experiment_id], name, allocation.size, now_us)
+    return state

@@ -1,0 +1,303 @@
+"""Elastic trials: they start with their least slots or more, grow into free slots, and give up what others need.
+
+Rules, under every policy:
+- What a trial has above its least is given up before anything that runs is preempted; whose, the policy says.
+- A trial grows only into slots that nobody waits for. Trials of the same rank are kept even: the smallest gets the next slot.
+- A running trial grows at the earliest `keep_seconds` after it got its size, because every change costs a checkpoint and a start.
+  So trials that come and go every second make an elastic one change at most twice in that time. What is needed by others is
+  given up at once. One that is leaving to change its size can be changed again for nothing.
+- The first trials of a search leave room for those that it will run beside them (`Experiment.width`).
+- An experiment whose own trials wait lets its larger trials give up slots for them.
+
+A change is one event, AllocationResized: the workers save and leave, and the trial is granted its new slots as soon as they
+have. Slots that it gains are kept for it meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+from tenuto.schemas.base import JsonScalar
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationResized
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.ids import trial_id
+from tenuto.services.scheduler.policies import words
+from tenuto.services.scheduler.policies.backfilling import Backfilling
+from tenuto.services.scheduler.policies.placement import Room
+from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.victims import Candidate, cheapest
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, SlotSet, State, count, usable_slots
+
+
+def droppable(state: State, pool: Pool, slots: SlotSet, room: Room | None = None) -> list[tuple[str, int]]:
+    """Slots that can be given up and used by others, in the order in which it costs the gang least: those on agents where it has
+    the fewest, so that it stays together."""
+    found: list[tuple[int, str, int]] = []
+    for agent_id, slot_ids in slots:
+        if room is not None and agent_id not in room:
+            continue
+        agent = state.agents.get(agent_id)
+        usable = usable_slots(pool, agent) if agent else ()
+        found += [(len(slot_ids), agent_id, slot) for slot in slot_ids if slot in usable]
+    found.sort(key=lambda item: (item[0], item[1], -item[2]))
+    return [(agent_id, slot) for _, agent_id, slot in found]
+
+
+def smaller(slots: SlotSet, dropped: Iterable[tuple[str, int]]) -> SlotSet:
+    gone = set(dropped)
+    left = ((agent_id, tuple(slot for slot in slot_ids if (agent_id, slot) not in gone)) for agent_id, slot_ids in slots)
+    return tuple(part for part in left if part[1])
+
+
+def merged(slots: SlotSet, more: Iterable[AgentSlots]) -> SlotSet:
+    """Agents that it had come first, so that ranks stay where they were."""
+    together = {agent_id: list(slot_ids) for agent_id, slot_ids in slots}
+    for part in more:
+        together.setdefault(part.agent_id, []).extend(part.slot_ids)
+    return tuple((agent_id, tuple(sorted(slot_ids))) for agent_id, slot_ids in together.items())
+
+
+def parts_of(slots: SlotSet) -> tuple[AgentSlots, ...]:
+    return tuple(AgentSlots(agent_id=agent_id, slot_ids=slot_ids) for agent_id, slot_ids in slots)
+
+
+def resized(allocation: Allocation, slots: SlotSet, reason: Reason) -> AllocationResized:
+    return AllocationResized(
+        pool=allocation.pool,
+        allocation_id=allocation.allocation_id,
+        trial_id=trial_id(allocation.experiment_id, allocation.trial_number),
+        experiment_id=allocation.experiment_id,
+        slots=parts_of(slots),
+        reason=reason,
+    )
+
+
+class Growing:
+    """A trial that may grow: a running one, or one that is granted slots in this very pass."""
+
+    def __init__(self, experiment: Experiment, number: int, slots: SlotSet, most: int, fresh_at: int = -1) -> None:
+        self.experiment, self.number, self.slots, self.most, self.fresh_at = experiment, number, slots, most, fresh_at
+        self.before = self.size = count(slots)
+        self.allocation: Allocation | None = None
+
+
+class Elastic(Backfilling):
+    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
+        super().__init__(state, pool, now_us, notes)
+        self._next: dict[str, SlotSet] = {}
+        """Allocation -> slots that its trial goes on with, as decided in this pass."""
+        self._draft_at: dict[str, int] = {}
+        self.grown_slots: dict[int, int] = {}
+        """Experiment -> slots by which its trials grow in this pass."""
+
+    def plan(self) -> list[EventData]:
+        """Grants, preemptions and changes of size that should happen now, in order. Empty when there is nothing to do."""
+        if self.pool.queue:
+            self.serve_queue()
+        if self.pool.elastic or self.drafts:
+            self.grow()
+        return self.drafts
+
+    # What a policy says.
+
+    def serve_queue(self) -> None:
+        """Serve those that wait, in the policy's order."""
+        raise NotImplementedError
+
+    def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
+        """Whether trials of the other experiment give up what they have above their least for this one."""
+        raise NotImplementedError
+
+    def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
+        """Elastic trials, and how many slots each may give up for this experiment."""
+        for item in self.pool.elastic:
+            allocation = self.state.allocations[item]
+            if self.gives_up(experiment, self.state.experiments[allocation.experiment_id]):
+                yield allocation, self.surplus(allocation)
+
+    def growth_left(self, experiment: Experiment) -> int:
+        """Slots that the experiment may have in addition, as far as the policy minds."""
+        return self.pool.capacity
+
+    def growth_rank(self, experiment: Experiment) -> int:
+        """Whose trials grow first: 0 before 1."""
+        return 0
+
+    # Giving up slots.
+
+    def slots_soon(self, allocation: Allocation) -> SlotSet:
+        """With which its trial goes on, as far as it is decided."""
+        return self._next.get(allocation.allocation_id) or allocation.next or allocation.slots
+
+    def surplus(self, allocation: Allocation) -> int:
+        """Slots above its least that it could give up; none if it is about to grow, or was just told to leave."""
+        experiment = self.state.experiments[allocation.experiment_id]
+        told = allocation.allocation_id in self.taken and allocation.allocation_id not in self._next
+        if not experiment.preemptible or told or allocation.gained:
+            return 0
+        if allocation.allocation_id in self._next and count(self._next[allocation.allocation_id]) > allocation.size:
+            return 0
+        return count(self.slots_soon(allocation)) - experiment.slots_per_trial
+
+    def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
+        if not self.pool.elastic or missing <= 0:
+            return 0
+        found: list[Candidate] = []
+        for allocation, most in self.spare(experiment):
+            freed = min(most, len(droppable(self.state, self.pool, self.slots_soon(allocation), room))) if most > 0 else 0
+            if freed > 0:
+                found.append(Candidate(allocation, freed, 0))
+        chosen = cheapest(found, missing, self.now_us)
+        over = sum(item.freed for item in chosen) - missing
+        for candidate in sorted(chosen, key=lambda item: -item.freed):
+            # No set is larger than it must be, so one of them alone frees more than is over.
+            less, over = (over, 0) if candidate.freed > over else (0, over)
+            self.shrink(candidate.allocation, candidate.freed - less, experiment, missing, room)
+        if chosen:
+            self.note(experiment, words.shrinking(experiment, len(chosen)))
+        return missing if chosen else 0
+
+    def shrink_inside(self, experiment: Experiment) -> None:
+        if not experiment.elastic or not experiment.waiting or not self.pool.elastic:
+            return
+        own = [self.state.allocations[item] for item in experiment.allocations if item in self.pool.elastic]
+        freeing = experiment.slots_used - sum(count(self.slots_soon(allocation)) for allocation in own)
+        wanted = experiment.slots_per_trial * len(experiment.waiting) - freeing
+        if sum(self.surplus(allocation) for allocation in own) + freeing < experiment.slots_per_trial:
+            return
+        give: dict[str, int] = {}
+        for _ in range(wanted):
+            left = [(self.surplus(item) - give.get(item.allocation_id, 0), item.allocation_id) for item in own]
+            most, item = max(left, default=(0, ""))
+            if most <= 0:
+                break
+            give[item] = give.get(item, 0) + 1
+        for item in sorted(give):
+            self.shrink(self.state.allocations[item], give[item], experiment, wanted)
+
+    def shrink(self, allocation: Allocation, slots: int, wanted_by: Experiment, missing: int, room: Room | None = None) -> None:
+        """It goes on with so many slots less."""
+        now = self.slots_soon(allocation)
+        left = smaller(now, droppable(self.state, self.pool, now, room)[:slots])
+        if left == now:
+            return
+        text = words.shrinks(wanted_by, missing, allocation, count(now), count(left))
+        numbers: dict[str, JsonScalar] = {"wanted_by_experiment": wanted_by.experiment_id, "slots_missing": missing}
+        self._resize(allocation, left, "shrinks", text, numbers)
+
+    def _resize(self, allocation: Allocation, slots: SlotSet, rule: str, text: str, numbers: dict[str, JsonScalar]) -> None:
+        experiment = self.state.experiments[allocation.experiment_id]
+        facts: dict[str, JsonScalar] = {
+            "slots_from": allocation.size,
+            "slots_to": count(slots),
+            "slots_min": experiment.slots_per_trial,
+            "slots_max": experiment.slots_most,
+        }
+        draft = resized(allocation, slots, Reason(rule=f"{self.policy}.{rule}", text=text, numbers={**numbers, **facts}))
+        at = self._draft_at.setdefault(allocation.allocation_id, len(self.drafts))
+        self.drafts[at:] = [draft, *self.drafts[at + 1 :]]
+        self._next[allocation.allocation_id] = slots
+        self.taken.add(allocation.allocation_id)
+
+    # Growing.
+
+    def grow(self) -> None:
+        """Free slots that nobody waits for go to trials that may be larger."""
+        if self.blocked or self.claimed or self.available() == 0:
+            return
+        growing = self.growing()
+        for entry in self._filled(growing, self.available()):
+            self._grow(entry)
+
+    def growing(self) -> list[Growing]:
+        found: list[Growing] = []
+        for at, draft in enumerate(self.drafts):
+            if isinstance(draft, AllocationGranted) and draft.pool == self.pool.name and draft.backfill_until_us is None:
+                experiment = self.state.experiments[draft.experiment_id]
+                if experiment.elastic:
+                    slots = tuple((part.agent_id, part.slot_ids) for part in draft.slots)
+                    most = min(experiment.slots_most, self._even_part(experiment))
+                    found.append(Growing(experiment, int(draft.trial_id.partition("-")[2]), slots, most, at))
+        for item in self.pool.elastic:
+            allocation = self.state.allocations[item]
+            experiment = self.state.experiments[allocation.experiment_id]
+            settled = allocation.leaving == "resized" or self.now_us - allocation.granted_us >= experiment.keep_us
+            wanted = not experiment.paused and experiment.trials[allocation.trial_number].phase == "wanted"
+            if item in self.taken or not settled or not wanted or experiment.pool != self.pool.name or experiment.waiting:
+                continue
+            entry = Growing(experiment, allocation.trial_number, self.slots_soon(allocation), experiment.slots_most)
+            entry.allocation = allocation
+            found.append(entry)
+        return found
+
+    def _even_part(self, experiment: Experiment) -> int:
+        """Of what the experiment holds and what is free, for one of the trials that it is expected to run at once."""
+        at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
+        return (experiment.slots_used + self.granted_slots.get(experiment.experiment_id, 0) + self.available()) // at_once
+
+    def _room_left(self, experiment: Experiment, added: dict[int, int]) -> bool:
+        """Whether its limits and its owners' quotas leave another slot."""
+        more = self.granted_slots.get(experiment.experiment_id, 0) + added.get(experiment.experiment_id, 0)
+        if experiment.max_slots is not None and experiment.slots_used + more >= experiment.max_slots:
+            return False
+        if added.get(experiment.experiment_id, 0) >= self.growth_left(experiment):
+            return False
+        total = sum(added.values())  # An upper bound of what its owners were given here.
+        quotas = [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else []
+        return all(left is None or left > total for left in quotas)
+
+    def _filled(self, growing: list[Growing], free: int) -> list[Growing]:
+        """Gives the free slots to them, one at a time. Those that got any."""
+        heap = [
+            (
+                self.growth_rank(entry.experiment),
+                entry.size,
+                entry.experiment.place,
+                entry.experiment.experiment_id,
+                entry.number,
+                at,
+            )
+            for at, entry in enumerate(growing)
+        ]
+        heapq.heapify(heap)
+        added: dict[int, int] = {}
+        while heap and free > 0:
+            rank, _, place, key, number, at = heapq.heappop(heap)
+            entry = growing[at]
+            if entry.size >= entry.most or not self._room_left(entry.experiment, added):
+                continue
+            entry.size += 1
+            free -= 1
+            added[key] = added.get(key, 0) + 1
+            heapq.heappush(heap, (rank, entry.size, place, key, number, at))
+        return [entry for entry in growing if entry.size > entry.before]
+
+    def _grow(self, entry: Growing) -> None:
+        experiment, free = entry.experiment, self.available()
+        agents = [agent_id for agent_id, _ in entry.slots]
+        more = self.ground.more(experiment.constraints, agents, entry.size - entry.before)
+        slots = merged(entry.slots, more)
+        size = count(slots)
+        if size == entry.before:
+            return
+        for grown in (self.granted_slots, self.grown_slots):
+            grown[experiment.experiment_id] = grown.get(experiment.experiment_id, 0) + size - entry.before
+        for owner in experiment.owners:
+            self.granted_to[owner] = self.granted_to.get(owner, 0) + size - entry.before
+        trial = trial_id(experiment.experiment_id, entry.number)
+        if entry.allocation is not None:
+            text = words.grows(trial, count(entry.slots), size, free)
+            kept = (self.now_us - entry.allocation.granted_us) / 1e6
+            self._resize(entry.allocation, slots, "grows", text, {"slots_free": free, "kept_seconds": round(kept, 3)})
+            return
+        draft = self.drafts[entry.fresh_at]
+        assert isinstance(draft, AllocationGranted)
+        reason = draft.reason.model_copy(
+            update={
+                "text": words.grown(draft.reason.text, size),
+                "numbers": {**draft.reason.numbers, "slots_wanted": size, "slots_max": experiment.slots_most},
+            }
+        )
+        self.drafts[entry.fresh_at] = draft.model_copy(update={"slots": parts_of(slots), "reason": reason})
