@@ -53,6 +53,17 @@ class Optimizations(Model):
     """Before each step, cut each element of the gradients to plus or minus this. None: not at all."""
 
 
+class Distributed(Model):
+    """How a trial trains on several slots."""
+
+    strategy: Literal["ddp", "fsdp", "horovod"] = "ddp"
+    """Of the PyTorch Trial API. ddp: each slot holds the whole model. fsdp: its parameters are divided among the slots. horovod:
+    gradients are averaged by Horovod."""
+    progress_seconds_max: float = Field(default=1800.0, gt=0, le=1e6)
+    """A rank that does not get on with a step for so long is hung, and the trial starts again from its last checkpoint. Once some
+    steps are done, 20 times the longest of them is enough, but at least 10 seconds."""
+
+
 class Reproducibility(Model):
     experiment_seed: int | None = Field(default=None, ge=0, lt=2**63)
     """Everything random in search and training follows from it. None: drawn at submission and recorded."""
@@ -92,6 +103,7 @@ class ExperimentConfig(Model):
     environment: Environment = Environment()
     optimizations: Optimizations = Optimizations()
     reproducibility: Reproducibility = Reproducibility()
+    distributed: Distributed = Field(default=Distributed(), exclude_if=lambda value: value == Distributed())
 
     @field_validator("hyperparameters", mode="before")
     @classmethod

@@ -13,6 +13,10 @@ lost: killed by a signal, never started, or its agent is gone (infrastructure)."
 
 EXIT_CODE_INVALID_HYPERPARAMETERS = 82
 """Of a worker whose model code refused its hyperparameters: it failed, but starting it again would change nothing."""
+EXIT_CODE_FOLLOWED = 83
+"""Of a rank, or of an agent's part of a gang, that ended only because others did."""
+EXIT_CODE_INFRASTRUCTURE = 84
+"""Of an agent's part of a gang that was ended for no fault of the user's code: a link was cut, a rank hung."""
 
 
 class Run(EventData):

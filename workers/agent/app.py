@@ -74,6 +74,7 @@ class AgentApp:
             socket=socket_path(self._directory),
             slots=find_slots(settings.cpu_slots) if slots is None else slots,
             base=os.environ if environment is None else environment,
+            command=tuple(self._command),
         )
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")

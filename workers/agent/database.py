@@ -32,6 +32,13 @@ CREATE TABLE IF NOT EXISTS reports (
     PRIMARY KEY (lane, sequence)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS reports_of_allocation ON reports (allocation_id, lane);
+CREATE TABLE IF NOT EXISTS rank_offsets (  -- of the ranks of a gang: bytes of their output that are in the spool
+    allocation_id TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    stdout_offset INTEGER NOT NULL,
+    stderr_offset INTEGER NOT NULL,
+    PRIMARY KEY (allocation_id, rank)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS worker_sequences (
     allocation_id TEXT NOT NULL,
     rank INTEGER NOT NULL,

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from tenuto.kernel.settings import Settings
+from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.processes import RUN_VARIABLE, RunFiles, run_mark
 from tenuto.workers.agent.reconcile import rank_on, slots_on
 from tenuto.workers.agent.runs import Run
 from tenuto.workers.agent.slots import device_variables
+from tenuto.workers.launch.layout import GANG_VARIABLE, GangPart, gang_agents
 
 _OWN_SETTINGS = frozenset(f"TENUTO_{item.name.upper()}" for item in fields(Settings))
 """The agent's own settings, with the bus's password among them: none of a worker's business."""
+
+
+SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
+"""What a gang's part on one agent is started by: it starts the ranks."""
+LOOPBACK = ("127.0.0.1", "lo")
+"""Of a gang that is on one agent: no other node has to reach it."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,36 @@ class Node:
     slots: tuple[Slot, ...]
     base: Mapping[str, str]
     """The agent's own environment."""
+    address: str = LOOPBACK[0]
+    """Where other nodes reach this one's ranks."""
+    interface: str = LOOPBACK[1]
+    """Name of the interface that has it."""
+    command: tuple[str, ...] = ()
+    """Of a training process that starts cold."""
 
     def files(self, allocation_id: str) -> RunFiles:
         return RunFiles(self.directory / "runs" / allocation_id)
+
+
+def is_gang(assignment: Assignment) -> bool:
+    """It trains on several slots, so a supervisor starts one process for each."""
+    return sum(len(part.slot_ids) for part in assignment.slots) > 1
+
+
+def gang_part(node: Node, run: Run) -> GangPart:
+    assignment = run.assignment
+    alone = len(assignment.slots) == 1
+    address, interface = LOOPBACK if alone else (node.address, node.interface)
+    return GangPart(
+        allocation_id=run.allocation_id,
+        agents=gang_agents(assignment.slots),
+        agent_index=next(index for index, part in enumerate(assignment.slots) if part.agent_id == node.agent_id),
+        directory=str(node.files(run.allocation_id).directory),
+        address=address,
+        interface=interface,
+        command=node.command,
+        progress_seconds_max=assignment.config.distributed.progress_seconds_max,
+    )
 
 
 def common_environment(node: Node, slots: tuple[Slot, ...]) -> dict[str, str]:
@@ -42,7 +78,8 @@ def worker_environment(node: Node, run: Run) -> dict[str, str]:
     held = set(slots_on(assignment, node.agent_id))
     slots = tuple(slot for slot in node.slots if slot.slot_id in held)
     devices = device_variables(slots)
-    environment = common_environment(node, slots)
+    gang = is_gang(assignment)
+    environment = common_environment(node, slots[:1] if gang else slots)  # a rank has the threads of one slot
     environment |= assignment.config.environment.variables
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = devices["CUDA_VISIBLE_DEVICES"]
@@ -54,6 +91,8 @@ def worker_environment(node: Node, run: Run) -> dict[str, str]:
         "TENUTO_ERROR_FILE": str(node.files(run.allocation_id).error),
         RUN_VARIABLE: run_mark(node.directory, run.allocation_id),
     }
+    if gang:
+        environment[GANG_VARIABLE] = gang_part(node, run).to_json()
     if assignment.trace:
         environment["TRACEPARENT"] = assignment.trace
     return environment

@@ -22,10 +22,10 @@ from tenuto.workers.agent import processes
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.environment import Node, worker_environment
+from tenuto.workers.agent.environment import SUPERVISOR_COMMAND, Node, is_gang, worker_environment
 from tenuto.workers.agent.outcome import End, name_end
-from tenuto.workers.agent.output import log_reports, read_lines
-from tenuto.workers.agent.processes import Identity
+from tenuto.workers.agent.output import Offsets, log_reports, read_lines, read_ranks
+from tenuto.workers.agent.processes import Identity, RunFiles
 from tenuto.workers.agent.reconcile import (
     Direct,
     Kill,
@@ -58,6 +58,8 @@ class Live:
     """Its directive changed, or it ended."""
     grace: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
+    rank_offsets: dict[int, Offsets] | None = None
+    """Of a gang: what of each rank's output is in the spool. None: not read yet."""
 
 
 class Manager:
@@ -273,9 +275,8 @@ class Manager:
         files = self.node.files(run.allocation_id)
         environment = worker_environment(self.node, run)
         try:
-            spawned = await self._warm.spawn(files, environment, context) or processes.spawn(
-                self._command, files, environment, context
-            )
+            command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
+            spawned = await self._warm.spawn(files, environment, context) or processes.spawn(command, files, environment, context)
         except OSError as error:
             await self._note_end(live, End("lost", None, f"the worker process could not be started: {error}"))
             return
@@ -325,6 +326,8 @@ class Manager:
     async def _read_output(self, live: Live, *, final: bool) -> bool:
         """Moves what was printed into the spool; False: there was nothing."""
         run, files = live.run, self.node.files(live.run.allocation_id)
+        if is_gang(run.assignment) and await self._read_ranks(live, files, final=final):
+            return True
         out = read_lines(files.stdout, run.stdout_offset, final=final)
         err = read_lines(files.stderr, run.stderr_offset, final=final)
         if (out.offset, err.offset) == (run.stdout_offset, run.stderr_offset):
@@ -335,6 +338,19 @@ class Manager:
         new = [NewReport("logs", report.kind, run.allocation_id, report.to_json(), run.assignment.trace) for report in reports]
         await self._disk(self._runs.note_logs, run.allocation_id, new, out.offset, err.offset)
         live.run = replace(live.run, stdout_offset=out.offset, stderr_offset=err.offset)
+        self.spooled.notify()
+        return True
+
+    async def _read_ranks(self, live: Live, files: RunFiles, *, final: bool) -> bool:
+        run = live.run
+        if live.rank_offsets is None:
+            live.rank_offsets = await self._disk(self._runs.rank_offsets, run.allocation_id)
+        found = read_ranks(run.assignment, self.node.agent_id, files, live.rank_offsets, self._clock.now_us(), final=final)
+        if not found.offsets:
+            return False
+        new = [NewReport("logs", item.kind, run.allocation_id, item.to_json(), run.assignment.trace) for item in found.reports]
+        await self._disk(self._runs.note_rank_logs, run.allocation_id, new, found.offsets)
+        live.rank_offsets |= found.offsets
         self.spooled.notify()
         return True
 

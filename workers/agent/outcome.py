@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
-from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
 from tenuto.workers.agent.processes import SIGNAL_EXIT_BASE, RunFiles
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
 
@@ -23,15 +23,20 @@ class End:
     outcome: WorkersOutcome
     exit_code: int | None
     error: str | None
+    followed: bool = False
+    """It ended only because other parts of its gang did."""
 
 
 def name_end(exit_code: int | None, killed_for: Action | None, files: RunFiles) -> End:
     if exit_code is not None and exit_code in EXIT_OUTCOMES:
         return End(EXIT_OUTCOMES[exit_code], exit_code, None)
+    if exit_code in (EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE):
+        return End("lost", exit_code, _error_text(exit_code, files), followed=exit_code == EXIT_CODE_FOLLOWED)
     if exit_code is None or exit_code > SIGNAL_EXIT_BASE:
+        said = _said(files)  # by the supervisor of a gang, about the first of its ranks that failed
         if killed_for is not None:
-            return End(OUTCOME_OF_LEAVING[killed_for], exit_code, _killed_text(killed_for))
-        return End("lost", exit_code, _signal_text(exit_code))
+            return End(OUTCOME_OF_LEAVING[killed_for], exit_code, said or _killed_text(killed_for))
+        return End("lost", exit_code, said or _signal_text(exit_code))
     return End("failed", exit_code, _error_text(exit_code, files))
 
 
@@ -53,14 +58,18 @@ def _signal_text(exit_code: int | None) -> str:
     return f"its worker process died by signal {number} ({name}{hint})"
 
 
+def _said(files: RunFiles) -> str:
+    try:
+        return files.error.read_text(errors="replace").strip()[:ERROR_CHARACTERS_MAX]
+    except OSError:
+        return ""
+
+
 def _error_text(exit_code: int, files: RunFiles) -> str:
     """What the harness wrote for the user, else the end of standard error."""
-    try:
-        text = files.error.read_text(errors="replace").strip()
-    except OSError:
-        text = ""
+    text = _said(files)
     if text:
-        return text[:ERROR_CHARACTERS_MAX]
+        return text
     try:
         with files.stderr.open("rb") as file:
             file.seek(0, 2)

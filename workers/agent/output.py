@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import LogLine, LogsReport
+from tenuto.workers.agent.processes import RunFiles
+from tenuto.workers.agent.reconcile import ranks_on
 
 READ_BYTES_MAX = 256 * 1024
 """Per look: bounds memory and the size of a report for a worker that prints without end."""
@@ -37,6 +41,33 @@ def read_lines(path: Path, offset: int, *, final: bool) -> Chunk:
     lines = data[:end].replace(b"\r", b"\n").split(b"\n")
     texts = tuple(line.decode(errors="replace")[:LINE_CHARACTERS_MAX] for line in lines if line)
     return Chunk(texts, offset + end)
+
+
+Offsets = tuple[int, int]
+"""Of standard output and standard error."""
+
+
+@dataclass(frozen=True)
+class RankOutput:
+    reports: list[LogsReport]
+    offsets: dict[int, Offsets]
+    """Of the ranks that printed something, where to go on."""
+
+
+def read_ranks(
+    assignment: Assignment, agent_id: str, files: RunFiles, offsets: Mapping[int, Offsets], time_us: int, *, final: bool
+) -> RankOutput:
+    """What the ranks of a gang on this agent have printed since."""
+    found = RankOutput([], {})
+    for rank in ranks_on(assignment, agent_id):
+        own, (out_offset, err_offset) = files.of_rank(rank), offsets.get(rank, (0, 0))
+        out = read_lines(own.stdout, out_offset, final=final)
+        err = read_lines(own.stderr, err_offset, final=final)
+        if (out.offset, err.offset) != (out_offset, err_offset):
+            texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
+            found.reports.extend(log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts))
+            found.offsets[rank] = (out.offset, err.offset)
+    return found
 
 
 def log_reports(

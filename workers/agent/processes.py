@@ -62,6 +62,10 @@ class RunFiles:
     def error(self) -> Path:
         return self.directory / "error.txt"
 
+    def of_rank(self, rank: int) -> RunFiles:
+        """A rank of a gang has files of its own, beside those of its supervisor."""
+        return RunFiles(self.directory / f"rank-{rank}")
+
 
 @dataclass(frozen=True)
 class Identity:

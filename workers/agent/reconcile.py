@@ -89,6 +89,16 @@ def slots_on(assignment: Assignment, agent_id: str) -> tuple[int, ...]:
     return tuple(slot_id for part in assignment.slots if part.agent_id == agent_id for slot_id in part.slot_ids)
 
 
+def ranks_on(assignment: Assignment, agent_id: str) -> range:
+    """One rank per slot of the gang, in the order of the slots."""
+    first = 0
+    for part in assignment.slots:
+        if part.agent_id == agent_id:
+            return range(first, first + len(part.slot_ids))
+        first += len(part.slot_ids)
+    return range(0)
+
+
 def rank_on(assignment: Assignment, agent_id: str) -> int:
-    """One worker process per agent of the gang; its rank is the agent's place in it."""
-    return next(index for index, part in enumerate(assignment.slots) if part.agent_id == agent_id)
+    """The first of this agent's ranks."""
+    return ranks_on(assignment, agent_id).start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -106,6 +107,22 @@ class Runs:
                 (stdout_offset, stderr_offset, allocation_id),
             )
 
+    def note_rank_logs(self, allocation_id: str, reports: list[NewReport], offsets: Mapping[int, tuple[int, int]]) -> None:
+        """The same for the ranks of a gang: (stdout, stderr) by rank."""
+        with transaction(self._connection):
+            for report in reports:
+                self._spool.append_in(report)
+            self._connection.executemany(
+                "INSERT OR REPLACE INTO rank_offsets VALUES (?, ?, ?, ?)",
+                [(allocation_id, rank, *both) for rank, both in offsets.items()],
+            )
+
+    def rank_offsets(self, allocation_id: str) -> dict[int, tuple[int, int]]:
+        rows = self._connection.execute(
+            "SELECT rank, stdout_offset, stderr_offset FROM rank_offsets WHERE allocation_id = ?", (allocation_id,)
+        )
+        return {rank: (out, err) for rank, out, err in rows}
+
     def note_reported(self, allocation_id: str, exited: NewReport) -> None:
         with transaction(self._connection):
             self._spool.append_in(exited)
@@ -116,6 +133,7 @@ class Runs:
         with transaction(self._connection):
             self._connection.execute("UPDATE runs SET phase = 'done' WHERE allocation_id = ?", (allocation_id,))
             self._spool.forget_worker_in(allocation_id)
+            self._connection.execute("DELETE FROM rank_offsets WHERE allocation_id = ?", (allocation_id,))
             old = self._connection.execute(
                 "DELETE FROM runs WHERE allocation_id IN "
                 "(SELECT allocation_id FROM runs WHERE phase = 'done' ORDER BY number DESC LIMIT -1 OFFSET ?) "

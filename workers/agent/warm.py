@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, start_time
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
+from tenuto.workers.launch.layout import GANG_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ FORK_SECONDS_MAX = 5.0
 PER_RUN = frozenset(
     {
         "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", "TENUTO_TOKEN", "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
-        "TRACEPARENT", "CUDA_VISIBLE_DEVICES",
+        "TRACEPARENT", "CUDA_VISIBLE_DEVICES", GANG_VARIABLE,
     }
 )  # fmt: skip
 """Read when a worker begins, or when the GPU is first used; never while the framework is imported."""
@@ -161,6 +162,7 @@ class WarmPool:
             exit_file=str(files.exit),
             stdout=str(files.stdout),
             stderr=str(files.stderr),
+            gang=GANG_VARIABLE in environment,
         )
         try:
             if not await zygote.ready():

@@ -2,7 +2,7 @@
 
 Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 1 failed (the sentence
 for the user is in the error file). What is not the user's fault ends by SIGKILL, which the agent counts as lost: no agent any
-more, or an order to stop at once.
+more, or an order to stop at once. A rank of several ends with 83 where it only lost the others.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from typing import NoReturn
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config.entrypoint import Script, script_of
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
-from tenuto.workers.harness.errors import InvalidHyperparameters, UserError, describe
-from tenuto.workers.harness.reporter import Reporter
+from tenuto.workers.harness.errors import InvalidHyperparameters, describe
+from tenuto.workers.harness.gang import Gang, lost_others
+from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop, say
 from tenuto.workers.record import recorder
@@ -55,16 +56,20 @@ def main() -> NoReturn:
 def run(environment: WorkerEnvironment) -> int:
     """Returns the exit code; does not return where the process must not look as if it had ended by itself."""
     clock = SystemClock()
+    gang = Gang.join()
     client = AgentClient(environment.agent_socket, environment.token, environment.allocation_id, environment.rank, clock)
     context_directory = Path.cwd()
     try:
         welcome = client.hello()
         context_directory = welcome.context_directory
-        action = _train(client, welcome, clock)
+        action = _train(client, welcome, clock, gang)
     except AgentGone as error:
         say(f"{error} This worker ends; the trial goes on from its last checkpoint.")
         _die()
     except BaseException as error:  # whatever the user's code raises, SystemExit included, is the user's to see
+        if gang is not None and lost_others(error):
+            say(f"rank {gang.rank} lost the other ranks: {describe(error, context_directory)}")
+            return EXIT_CODE_FOLLOWED
         _write_error(environment.error_file, describe(error, context_directory))
         return EXIT_CODE_INVALID_HYPERPARAMETERS if isinstance(error, InvalidHyperparameters) else EXIT_FAILED
     if action == "kill":
@@ -73,21 +78,21 @@ def run(environment: WorkerEnvironment) -> int:
     return EXIT_CODES[action]
 
 
-def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
-    assignment = welcome.assignment
-    box = DirectiveBox(Directive(assignment.action, assignment.target_length))
-    threading.Thread(target=client.watch, args=(box,), name="tenuto-directives", daemon=True).start()
+def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang | None) -> Action:
+    """Of a gang, rank 0 alone hears the agent and reports; the others do what the ranks agree on."""
+    assignment, leads = welcome.assignment, gang is None or gang.leads
+    first = Directive(assignment.action, assignment.target_length)
+    box = DirectiveBox(first) if gang is None else gang.open_box(first)
+    if leads:
+        threading.Thread(target=client.watch, args=(box,), name="tenuto-directives", daemon=True).start()
     _leave_on_sigterm(box)
-    reporter = Reporter(client, welcome.last_sequence)
+    reporter: Reports = Reporter(client, welcome.last_sequence) if leads else NoReports()
     if box.current.leave:
         return box.current.action  # nothing was trained here, so there is nothing to save
-    info = TrialInfo.of(assignment)
-    if info.slots > info.local_slots or (info.slots > 1 and os.environ.get("CUDA_VISIBLE_DEVICES")):
-        raise UserError(
-            f"resources.slots_per_trial is {info.slots}, but a trial trains in one process on one GPU; set slots_per_trial to 1."
-        )
+    info = TrialInfo.of(assignment, gang)
     enter_context(welcome.context_directory)
-    recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), say))
+    tell = say if leads else _unsaid
+    recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), tell))
     script = script_of(assignment.config.entrypoint)
     if script is not None:
         return _run_script(script, welcome, box, reporter, clock)
@@ -95,7 +100,7 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
     trainer = trial_class.make_trainer(info)
     recorder.record_environment(models_of(trainer))
     try:
-        loop = TrainingLoop(assignment, trainer, box, reporter, welcome.checkpoint_directory, clock)
+        loop = TrainingLoop(assignment, trainer, box, reporter, welcome.checkpoint_directory, clock, gang=gang)
         return loop.run()
     except AgentGone:
         raise
@@ -107,7 +112,11 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock) -> Action:
         reporter.close()
 
 
-def _run_script(script: Script, welcome: Welcome, box: DirectiveBox, reporter: Reporter, clock: SystemClock) -> Action:
+def _unsaid(text: str) -> None:
+    """Rank 0 says it."""
+
+
+def _run_script(script: Script, welcome: Welcome, box: DirectiveBox, reporter: Reports, clock: SystemClock) -> Action:
     from tenuto.workers.core_api.script import run_script
     from tenuto.workers.core_api.session import Session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Literal
+from typing import Literal, Protocol
 
 from tenuto.schemas.base import Model
 from tenuto.workers.harness.agent_client import AgentClient, Outgoing
@@ -15,6 +15,27 @@ PENDING_REPORTS_MAX = 1_000
 """Beyond this the training thread waits for the agent: minutes of reports of a quick trial, a few megabytes."""
 BATCH_REPORTS_MAX = 100
 """One call's reports: they share one write of the agent's disk."""
+
+
+class Reports(Protocol):
+    def report(self, lane: Lane, body: Model) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NoReports:
+    """Of a rank other than 0: what it would say, rank 0 says."""
+
+    def report(self, lane: Lane, body: Model) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class Reporter:

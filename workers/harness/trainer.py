@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tenuto.schemas.assignments import Assignment
+from tenuto.workers.harness.gang import Gang
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class TrialInfo:
     slots: int = 1
     """Slots of the gang."""
     local_slots: int = 1
-    """Slots of the gang on this agent."""
+    """Slots of this process: one where it is a rank of several."""
+    gang: Gang | None = field(default=None, compare=False, repr=False)
+    """This process's place among the ranks; None: it trains alone."""
 
     @classmethod
-    def of(cls, assignment: Assignment) -> TrialInfo:
-        counts = [len(part.slot_ids) for part in assignment.slots]
+    def of(cls, assignment: Assignment, gang: Gang | None = None) -> TrialInfo:
+        slots = sum(len(part.slot_ids) for part in assignment.slots) or 1
         return cls(
             experiment_id=assignment.experiment_id,
             trial_id=assignment.trial_id,
@@ -37,8 +40,9 @@ class TrialInfo:
             trial_seed=assignment.trial_seed,
             hyperparameters=assignment.hyperparameters,
             config=assignment.config.model_dump(mode="json"),
-            slots=sum(counts) or 1,
-            local_slots=counts[0] if counts else 1,
+            slots=slots,
+            local_slots=slots if gang is None else 1,
+            gang=gang,
         )
 
 
@@ -83,6 +87,10 @@ class Trainer(ABC):
 
     has_snapshots: bool = False
     """`snapshot` makes a copy."""
+
+    def collect(self) -> None:  # noqa: B027 - a trainer without ranks has nothing to collect
+        """Called on all ranks before rank 0 saves: brings together what the checkpoint needs of the others. At a position where
+        that was done already it does nothing."""
 
     def saved(self, checkpoint_id: str) -> None:  # noqa: B027 - a trainer need not care
         """Called in the training thread when a checkpoint of this trainer is stored and reported."""

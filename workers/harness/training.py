@@ -15,14 +15,15 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import Action, Assignment, SourceCheckpoint
-from tenuto.schemas.reports import CheckpointReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, DamageReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.directives import AgentGone, DirectiveBox
 from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.reporter import Reporter
+from tenuto.workers.harness.gang import Gang, GangBox
+from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import Trainer
 
@@ -46,13 +47,18 @@ class TrainingLoop:
         assignment: Assignment,
         trainer: Trainer,
         box: DirectiveBox,
-        reporter: Reporter,
+        reporter: Reports,
         checkpoint_directory: Path,
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
+        gang: Gang | None = None,
     ) -> None:
+        """`gang`: this process is one of several ranks, all of which call everything at the same positions. Rank 0 saves and
+        reports; the others give it what a checkpoint needs of them."""
         self._assignment, self._trainer, self._box, self._reporter = assignment, trainer, box, reporter
         self._clock, self._sleep = clock, sleep
+        self._gang, self._follows = gang, gang is not None and not gang.leads
+        self._save_asked = False
         try:
             self._place = Place(assignment, checkpoint_directory)
         except StoreError as error:
@@ -70,7 +76,7 @@ class TrainingLoop:
     def run(self) -> Action:
         """Returns the action by which the agent wanted this worker to leave. Raises AgentGone, UserError, or what the
         user's code raises."""
-        with restore(self._assignment, self._place, say, self._sleep) as restored:
+        with restore(self._assignment, self._place, self._say, self._report_damage, self._sleep) as restored:
             if restored is not None:
                 self._resume(restored.source, restored.directory)
             self._writer = self._open_writer(restored.base if restored is not None else None)
@@ -82,6 +88,13 @@ class TrainingLoop:
             with contextlib.suppress(Exception):  # the error that is under way says more
                 self._writer.wait()  # what was reached before is worth recording
             raise
+
+    def _say(self, text: str) -> None:
+        if not self._follows:
+            say(text)
+
+    def _report_damage(self, body: DamageReport) -> None:
+        self._reporter.report("tracker", body)
 
     def _open_writer(self, base: Manifest | None) -> CheckpointWriter:
         def report(body: CheckpointReport) -> None:
@@ -116,7 +129,7 @@ class TrainingLoop:
                 f"but holds batch {self._trainer.batches}."
             )
         self._saved_at = source.batches
-        say(f"resumed from checkpoint {source.checkpoint_id} at batch {source.batches}")
+        self._say(f"resumed from checkpoint {source.checkpoint_id} at batch {source.batches}")
         if record.validation is not None:
             # The worker before may have died between the two reports of that position; a repeated one changes nothing.
             self._validation, self._validated_at = record.validation, source.batches
@@ -137,7 +150,15 @@ class TrainingLoop:
 
     def _due_by_the_clock(self) -> bool:
         minutes = self._assignment.config.checkpoint_period_minutes
-        return minutes is not None and self._clock.monotonic() - self._saved_clock >= 60 * minutes
+        due = minutes is not None and self._clock.monotonic() - self._saved_clock >= 60 * minutes
+        if not isinstance(self._box, GangBox):
+            return due
+        if due and not self._follows and not self._save_asked:  # each rank has a clock of its own: rank 0's counts
+            self._save_asked = True
+            self._box.ask_save()
+        agreed = self._box.take_save()
+        self._save_asked = self._save_asked and not agreed
+        return agreed
 
     def _validate_and_save(self, at_target: bool) -> None:
         """The checkpoint is reported first: a search that reacts to the validation may count on it. On the way, both are
@@ -159,7 +180,7 @@ class TrainingLoop:
     def _warn_of_missing_metric(self) -> None:
         """Said once per position in the trial's log, because the search goes on without this trial."""
         metric, found = self._assignment.config.searcher.metric, self._validation
-        if found is None:
+        if found is None or self._follows:
             return
         if metric not in found:
             say(
@@ -185,6 +206,8 @@ class TrainingLoop:
     def _save(self, then: Callable[[], None] | None = None) -> None:
         """A position is saved and reported once. Returns when the state is copied; where the trainer cannot copy, when it is
         stored. `then` is called after the report, or when the checkpoint was given up, perhaps by another thread."""
+        if self._gang is not None and self._collect(then):
+            return
         if self._is_saved() or not self._trainer.has_snapshots:
             self._save_now()
             if then is not None:
@@ -198,6 +221,8 @@ class TrainingLoop:
 
     def _save_now(self, leaving: bool = False) -> bool:
         """Returns when it is stored and reported. False: the store did not take it, and the user was told."""
+        if self._gang is not None and self._collect(None):
+            return True
         self._writer.wait()
         self._note_stored()
         if self._is_saved():
@@ -209,6 +234,15 @@ class TrainingLoop:
         stored = self._writer.save_now(position, lambda: self._filler(self._trainer.save), leaving=leaving)
         self._note_stored()
         return stored
+
+    def _collect(self, then: Callable[[], None] | None) -> bool:
+        """True: another rank does the rest."""
+        self._trainer.collect()
+        if self._follows:
+            self._saved_at = self._trainer.batches
+            if then is not None:
+                then()
+        return self._follows
 
     def _is_saved(self) -> bool:
         return self._saved_at == self._trainer.batches or self._trainer.batches == 0  # batch 0 follows from the seed

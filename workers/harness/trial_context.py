@@ -46,7 +46,18 @@ class TrialContext:
         return int(self.get_hparam("global_batch_size"))
 
     def get_per_slot_batch_size(self) -> int:
-        return self.get_global_batch_size()
+        """Records per step on one slot, at most."""
+        return -(-self.get_global_batch_size() // self.slots)
+
+    @property
+    def rank(self) -> int:
+        """Of this process among the `slots` of the trial, from 0."""
+        return 0 if self._info.gang is None else self._info.gang.rank
+
+    @property
+    def slots(self) -> int:
+        """Processes that train this trial together, each on one slot. It may be another number when a trial is resumed."""
+        return 1 if self._info.gang is None else self._info.gang.world_size
 
 
 def _names(space: Mapping[str, Any], prefix: str = "") -> Iterable[str]:

@@ -32,6 +32,7 @@ _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state."""
 PRELOADED = (
     "tenuto.workers.harness.main",
+    "tenuto.workers.launch.supervisor",
     "tenuto.workers.pytorch",
     "torch._dynamo",  # every torch optimizer imports it: a second and a half
 )
@@ -44,6 +45,8 @@ class Job(TypedDict):
     exit_file: str
     stdout: str
     stderr: str
+    gang: bool
+    """It trains on several slots: what is started is the supervisor of its ranks."""
 
 
 def main() -> NoReturn:
@@ -112,6 +115,10 @@ def _work(job: Job) -> NoReturn:
     os.chdir(job["cwd"])
     sys.argv = [str(Path(__file__).with_name("__main__.py"))]
     _fresh_randomness()
+    if job["gang"]:
+        from tenuto.workers.launch.supervisor import main as supervise
+
+        supervise(warm=True)
     from tenuto.workers.harness.main import main as work
 
     work()

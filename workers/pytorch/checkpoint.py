@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,6 +19,9 @@ from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
 from tenuto.workers.pytorch.trial import PyTorchTrial
 
+if TYPE_CHECKING:
+    from tenuto.workers.pytorch.distributed.ranks import Ranks
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -31,7 +34,26 @@ class Parts:
     exactness: Exactness
 
 
-def capture(parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers | None) -> Callable[[Path], None]:
+@dataclass(frozen=True)
+class Collected:
+    """What differs between the ranks at a position, by rank."""
+
+    batches: int
+    ranks: list[dict[str, Any]]
+
+
+def collect(parts: Parts, ranks: Ranks) -> Collected:
+    own = {
+        "random": seeds.random_state(),
+        "metrics": parts.metrics.state(),
+        "reducers": [_state_of(item.reducer) if item.for_training else None for item in parts.context._reducers],
+    }
+    return Collected(parts.context._batches, ranks.objects(own))
+
+
+def capture(
+    parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers | None, collected: Collected | None = None
+) -> Callable[[Path], None]:
     """What writes the state, as it is now, into an empty directory: once. `buffers`: copy into these, so that training may go on
     before it is called; None: it must wait.
 
@@ -56,6 +78,8 @@ def capture(parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers 
         "stream": copy(stream),
         "trial": copy(_state_of(parts.trial)),
     }
+    if collected is not None:
+        saved["ranks"] = collected.ranks
     exactness = parts.exactness.record()
 
     def write(directory: Path) -> None:
@@ -70,8 +94,9 @@ def capture(parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers 
     return write
 
 
-def restore(parts: Parts, directory: Path) -> dict[str, Any] | None:
-    """Returns the stream's state. Raises OSError; UserError where `__init__` did not wrap what was saved."""
+def restore(parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0) -> dict[str, Any] | None:
+    """Returns the stream's state. Raises OSError; UserError where `__init__` did not wrap what was saved. `seed`: the trial's,
+    for ranks that the checkpoint does not know."""
     context, saved = parts.context, state.load_parts(directory)
     _check_same(saved, context, parts.callbacks)
     for index, model in enumerate(context._models):
@@ -85,8 +110,9 @@ def restore(parts: Parts, directory: Path) -> dict[str, Any] | None:
     for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
         scaler.load_state_dict(value)
     restore_gradients(context._optimizers, saved["gradients"])
-    parts.metrics.restore(saved["metrics"])
-    for reducer, value in zip(context._reducers, saved["reducers"], strict=True):
+    own = _of_rank(saved, ranks)
+    parts.metrics.restore(own["metrics"])
+    for reducer, value in zip(context._reducers, own["reducers"], strict=True):
         if value is not None:
             reducer.reducer.load_state_dict(value)
     if saved["trial"]:
@@ -95,9 +121,31 @@ def restore(parts: Parts, directory: Path) -> dict[str, Any] | None:
         callback.load_state_dict(saved["callbacks"][name])
     context._batches = int(saved["batches"])
     parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
-    seeds.restore_random_state(saved["random"])
+    if own["random"] is not None:
+        seeds.restore_random_state(own["random"])
+    else:
+        seeds.seed_everything(seeds.derive_seed(seed, "training", context.rank, "from", context._batches))
     stream: dict[str, Any] | None = saved["stream"]
     return stream
+
+
+def _of_rank(saved: Mapping[str, Any], ranks: Ranks | None) -> dict[str, Any]:
+    """This rank's own state. With another number of ranks than saved it: the open metrics of all go to rank 0, where their sum is
+    the same, and further ranks draw from new generators (`random` is None)."""
+    alone = {name: saved[name] for name in ("random", "metrics", "reducers")}
+    before: list[dict[str, Any]] = saved.get("ranks") or [alone]
+    rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
+    if len(before) == size:
+        return before[rank]
+    if rank > 0:
+        none = {name: [0.0] * len(values) for name, values in before[0]["metrics"].items()}
+        random = before[rank]["random"] if rank < len(before) else None
+        return {"random": random, "metrics": none, "reducers": [None for _ in before[0]["reducers"]]}
+    metrics = {
+        name: [sum(values) for values in zip(*(item["metrics"].get(name, []) for item in before), strict=False)]
+        for name in before[0]["metrics"]
+    }
+    return {"random": before[0]["random"], "metrics": metrics, "reducers": before[0]["reducers"]}
 
 
 def _state_of(owner: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +16,11 @@ from tenuto.workers.harness.trial_context import TrialContext
 from tenuto.workers.pytorch.gradients import mark_used
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
+
+if TYPE_CHECKING:
+    from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.pytorch.distributed.gradients import GradientSync
+    from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 M = TypeVar("M", bound=nn.Module)
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
@@ -42,11 +47,33 @@ class PyTorchTrialContext(TrialContext):
         """Scalers that stepped, and were not updated, during the batch being trained."""
         self._batches = 0
         self._epoch_batches: int | None = None
+        self._ranks: Ranks | None = None
+        self._gradients: GradientSync | None = None
+        self._share = (1, 1)
+        """Records of this rank in the batch being trained, and of the whole batch."""
+        self._weighed = False
+        """The losses of this batch carry the weight of the share."""
+        if info.gang is not None:
+            self._open_ranks(info.gang)
         self._optimizations = Optimizations.model_validate(info.config.get("optimizations") or {})
         self._precision = PRECISIONS.get(self._optimizations.mixed_precision or "")
         self._own_scaler: Any = None
         if self._precision is torch.float16:
             self._own_scaler = self._keep_scaler(torch.amp.GradScaler(device.type))
+
+    def _open_ranks(self, gang: Gang) -> None:
+        from tenuto.workers.pytorch.distributed.gradients import GradientSync
+        from tenuto.workers.pytorch.distributed.ranks import Ranks
+
+        self._ranks = Ranks(gang, self.device)
+        self._gradients = GradientSync(self._ranks, self.steps_optimizers, self._gradient_factor)
+
+    def _gradient_factor(self) -> float:
+        """This rank's weight in the sum of gradients. The weights add up to 1, so a second backward pass in the same batch may
+        average again what was averaged."""
+        assert self._ranks is not None
+        records, total = self._share
+        return 1 / self._ranks.size if self._weighed else records / total
 
     # What the harness keeps.
 
@@ -63,6 +90,8 @@ class PyTorchTrialContext(TrialContext):
             raise UserError(f"wrap_optimizer was given {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
         self._optimizers.append(optimizer)
         optimizer.register_step_post_hook(self._after_step)
+        if self._gradients is not None:
+            self._gradients.attach(optimizer)
         return optimizer
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -138,6 +167,8 @@ class PyTorchTrialContext(TrialContext):
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
         """`loss.backward(**arguments)`, with what `optimizations` says of accumulation and mixed precision."""
         optimizations = self._optimizations
+        if self._ranks is not None:
+            loss = self._weigh(loss)
         if self._own_scaler is not None:
             loss = self._own_scaler.scale(loss)
         if optimizations.average_aggregated_gradients and optimizations.aggregation_frequency > 1:
@@ -147,6 +178,14 @@ class PyTorchTrialContext(TrialContext):
         else:
             with torch.autocast(self.device.type, enabled=False):  # the backward pass uses the types of the forward one
                 loss.backward(**arguments)  # type: ignore[no-untyped-call]
+
+    def _weigh(self, loss: torch.Tensor) -> torch.Tensor:
+        """Shares of different sizes: the mean over a batch is the mean over the ranks of these."""
+        assert self._ranks is not None
+        self._weighed = True
+        records, total = self._share
+        scale = records * self._ranks.size / total
+        return loss if scale == 1 else loss * scale
 
     def step_optimizer(
         self,
@@ -201,11 +240,23 @@ class PyTorchTrialContext(TrialContext):
 
     def _begin_batch(self) -> None:
         self._stepped.clear()
+        if self._ranks is not None and self._gradients is not None:
+            self._weighed = False
+            self._gradients.prepare()
+            self._ranks.gang.progress.begin()
+            self._share_buffers()
+
+    def _share_buffers(self) -> None:
+        """Running statistics are those of rank 0, as in torch's own data-parallel training."""
+        if self._ranks is not None:
+            self._ranks.broadcast([buffer for model in self._models for buffer in model.buffers()])
 
     def _end_batch(self) -> None:
         """After `train_batch`, before the position moves on."""
         for scaler in list(self._scaled):
             scaler.update()
+        if self._ranks is not None:
+            self._ranks.gang.progress.end()
         self._batches += 1
         for item in self._schedulers:
             item.after_batch(self._batches, self._epoch_batches, id(getattr(item.scheduler, "optimizer", None)) in self._stepped)

@@ -19,6 +19,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, own_generators, reseed, seed_processor
 from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
 
@@ -29,6 +30,12 @@ class BatchKey(NamedTuple):
     """Within its epoch."""
     indices: Any
     """What the user's sampler gave: a list of indices, or one index where automatic batching is off."""
+    first: int = 0
+    """Position in the batch of the first of `indices`, where they are a rank's share."""
+    total: int | None = None
+    """Records of the whole batch, then."""
+    records: int = 0
+    """Records that count: 0 where the share is empty."""
 
 
 class _PositionedDataset(Dataset[Any]):
@@ -40,6 +47,37 @@ class _PositionedDataset(Dataset[Any]):
         self._generators: list[Any] | None = None
 
     def __getitem__(self, key: BatchKey) -> Any:
+        if key.total is not None:
+            return Sharded(self._make_share(key), key.records, key.total)
+        return self._make_whole(key)
+
+    def _make_share(self, key: BatchKey) -> Any:
+        """Each record under randomness of its own, so that it is the same however many ranks divide the batch."""
+        seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
+        if get_worker_info() is not None:
+            return self._make_records(key, seed)
+        with isolated_randomness(seed):
+            return self._make_records(key, seed)
+
+    def _make_records(self, key: BatchKey, seed: int) -> Any:
+        if getattr(self._dataset, "__getitems__", None) is not None:
+            self._seed_all(derive_seed(seed, "from", key.first))
+            return self._make(key)
+        items = []
+        for place, index in enumerate(key.indices, start=key.first):
+            self._seed_all(derive_seed(seed, "record", place))
+            items.append(self._dataset[index])
+        self._seed_all(derive_seed(seed, "from", key.first))
+        return self._collate(items)
+
+    def _seed_all(self, seed: int) -> None:
+        if self._generators is None:
+            self._generators = own_generators(self._dataset, self._collate)
+        for index, generator in enumerate(self._generators):
+            reseed(generator, derive_seed(seed, index))
+        seed_processor(seed)
+
+    def _make_whole(self, key: BatchKey) -> Any:
         seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
         if self._generators is None:
             self._generators = own_generators(self._dataset, self._collate)
@@ -62,8 +100,10 @@ class _PositionedDataset(Dataset[Any]):
 class _Keys:
     """Keys from a position on: to the end of its epoch, or for ever."""
 
-    def __init__(self, loader: DataLoader[Any], seed: int, start_batches: int, endless: bool) -> None:
+    def __init__(self, loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None) -> None:
+        """`shard`: of each training batch its share; of the validation batches every so many-th."""
         self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
+        self._shard = shard
         self._epoch_batches = len(loader)
 
     def __iter__(self) -> Iterator[BatchKey]:
@@ -76,10 +116,26 @@ class _Keys:
                     "both must be equal, and equal in every epoch."
                 )
             for batch in range(first, len(order)):
-                yield BatchKey(epoch, batch, order[batch])
+                if self._shard is None:
+                    yield BatchKey(epoch, batch, order[batch])
+                elif not self._endless:
+                    if batch % self._shard.size == self._shard.rank:
+                        yield BatchKey(epoch, batch, order[batch])
+                else:
+                    yield self._share(BatchKey(epoch, batch, order[batch]))
             if not self._endless:
                 return
             epoch, first = epoch + 1, 0
+
+    def _share(self, key: BatchKey) -> BatchKey:
+        assert self._shard is not None
+        if self._loader.batch_sampler is None:
+            return key  # the dataset makes whole batches: they are cut later
+        indices = list(key.indices)
+        low, high = self._shard.bounds(len(indices))
+        if low == high:
+            return key._replace(indices=indices, first=0, total=len(indices), records=0)
+        return key._replace(indices=indices[low:high], first=low, total=len(indices), records=high - low)
 
 
 def check_loader(loader: Any, where: str, at: Any = None) -> DataLoader[Any]:
@@ -122,17 +178,33 @@ def epoch_order(loader: DataLoader[Any], seed: int, epoch: int) -> list[Any]:
 
 
 def training_batches(
-    loader: DataLoader[Any], seed: int, start_batches: int, stream_state: dict[str, Any] | None = None
+    loader: DataLoader[Any],
+    seed: int,
+    start_batches: int,
+    stream_state: dict[str, Any] | None = None,
+    shard: Shard | None = None,
 ) -> Iterator[Any]:
-    """Batches from position `start_batches` on, without end; those of a stream from where `stream_state` says."""
+    """Batches from position `start_batches` on, without end; those of a stream from where `stream_state` says. With `shard`:
+    `Sharded` ones, or whole ones that are to be cut."""
     if is_stream(loader):
         return StreamBatches(loader, seed, stream_state)
-    return iter(_positioned(loader, seed, start_batches, endless=True))
+    return iter(_positioned(loader, seed, start_batches, endless=True, shard=shard))
 
 
 def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
     """The whole set once; the same batches each time."""
     return iter(validation_loader(loader, seed))
+
+
+def placed_validation_batches(loader: DataLoader[Any], seed: int, shard: Shard | None = None) -> Iterator[tuple[int, Any]]:
+    """(place, batch); with `shard`: those of one rank."""
+    if shard is None:
+        return enumerate(validation_loader(loader, seed))
+    if is_stream(loader):
+        every = enumerate(validation_loader(loader, seed))
+        return ((index, batch) for index, batch in every if index % shard.size == shard.rank)
+    own = iter(_positioned(loader, seed, 0, endless=False, shard=shard))
+    return ((shard.rank + shard.size * turn, batch) for turn, batch in enumerate(own))
 
 
 def validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
@@ -142,11 +214,13 @@ def validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
     return _positioned(loader, seed, 0, endless=False)
 
 
-def _positioned(loader: DataLoader[Any], seed: int, start_batches: int, endless: bool) -> DataLoader[Any]:
+def _positioned(
+    loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None
+) -> DataLoader[Any]:
     return DataLoader(
         _PositionedDataset(loader, seed),
         batch_size=None,
-        sampler=_Keys(loader, seed, start_batches, endless),  # type: ignore[arg-type]
+        sampler=_Keys(loader, seed, start_batches, endless, shard),  # type: ignore[arg-type]
         num_workers=loader.num_workers,
         collate_fn=_unchanged,
         pin_memory=loader.pin_memory,

@@ -37,7 +37,8 @@ def prepare_torch(local_slots: int, deterministic: bool, local_rank: int = 0) ->
         torch.set_num_threads(HOST_THREADS if cuda else local_slots)
     if not cuda:
         return torch.device("cpu")
-    torch.cuda.set_device(local_rank)
+    if local_rank:
+        torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
 
 

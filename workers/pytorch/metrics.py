@@ -62,8 +62,9 @@ class TrainingMetrics:
         self._at = at
         self._values: dict[str, list[Any]] = {}
 
-    def add(self, result: Any) -> None:
-        """`result`: what `train_batch` returned, a loss or a dict. Raises UserError."""
+    def add(self, result: Any, weight: float | None = None) -> None:
+        """`result`: what `train_batch` returned, a loss or a dict. `weight`: of this rank's share of the batch; the shares of all
+        ranks add up to the batch's value. Raises UserError."""
         if isinstance(result, Mapping):
             metrics = result
         elif result is None:
@@ -78,7 +79,7 @@ class TrainingMetrics:
                 if isinstance(value, torch.Tensor) and value.numel() == 1
                 else to_number(str(name), value, "train_batch", self._at)
             )
-            self._values.setdefault(str(name), []).append(kept)
+            self._values.setdefault(str(name), []).append(kept if weight is None else kept * weight)
 
     def take(self) -> dict[str, float]:
         averages = {name: sum(numbers) / len(numbers) for name, numbers in self.state().items()}
@@ -111,7 +112,13 @@ class EvaluationMetrics:
 
     def add(self, result: Any, batch_length: int) -> None:
         """`batch_length`: the weight of this batch in averages."""
-        for name, value in to_numbers(result, "evaluate_batch", self._at).items():
+        self.add_numbers(self.numbers(result), batch_length)
+
+    def numbers(self, result: Any) -> dict[str, float]:
+        return to_numbers(result, "evaluate_batch", self._at)
+
+    def add_numbers(self, numbers: Mapping[str, float], batch_length: int) -> None:
+        for name, value in numbers.items():
             self._values.setdefault(name, []).append(value)
             self._lengths.setdefault(name, []).append(batch_length)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch.metrics import to_number, to_numbers
+
+if TYPE_CHECKING:
+    from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 
 class MetricReducer(ABC):
@@ -64,10 +67,12 @@ class WrappedReducer:
     def __init__(self, reducer: MetricReducer, name: str | None, for_training: bool, for_validation: bool) -> None:
         self.reducer, self.name, self.for_training, self.for_validation = reducer, name, for_training, for_validation
 
-    def metrics(self) -> dict[str, float]:
-        """Raises UserError where the result is not one number, or a dict of numbers, as the wrapping said."""
+    def metrics(self, ranks: Ranks | None = None) -> dict[str, float]:
+        """`ranks`: over all of them. Raises UserError where the result is not one number, or a dict of numbers, as the wrapping
+        said."""
         reducer = self.reducer
-        result = reducer.cross_slot_reduce([reducer.per_slot_reduce()])
+        own = reducer.per_slot_reduce()
+        result = reducer.cross_slot_reduce([own] if ranks is None else ranks.objects(own))
         function = getattr(reducer, "function", None)
         where, at = (f"{type(reducer).__name__}.cross_slot_reduce", type(reducer).cross_slot_reduce)
         if function is not None:

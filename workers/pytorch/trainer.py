@@ -15,6 +15,7 @@ from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.pytorch import checkpoint, data, seeds
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
+from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
@@ -30,10 +31,15 @@ class PyTorchTrainer(Trainer):
         """Builds the user's trial. Raises what the user's code raises."""
         self._seed = info.trial_seed
         exact = trial_class.deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
-        device = prepare_torch(info.local_slots, exact)
+        gang = info.gang
+        device = prepare_torch(info.local_slots, exact, 0 if gang is None else gang.local_rank)
+        if gang is not None:
+            seeds.use_one_device()
         self._exactness = Exactness(exact, device, _say)
         self._exactness.watch()
         self.context = PyTorchTrialContext(info, device)
+        self._ranks = self.context._ranks
+        self._shard = None if self._ranks is None else Shard(self._ranks.rank, self._ranks.size)
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
         self._check_trial(trial_class)
@@ -44,7 +50,12 @@ class PyTorchTrainer(Trainer):
                 for build in (self.trial.build_training_data_loader, self.trial.build_validation_data_loader)
             )
         self.context._epoch_batches = self._count_epoch()
-        seeds.seed_everything(seeds.derive_seed(self._seed, "training"))
+        seeds.seed_everything(rank_seed(self._seed, self.context.rank))
+        if self._ranks is not None:
+            with torch.no_grad():
+                self._ranks.broadcast(
+                    [item for model in self.context._models for item in (*model.parameters(), *model.buffers())]
+                )
         self._batches_ahead: Iterator[Any] | None = None
         self._stream: dict[str, Any] | None = None
         """Where the training data's stream goes on, once it is read."""
@@ -52,6 +63,7 @@ class PyTorchTrainer(Trainer):
         self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness)
         self._buffers = Buffers()
         self._started = self._ended = False
+        self._collected: checkpoint.Collected | None = None
 
     def _check_trial(self, trial_class: type[PyTorchTrial]) -> None:
         if not self.context._models or not self.context._optimizers:
@@ -93,7 +105,7 @@ class PyTorchTrainer(Trainer):
         callbacks = list(self._callbacks.values())
         if self._batches_ahead is None:
             seed = seeds.derive_seed(self._seed, "training data")
-            self._batches_ahead = data.training_batches(self._training, seed, context._batches, self._stream)
+            self._batches_ahead = data.training_batches(self._training, seed, context._batches, self._stream, self._shard)
         while context._batches < until_batches and not interrupted():
             if not self._started:
                 self._started = True
@@ -102,28 +114,43 @@ class PyTorchTrainer(Trainer):
             if batch_in_epoch == 0:
                 for callback in callbacks:
                     callback.on_epoch_start(epoch)
-            batch = context.to_device(next(self._batches_ahead))
+            batch, weight = self._next_batch()
+            batch = context.to_device(batch)
             context._begin_batch()
             with context.autocast():
                 result = trial.train_batch(batch, epoch, context._batches)
-            self._metrics.add(result)
+            self._metrics.add(result, weight)
             context._end_batch()
             if batch_in_epoch + 1 == epoch_batches:
                 for callback in callbacks:
                     callback.on_epoch_end(epoch)
 
+    def _next_batch(self) -> tuple[Any, float | None]:
+        """The batch, and the weight of this rank's share of it; None: it is the whole."""
+        assert self._batches_ahead is not None
+        batch = next(self._batches_ahead)
+        if self._shard is None:
+            return batch, None
+        if not isinstance(batch, Sharded):
+            batch = self._shard.cut(batch, self._length_of(batch))
+        self.context._share = batch.records, batch.total
+        return batch.batch, batch.records / batch.total
+
     def take_metrics(self) -> dict[str, float]:
         metrics = self._metrics.take()
         if metrics:
+            if self._ranks is not None:
+                metrics = self._ranks.sum_numbers(metrics)
             for reducer in self.context._reducers:
                 if reducer.for_training:
-                    metrics |= reducer.metrics()
+                    metrics |= reducer.metrics(self._ranks)
                     reducer.reducer.reset()
         return metrics
 
     def validate(self) -> dict[str, float]:
         """Leaves no trace in the training: generators and modules' modes are as before. The callbacks may leave some."""
         callbacks = self._callbacks.values()
+        self.context._share_buffers()
         for callback in callbacks:
             callback.on_validation_start()
         modes = [(module, module.training) for model in self.context._models for module in model.modules()]
@@ -151,18 +178,27 @@ class PyTorchTrainer(Trainer):
             metrics = to_numbers(full(loader), "evaluate_full_dataset", full)
         else:
             gathered = EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
-            for batch in data.validation_batches(self._validation, seed):
-                length = trial.get_batch_length(batch)
-                if not isinstance(length, int) or length < 0:
-                    raise UserError(
-                        f"get_batch_length returned {length!r}; it must return a number of records.", at=trial.get_batch_length
-                    )
-                gathered.add(trial.evaluate_batch(self.context.to_device(batch)), length)
+            rows = []
+            for place, batch in data.placed_validation_batches(self._validation, seed, self._shard):
+                length = self._length_of(batch)
+                rows.append((place, gathered.numbers(trial.evaluate_batch(self.context.to_device(batch))), length))
+            if self._ranks is not None:  # in the order of one process: then the result has the same bits
+                rows = sorted((row for own in self._ranks.objects(rows) for row in own), key=lambda row: row[0])
+            for _, numbers, length in rows:
+                gathered.add_numbers(numbers, length)
             metrics = gathered.reduce()
         for item in reducers:
-            metrics |= item.metrics()
+            metrics |= item.metrics(self._ranks)
             item.reducer.reset()
         return metrics
+
+    def _length_of(self, batch: Any) -> int:
+        length = self.trial.get_batch_length(batch)
+        if not isinstance(length, int) or length < 0:
+            raise UserError(
+                f"get_batch_length returned {length!r}; it must return a number of records.", at=self.trial.get_batch_length
+            )
+        return length
 
     def _evaluates_full_dataset(self) -> bool:
         return type(self.trial).evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
@@ -177,14 +213,20 @@ class PyTorchTrainer(Trainer):
         self._call(lambda callback: callback.on_checkpoint_save_start(self.batches))
         if isinstance(self._batches_ahead, StreamBatches):
             self._stream = self._batches_ahead.state()
-        return checkpoint.capture(self._parts, self._stream, buffers)
+        return checkpoint.capture(self._parts, self._stream, buffers, self._collected)
+
+    def collect(self) -> None:
+        if self._ranks is not None and (self._collected is None or self._collected.batches != self.batches):
+            self.context._share_buffers()
+            self._collected = checkpoint.collect(self._parts, self._ranks)
 
     def saved(self, checkpoint_id: str) -> None:
         self._call(lambda callback: callback.on_checkpoint_save_end(checkpoint_id))
 
     def load(self, directory: Path) -> None:
         self._batches_ahead = None
-        self._stream = checkpoint.restore(self._parts, directory)
+        self._stream = checkpoint.restore(self._parts, directory, self._ranks, self._seed)
+        self._collected = None
         self._call(lambda callback: callback.on_checkpoint_load_end())
 
     def _call(self, hook: Callable[[PyTorchCallback], None]) -> None:
@@ -207,6 +249,11 @@ class PyTorchTrainer(Trainer):
                 if under_way is None:
                     raise
                 _say(f"on_trial_end failed, too: {type(error).__name__}: {error}")  # the first error says more
+
+
+def rank_seed(seed: int, rank: int) -> int:
+    """Of what is random in training, such as dropout: rank 0 draws what a single process draws."""
+    return seeds.derive_seed(seed, "training") if rank == 0 else seeds.derive_seed(seed, "training", rank)
 
 
 def _say(sentence: str) -> None:

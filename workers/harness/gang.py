@@ -1,0 +1,234 @@
+"""A rank's side of its gang: what all ranks must do alike, agreed on through their supervisors (tenuto.workers.launch)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenuto.workers.harness.directives import WAIT_SECONDS_MAX, AgentGone, Directive, DirectiveBox
+from tenuto.workers.launch.layout import CHANNEL_VARIABLE, PROGRESS_VARIABLE
+from tenuto.workers.launch.messages import LineReader, Message, encode
+from tenuto.workers.launch.progress import ProgressFile, ProgressWriter
+
+
+class Gang:
+    """One rank's place, and its line to the others. Thread-safe."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.rank, self.world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+        self.local_rank, self.local_size = int(environment["LOCAL_RANK"]), int(environment["LOCAL_WORLD_SIZE"])
+        self.progress = ProgressWriter(ProgressFile(Path(environment[PROGRESS_VARIABLE]), self.local_size), self.local_rank)
+        self._socket = socket.socket(fileno=int(environment[CHANNEL_VARIABLE]))
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._values: dict[int, Any] = {}
+        self._gathered: dict[str, list[Any]] = {}
+        self._numbers = itertools.count(1)
+        self._calls = itertools.count(1)
+        self._box: GangBox | None = None
+        self._early: list[Message] = []
+        """For the box, from before it was there."""
+        self._process_id = os.getpid()
+        threading.Thread(target=self._listen, name="tenuto-gang", daemon=True).start()
+
+    @classmethod
+    def join(cls, environment: Mapping[str, str] | None = None) -> Gang | None:
+        """None: this process is no rank."""
+        environment = os.environ if environment is None else environment
+        return cls(environment) if CHANNEL_VARIABLE in environment else None
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, value: Any, purpose: str = "") -> list[Any]:
+        """What each rank gave, by rank: plain JSON. Every rank must call it, in the same order; about a millisecond."""
+        tag = f"{next(self._calls)}/{purpose}"
+        self.send({"op": "gather", "tag": tag, "value": value})
+        with self._changed:
+            while tag not in self._gathered:
+                self._changed.wait()
+            return self._gathered.pop(tag)
+
+    def put(self, key: str, value: Any) -> None:
+        """For the other ranks to `get`: plain JSON, such as an address."""
+        self.send({"op": "put", "key": key, "value": value})
+
+    def get(self, key: str) -> Any:
+        """Waits until a rank has put it."""
+        number = next(self._numbers)
+        self.send({"op": "get", "key": key, "id": number})
+        with self._changed:
+            while number not in self._values:
+                self._changed.wait()
+            return self._values.pop(number)
+
+    def send(self, message: Message) -> None:
+        with self._sending:
+            try:
+                self._socket.sendall(encode(message))
+            except OSError:
+                self._die()
+
+    def open_box(self, first: Directive) -> GangBox:
+        """The same first directive on all ranks: that of rank 0."""
+        action, target_length = self.gather([first.action, first.target_length], "first directive")[0]
+        box = GangBox(Directive(action, target_length), self)
+        with self._changed:
+            self._box, early = box, self._early
+            for message in early:
+                box.receive(message)
+        return box
+
+    def _listen(self) -> None:
+        reader = LineReader(self._socket)
+        while True:
+            try:
+                message = reader.read()
+            except (OSError, ValueError):
+                message = None
+            if message is None:
+                self._die()
+                return
+            with self._changed:
+                match message["op"]:
+                    case "gathered":
+                        self._gathered[message["tag"]] = message["values"]
+                    case "value":
+                        self._values[message["id"]] = message["value"]
+                    case _ if self._box is None:
+                        self._early.append(message)
+                    case _:
+                        self._box.receive(message)
+                self._changed.notify_all()
+
+    def _die(self) -> None:
+        """Without its supervisor a rank is nobody's."""
+        if os.getpid() == self._process_id:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+_LOST = ("DistBackendError", "DistNetworkError", "DistStoreError", "HorovodInternalError")
+_LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connection refused", "Broken pipe", "NCCL error")
+
+
+def lost_others(error: BaseException | None) -> bool:
+    """An error of the communication between ranks: another rank is gone, and that one's end says why."""
+    while error is not None:
+        if type(error).__name__ in _LOST:
+            return True
+        if type(error) is RuntimeError and any(words in str(error) for words in _LOST_WORDS):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+class GangBox(DirectiveBox):
+    """The directive that all ranks have agreed on: it changes at the same boundary on each. A boundary is a call of `differs`,
+    which all ranks must make equally often.
+
+    Rank 0 alone hears its agent: what is `put` there is proposed to the others.
+    """
+
+    def __init__(self, first: Directive, gang: Gang) -> None:
+        super().__init__(first)
+        self._gang = gang
+        self._proposed = first
+        self._passed = 0
+        """Boundaries passed."""
+        self._hold: int | None = None
+        """Not beyond this boundary before more is known."""
+        self._decided: deque[Message] = deque()
+        self._last_at = 0
+        self._due = False
+
+    # Rank 0's agent, and signals.
+
+    def put(self, directive: Directive) -> None:
+        if not self._gang.leads:
+            return
+        with self._changed:
+            if directive == self._proposed or (self._held and not directive.leave):
+                return
+            self._proposed = directive
+        self._propose(directive)
+
+    def leave(self, action: Any) -> None:
+        """In a signal handler: no lock may be taken here, so a thread does the rest."""
+        threading.Thread(target=self._leave, args=(action,), daemon=True).start()
+
+    def _leave(self, action: Any) -> None:
+        if not self._gang.leads:
+            self._gang.send({"op": "leave", "action": action})
+            return
+        with self._changed:
+            if self._held:
+                return
+            self._held, self._proposed = True, Directive(action, self._proposed.target_length)
+        self._propose(self._proposed)
+
+    def _propose(self, directive: Directive) -> None:
+        self._gang.send({"op": "propose", "action": directive.action, "target_length": directive.target_length})
+
+    def ask_save(self) -> None:
+        """Rank 0: all are to save at the next boundary that they agree on."""
+        self._gang.send({"op": "propose", "save": True})
+
+    def take_save(self) -> bool:
+        """All are to save here."""
+        due, self._due = self._due, False
+        return due
+
+    # The supervisor.
+
+    def receive(self, message: Message) -> None:
+        match message["op"]:
+            case "ask":
+                with self._changed:
+                    at = self._hold = max(self._passed + 1, self._last_at)
+                self._gang.send({"op": "hold", "n": message["n"], "at": at})
+            case "decided":
+                with self._changed:
+                    self._decided.append(message)
+                    self._last_at = message["at"]
+                    self._hold = None
+                    self._changed.notify_all()
+            case "leave":
+                self._leave(message["action"])
+
+    # The training thread.
+
+    def differs(self, seen: Directive) -> bool:
+        with self._changed:
+            self._passed += 1
+            while self._hold is not None and self._passed >= self._hold and self._gone is None:
+                self._changed.wait(WAIT_SECONDS_MAX)
+            self._apply(self._passed)
+            return self._due or self._current is not seen or self._gone is not None
+
+    def wait_change(self, seen: Directive) -> Directive:
+        """All ranks wait here for the same: what is decided counts at once."""
+        with self._changed:
+            while self._current is seen and self._gone is None:
+                self._apply(None)
+                if self._current is seen:
+                    self._changed.wait(WAIT_SECONDS_MAX)
+            if self._gone is not None:
+                raise AgentGone(self._gone)
+            return self._current
+
+    def _apply(self, boundary: int | None) -> None:
+        """None: whatever is decided."""
+        while self._decided and (boundary is None or self._decided[0]["at"] <= boundary):
+            message = self._decided.popleft()
+            if message.get("save"):
+                self._due = True
+            else:
+                self._current = Directive(message["action"], message["target_length"])

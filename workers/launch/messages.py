@@ -1,0 +1,43 @@
+"""Lines of JSON between ranks, supervisors and the coordinator."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+MESSAGE_BYTES_MAX = 4 << 20
+"""One line. What ranks exchange here are names, positions and addresses."""
+Message = dict[str, Any]
+
+
+def encode(message: Message) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """Raises ValueError."""
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError("a message is an object")
+    return message
+
+
+class LineReader:
+    """Blocking."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._data = connection, bytearray()
+
+    def read(self) -> Message | None:
+        """None: the other side has closed. Raises OSError, ValueError."""
+        while (end := self._data.find(b"\n")) < 0:
+            if len(self._data) > MESSAGE_BYTES_MAX:
+                raise ValueError("a message is too long")
+            piece = self._connection.recv(65_536)
+            if not piece:
+                return None
+            self._data += piece
+        line = bytes(self._data[:end])
+        del self._data[: end + 1]
+        return decode(line)

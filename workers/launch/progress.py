@@ -1,0 +1,86 @@
+"""How far each rank of an agent is: a few numbers per rank in one mapped file, written by the rank and read by its supervisor.
+
+Writing costs a rank well under a microsecond per step and no system call. A torn read shows at worst one odd number for a
+moment: nothing is decided on a single look.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+RECORD_BYTES = 64
+_RECORD = struct.Struct("<qqddd")
+"""steps, phase, since (monotonic seconds), own seconds per step (smoothed), longest step in seconds"""
+STARTING, COMPUTING, WAITING, OUTSIDE = range(4)
+"""STARTING: no step was made yet. COMPUTING: works on a step by itself. WAITING: has done its share of the step and waits for the
+others. OUTSIDE: between steps: it validates, saves, or waits for the search."""
+PHASES = ("starting", "computing", "waiting for the others", "between steps")
+SMOOTHING = 0.2
+
+
+@dataclass(frozen=True)
+class Progress:
+    steps: int
+    phase: int
+    since: float
+    own_seconds: float
+    longest_seconds: float
+
+
+class ProgressFile:
+    def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
+        """Raises OSError."""
+        if create:
+            path.write_bytes(b"\0" * RECORD_BYTES * ranks)
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), RECORD_BYTES * ranks)
+
+    def read(self, index: int) -> Progress:
+        return Progress(*_RECORD.unpack_from(self._map, index * RECORD_BYTES))
+
+    def write(self, index: int, progress: Progress) -> None:
+        _RECORD.pack_into(
+            self._map,
+            index * RECORD_BYTES,
+            progress.steps,
+            progress.phase,
+            progress.since,
+            progress.own_seconds,
+            progress.longest_seconds,
+        )
+
+
+class ProgressWriter:
+    """One rank's record."""
+
+    def __init__(self, file: ProgressFile, index: int) -> None:
+        self._file, self._index = file, index
+        self._steps, self._own, self._longest = 0, 0.0, 0.0
+        self._began = time.monotonic()
+        self._write(STARTING, self._began)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self._began = time.monotonic()
+        self._write(COMPUTING, self._began)
+
+    def shared(self) -> None:
+        """This rank's share of the step is done; now it waits for the others."""
+        now = time.monotonic()
+        own = now - self._began
+        self._own = own if self._own == 0.0 else (1 - SMOOTHING) * self._own + SMOOTHING * own
+        self._write(WAITING, now)
+
+    def end(self) -> None:
+        """The step is over; nothing is due by a deadline until the next one begins."""
+        now = time.monotonic()
+        self._steps += 1
+        self._longest = max(self._longest, now - self._began)
+        self._write(OUTSIDE, now)
+
+    def _write(self, phase: int, since: float) -> None:
+        self._file.write(self._index, Progress(self._steps, phase, since, self._own, self._longest))

@@ -1,0 +1,274 @@
+"""Starts the local ranks of a gang, carries their words, notices the first that fails, and ends all of them together.
+
+Exit codes, for the agent: what rank 0 left with where all is well; else that of the rank that failed first here; 83 where the
+ranks here only followed others; 84 where what failed is the infrastructure. The sentence for the user is in the error file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE
+from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
+from tenuto.workers.launch.layout import GANG_VARIABLE, PROGRESS_FILE, RENDEZVOUS_FILE, GangPart
+from tenuto.workers.launch.links import Links, dial, greet
+from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
+from tenuto.workers.launch.progress import ProgressFile
+from tenuto.workers.launch.ranks import Child, Rank, rank_environment, start_rank
+from tenuto.workers.launch.watching import Watch
+from tenuto.workers.launch.words import first_failure, say
+
+ORDERLY = frozenset({0, 80, 81})
+"""Exit codes of ranks that left as they were told."""
+FOLLOW_SECONDS = 1.0
+"""A rank that lost the others is not the first that failed: the first one's end is seen within milliseconds, or not at all."""
+STOP_SECONDS = 1.0
+"""After the first failure the others get so long to write their last lines; then they are killed. What rank 0 is storing by then
+is stored: that takes longer only where a store is slow, and the checkpoint before it counts then."""
+LEAVE_SECONDS_MAX = 30.0
+"""Rank 0 has left in order: the others have nothing to save, so they are killed after this."""
+LOOK_SECONDS = 0.5
+"""How often the ranks' progress is looked at."""
+
+
+class Supervisor:
+    def __init__(self, part: GangPart, environment: Mapping[str, str], *, warm: bool) -> None:
+        self._part, self._environment, self._warm = part, environment, warm
+        self._ranks: dict[int, Rank] = {}
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._coordinator = Coordinator(part.world_size)
+        self._links = Links(part, self._from_link, self._link_lost)
+        self._watch = Watch(part)
+        self._failed: str | None = None
+        """The sentence, once something failed."""
+        self._code: int | None = None
+        """What this process will exit with, once that is known."""
+        self._store: Any = None
+        self._done = asyncio.Event()
+
+    def run(self) -> int:
+        """Returns the exit code. Raises Child in a forked rank, OSError where the gang cannot be started."""
+        part = self._part
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _ignore)  # the ranks' business
+        store: socket.socket | None = None
+        sockets: list[socket.socket] = []
+        if part.leads:
+            store = _listen(part)
+            sockets.append(store)
+            master = (part.address, store.getsockname()[1])
+            if len(part.agents) > 1:
+                listening, secret = _listen(part), secrets.token_hex(8)
+                sockets.append(listening)
+                self._links.serve(listening, secret, master)
+                _write(Path(part.directory) / RENDEZVOUS_FILE, f"{part.address}:{listening.getsockname()[1]}/{secret}")
+        else:
+            connection, master = greet(part, *dial(part))
+            sockets.append(connection)
+            self._links.connect(connection)
+        self._progress = ProgressFile(Path(part.directory) / PROGRESS_FILE, part.local_size, create=True)
+        for rank in part.ranks:
+            environment = rank_environment(part, rank, self._environment, master)
+            self._ranks[rank] = started = start_rank(part, rank, environment, warm=self._warm, close=sockets)
+            sockets.append(started.channel)
+        return asyncio.run(self._serve(store))
+
+    async def _serve(self, store: socket.socket | None) -> int:
+        tasks = [asyncio.create_task(self._watch_rank(rank)) for rank in self._ranks.values()]
+        tasks += [asyncio.create_task(self._hear(rank)) for rank in self._ranks.values()]
+        tasks.append(asyncio.create_task(self._look()))
+        tasks.append(asyncio.create_task(self._links.run()))
+        if store is not None:
+            tasks.append(asyncio.create_task(self._open_store(store)))
+        await self._done.wait()
+        for rank in self._ranks.values():
+            rank.kill()
+        codes = ", ".join(f"rank {rank.rank}: {rank.code}" for rank in self._ranks.values())
+        if self._failed is not None:
+            say(f"exit codes of the ranks on this agent: {codes}")
+        await self._links.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert self._code is not None
+        return self._code
+
+    async def _open_store(self, listening: socket.socket) -> None:
+        """Where the ranks of torch find each other: on a port that the kernel chose, open since before they started."""
+
+        def make() -> Any:
+            try:
+                from torch.distributed import TCPStore  # type: ignore[attr-defined]
+            except ImportError:  # ranks of another framework
+                listening.close()
+                return None
+            address, port = listening.getsockname()[:2]
+            return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
+
+        self._store = make() if self._warm else await asyncio.to_thread(make)
+
+    # What ranks say.
+
+    async def _hear(self, rank: Rank) -> None:
+        reader, writer = await asyncio.open_unix_connection(sock=rank.channel, limit=MESSAGE_BYTES_MAX)
+        self._writers[rank.rank] = writer
+        with contextlib.suppress(OSError, ValueError):
+            while line := await reader.readline():
+                self._from_rank(rank.rank, decode(line))
+
+    def _from_rank(self, rank: int, message: Message) -> None:
+        if not self._part.leads:
+            self._links.send_up({"op": "from", "rank": rank, "message": message})
+            return
+        for to, answer in self._coordinator.receive(rank, message):
+            self._deliver(to, answer)
+
+    def _deliver(self, to: int, message: Message) -> None:
+        for rank, writer in self._writers.items():
+            if to in (TO_ALL, rank) and not writer.is_closing():
+                writer.write(encode(message))
+        if self._part.leads and (to == TO_ALL or to not in self._part.ranks):
+            self._links.send_down({"op": "to", "rank": to, "message": message})
+
+    def _from_link(self, message: Message) -> None:
+        match message["op"]:
+            case "from":
+                self._from_rank(message["rank"], message["message"])
+            case "to":
+                self._deliver(message["rank"], message["message"])
+            case "progress":
+                self._watch.note(message["ranks"])
+            case "failed" | "stop":
+                if self._failed is None:
+                    self._links.send_down({"op": "stop", "sentence": message["sentence"]})
+                    self._fail(message["sentence"], EXIT_CODE_FOLLOWED)
+            case "hung":
+                self._hung(message["rank"], message["sentence"])
+            case "over":
+                self._leave(message["code"])
+
+    def _link_lost(self, sentence: str, *, silent: bool) -> None:
+        """`silent`: the network is at fault; else the other supervisor has ended, and its agent knows why."""
+        if self._failed is None and self._code is None:
+            self._fail(sentence, EXIT_CODE_INFRASTRUCTURE if silent else EXIT_CODE_FOLLOWED)
+
+    # Ends.
+
+    async def _watch_rank(self, rank: Rank) -> None:
+        code = await rank.wait()
+        if self._failed is None and code in ORDERLY:
+            if rank.rank == 0:
+                self._links.send_down({"op": "over", "code": code})
+                self._leave(code)
+        elif self._failed is None and self._code is None:
+            if code == EXIT_CODE_FOLLOWED:
+                await asyncio.sleep(FOLLOW_SECONDS)
+            self._rank_failed(rank, code)
+        if all(item.code is not None for item in self._ranks.values()) and self._code is not None:
+            self._done.set()
+
+    def _rank_failed(self, rank: Rank, code: int) -> None:
+        if self._failed is None and self._code is None:
+            self._fail(first_failure(self._part, rank.rank, code), code)
+
+    def _fail(self, sentence: str, code: int) -> None:
+        self._failed, self._code = sentence, code
+        _write(Path(self._part.directory) / "error.txt", sentence)
+        say(sentence.partition("\n")[0])
+        self._links.send_up({"op": "failed", "sentence": sentence})
+        self._links.send_down({"op": "stop", "sentence": sentence})
+        self._kill_after(STOP_SECONDS)
+
+    def _leave(self, code: int) -> None:
+        if self._code is None:
+            self._code = code
+            self._kill_after(LEAVE_SECONDS_MAX)
+        if all(item.code is not None for item in self._ranks.values()):
+            self._done.set()
+
+    def _kill_after(self, seconds: float) -> None:
+        def kill() -> None:
+            for rank in self._ranks.values():
+                rank.kill()
+            if all(item.code is not None for item in self._ranks.values()):
+                self._done.set()
+
+        asyncio.get_running_loop().call_later(seconds, kill)
+        if all(item.code is not None for item in self._ranks.values()):
+            self._done.set()
+
+    # Ranks that do not get on.
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = time.monotonic()
+            ages = {}
+            for index, rank in enumerate(self._part.ranks):
+                item = self._progress.read(index)
+                ages[rank] = [item.steps, item.phase, now - item.since, item.own_seconds, item.longest_seconds]
+            running = {rank: age for rank, age in ages.items() if self._ranks[rank].code is None}
+            if not self._part.leads:
+                self._links.send_up({"op": "progress", "ranks": running})
+                continue
+            self._watch.note(running)
+            for sentence in self._watch.stragglers():
+                say(sentence)
+            hung = self._watch.hung()
+            if hung is not None and self._failed is None and self._code is None:
+                rank, sentence = hung
+                self._links.send_down({"op": "hung", "rank": rank, "sentence": sentence})
+                self._hung(rank, sentence)
+
+    def _hung(self, rank: int, sentence: str) -> None:
+        """Where the rank is, the sentence is the first one; elsewhere its agent's word counts."""
+        if self._failed is None and self._code is None:
+            self._fail(sentence, EXIT_CODE_INFRASTRUCTURE if rank in self._part.ranks else EXIT_CODE_FOLLOWED)
+
+
+def _listen(part: GangPart) -> socket.socket:
+    """On a port that the kernel chooses and that stays ours. Raises OSError."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.bind((part.address, 0))
+    listening.listen(4 * part.world_size)
+    return listening
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """A handler, not SIG_IGN: ranks that are started anew would inherit that."""
+
+
+def main(*, warm: bool = False) -> NoReturn:
+    part = GangPart.from_json(os.environ[GANG_VARIABLE])
+    try:
+        code = Supervisor(part, dict(os.environ), warm=warm).run()
+    except Child:
+        code = None
+    except (OSError, ValueError) as error:
+        sentence = f"the ranks on agent {part.agent_id} could not be started: {error}"
+        _write(Path(part.directory) / "error.txt", sentence)
+        say(sentence)
+        code = EXIT_CODE_INFRASTRUCTURE
+    if code is None:
+        from tenuto.workers.harness.main import main as work
+
+        work()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,83 @@
+"""Which rank hangs, and which is a straggler, from what the ranks say of their progress. Pure but for nothing: numbers in, words
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from tenuto.workers.launch.layout import GangPart
+from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING
+from tenuto.workers.launch.words import who
+
+DEADLINE_SECONDS_MIN = 10.0
+"""A step may be held up by a slow disk or a busy machine; below this nothing counts as hung."""
+DEADLINE_STEPS = 20.0
+"""Times the longest step so far: the deadline that is learnt."""
+FIRST_STEPS = 3
+"""Steps that compile, read ahead and warm up: before as many are done, only the configured deadline counts."""
+STRAGGLER_FACTOR = 1.5
+"""Own time per step, against the median of all ranks."""
+STRAGGLER_LOOKS = 10
+"""Looks in a row (seconds) before a straggler is told."""
+STRAGGLER_SECONDS_MIN = 0.005
+"""Steps shorter than this are never told as slow: there is nothing to gain."""
+
+
+class Watch:
+    def __init__(self, part: GangPart) -> None:
+        self._part = part
+        self._ranks: dict[int, tuple[int, int, float, float, float]] = {}
+        """steps, phase, seconds in it, own seconds per step, longest step"""
+        self._slow: dict[int, int] = {}
+        self._told: set[int] = set()
+
+    def note(self, ranks: Mapping[Any, Any]) -> None:
+        for rank, (steps, phase, seconds, own, longest) in ranks.items():
+            self._ranks[int(rank)] = (steps, phase, seconds, own, longest)
+
+    def deadline_seconds(self) -> float:
+        """Learnt from the longest step of any rank, bounded by the configuration."""
+        bound = self._part.progress_seconds_max
+        if not self._ranks or min(steps for steps, *_ in self._ranks.values()) < FIRST_STEPS:
+            return bound
+        longest = max(longest for *_, longest in self._ranks.values())
+        return min(bound, max(DEADLINE_SECONDS_MIN, DEADLINE_STEPS * longest))
+
+    def hung(self) -> tuple[int, str] | None:
+        """The rank that holds up the others, and a sentence. Ranks that wait for others are not to blame, unless all wait."""
+        deadline = self.deadline_seconds()
+        if len(self._ranks) < self._part.world_size:
+            return None
+        late = {rank: item for rank, item in self._ranks.items() if item[1] != OUTSIDE and item[2] > deadline}
+        if not late:
+            return None
+        computing = [rank for rank, item in self._ranks.items() if item[1] == COMPUTING and item[2] > deadline]
+        outside = [rank for rank, item in self._ranks.items() if item[1] == OUTSIDE]
+        waiting = [rank for rank, item in late.items() if item[1] == WAITING]
+        blamed = computing or (outside if waiting else []) or sorted(late)
+        rank = min(blamed, key=lambda number: (self._ranks[number][0], number))
+        steps, phase, seconds, _, _ = self._ranks[rank]
+        return rank, (
+            f"{who(self._part, rank)} hangs: {PHASES[phase]} for {seconds:.0f} s after {steps} steps, and the deadline is "
+            f"{deadline:.0f} s (distributed.progress_seconds_max bounds it)"
+        )
+
+    def stragglers(self) -> list[str]:
+        """A sentence for each rank that was slow for a while; each is told once."""
+        if len(self._ranks) < self._part.world_size or self._part.world_size < 2:
+            return []
+        own = {rank: item[3] for rank, item in self._ranks.items()}
+        told = []
+        for rank in sorted(own):
+            usual = median(seconds for other, seconds in own.items() if other != rank)
+            slow = usual > 0 and own[rank] > STRAGGLER_FACTOR * usual and own[rank] > STRAGGLER_SECONDS_MIN
+            self._slow[rank] = self._slow.get(rank, 0) + 1 if slow else 0
+            if self._slow[rank] >= STRAGGLER_LOOKS and rank not in self._told:
+                self._told.add(rank)
+                told.append(
+                    f"{who(self._part, rank)} is a straggler: {own[rank] / usual:.1f} times as slow as the others "
+                    f"({1000 * own[rank]:.0f} ms against {1000 * usual:.0f} ms a step)"
+                )
+        return told

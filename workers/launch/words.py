@@ -1,0 +1,58 @@
+"""What a user is told of a gang's end: one sentence, about the rank that failed first."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from tenuto.workers.launch.layout import GangPart
+from tenuto.workers.launch.ranks import rank_directory
+
+ERROR_CHARACTERS_MAX = 8_000
+STDERR_BYTES_READ = 16 * 1024
+STDERR_LINES_SHOWN = 20
+SIGNAL_EXIT_BASE = 128
+
+
+def say(text: str) -> None:
+    """A line in the trial's log."""
+    print(f"tenuto: {text}", file=sys.stderr, flush=True)
+
+
+def who(part: GangPart, rank: int) -> str:
+    return f"rank {rank} of {part.world_size} on agent {part.agent_of(rank)}"
+
+
+def how_it_ended(code: int) -> str:
+    if code <= SIGNAL_EXIT_BASE:
+        return f"exited with code {code}"
+    number = code - SIGNAL_EXIT_BASE
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = "unknown"
+    hint = "; often the kernel, for lack of memory" if number == signal.SIGKILL else ""
+    return f"died by signal {number} ({name}{hint})"
+
+
+def first_failure(part: GangPart, rank: int, code: int) -> str:
+    """The first line names the rank and why; the user's own file and line stand first where they are known."""
+    directory = rank_directory(part.directory, rank)
+    try:
+        text = (directory / "error.txt").read_text(errors="replace").strip()
+    except OSError:
+        text = ""
+    if text:
+        headline, _, rest = text.partition("\n")
+        return f"{headline} ({who(part, rank)} failed first)\n{rest}".rstrip()[:ERROR_CHARACTERS_MAX]
+    sentence = f"{who(part, rank)} {how_it_ended(code)}"
+    if code > SIGNAL_EXIT_BASE:
+        return sentence
+    try:
+        with (directory / "stderr").open("rb") as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - STDERR_BYTES_READ))
+            lines = file.read().decode(errors="replace").splitlines()[-STDERR_LINES_SHOWN:]
+    except OSError:
+        lines = []
+    return "\n".join([sentence, *lines])[:ERROR_CHARACTERS_MAX]
