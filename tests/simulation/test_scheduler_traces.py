@@ -54,6 +54,29 @@ def test_every_trial_ends_under_failures(policy: str, arrivals: str) -> None:
     assert 0 < outcome.jain <= 1
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_elastic_trials_use_what_would_be_idle_and_do_not_oscillate(policy: str) -> None:
+    """Half of the slots would be idle. A trial changes its size no more often than others come and go, and once a minute."""
+    jobs = generated(60, 64, 4, arrivals="poisson", load=0.5)
+    costs = Costs(startup_us=20 * SECOND, save_us=10 * SECOND)
+    rigid, elastic = (
+        Cluster(script_of(jobs, 8, 8, elastic=factor), policy, costs, keep_history=True, checks=factor > 1) for factor in (1, 4)
+    )
+    rigid.run()
+    outcome = elastic.run()
+    assert (outcome.unfinished, doubled(outcome)) == (0, [])
+    assert outcome.useful == pytest.approx(sum(job.slots * job.work_us * job.trials for job in jobs), rel=1e-6)
+    assert outcome.useful / outcome.held > 0.93, "what is won must not be lost by saving and starting"
+    assert turnaround_us(elastic) < 0.7 * turnaround_us(rigid)
+    assert outcome.resizes < 8 * len(jobs)
+
+
+def turnaround_us(cluster: Cluster) -> float:
+    """Mean time from a trial's arrival to its end."""
+    times = [trial.ended_us - trial.script.arrives_us for trial in cluster.trials.values() if trial.ended_us is not None]
+    return sum(times) / len(times)
+
+
 def test_fair_share_is_fairer_than_first_in_first_out() -> None:
     jobs = generated(60, 32, 5, arrivals="bursty", load=1.0)
     fair, fifo = (run(jobs, policy, agents=4, slots=8) for policy in ("fair_share", "fifo"))

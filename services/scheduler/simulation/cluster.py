@@ -12,7 +12,7 @@ from uuid import UUID
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted, PoolPolicyChanged
 from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
@@ -47,8 +47,14 @@ class Costs:
 class Trial:
     script: TrialScript
     slots: int
+    """That it needs to start."""
     user: str
     done_us: int = 0
+    """Of its work, which is measured on `slots`. An elastic trial is taken to be faster in proportion to its slots."""
+    running: int = 0
+    """Slots of its workers."""
+    most: int = 0
+    """It could use so many."""
     granted_us: int = 0
     first_us: int | None = None
     """When it was first granted slots."""
@@ -71,6 +77,7 @@ class Outcome:
     """Slot-time of training that counted."""
     held: int = 0
     preemptions: int = 0
+    resizes: int = 0
     lost: int = 0
     """Slot-time spent for interruptions: starting again, saving, and training that a failure undid."""
     waits_us: list[int] = field(default_factory=list)
@@ -196,8 +203,8 @@ class Cluster:
                 self.outcome.history.append((self.now_us, decided))
             if isinstance(decided, AllocationGranted):
                 self._granted(decided)
-            elif isinstance(decided, AllocationPreempted):
-                self._preempted(decided)
+            elif isinstance(decided, (AllocationPreempted, AllocationResized)):
+                self._told_to_leave(decided)
         if self.checks:
             self.core.check(self.state)
 
@@ -223,9 +230,10 @@ class Cluster:
         if experiment is None:
             self._ended += 1
             return
-        trial = Trial(script, experiment.config.resources.slots_min, experiment.user)
+        resources = experiment.config.resources
+        trial = Trial(script, resources.slots_min, experiment.user, most=resources.slots_max)
         self.trials[script.trial_id] = trial
-        self._count(self._wanted, trial.user, trial.slots)
+        self._count(self._wanted, trial.user, trial.most)
         self.tell(
             TrialRequested(
                 experiment_id=script.experiment_id, trial_id=script.trial_id, trial_number=script.number, hyperparameters={},
@@ -240,9 +248,10 @@ class Cluster:
         trial.granted_us, trial.allocation_id = self.now_us, data.allocation_id
         trial.first_us = self.now_us if trial.first_us is None else trial.first_us
         self.running[data.allocation_id] = data.trial_id
-        self._count(self._held, trial.user, trial.slots)
+        trial.running = sum(len(part.slot_ids) for part in data.slots)
+        self._count(self._held, trial.user, trial.running)
         self.at(
-            self.now_us + self.costs.startup_us + trial.script.work_us - trial.done_us,
+            self.now_us + self.costs.startup_us + self._left_us(data.allocation_id),
             lambda: self._leave(data.allocation_id, "finished"),
         )
         self._save_later(data.allocation_id, self.now_us + self.costs.startup_us + self.costs.checkpoint_us)
@@ -253,29 +262,34 @@ class Cluster:
                 fact = {"trial_id": self.running[item], "allocation_id": item, "checkpoint_id": f"{item}-{self.now_us}"}
                 rest: dict[str, Any] = {"batches": 1, "length": 1, "files": (), "size_bytes": 0, "location": ""}
                 self.tell(CheckpointSaved.model_validate({**fact, **rest}))
-                self._save_later(item, self.now_us + self.costs.checkpoint_us)
+                if item in self.running:  # It may have grown at this checkpoint.
+                    self._save_later(item, self.now_us + self.costs.checkpoint_us)
 
         if self.costs.checkpoint_us and time_us < self.now_us + self.costs.startup_us + self._left_us(item):
             self.at(time_us, save)
 
     def _left_us(self, item: str) -> int:
         trial = self.trials[self.running[item]]
-        return trial.script.work_us - trial.done_us
+        return -(-(trial.script.work_us - trial.done_us) * trial.slots // trial.running)
 
-    def _preempted(self, data: AllocationPreempted) -> None:
+    def _told_to_leave(self, data: AllocationPreempted | AllocationResized) -> None:
         trial = self.trials[data.trial_id]
+        if self.running.pop(data.allocation_id, None) is None:
+            return  # It leaves already, and goes on with other slots than it was told at first.
         self._stop_training(trial)
-        self.running.pop(data.allocation_id, None)
-        self.outcome.preemptions += 1
-        self.outcome.lost += trial.slots * self.costs.save_us
+        if isinstance(data, AllocationResized):
+            self.outcome.resizes += 1
+        else:
+            self.outcome.preemptions += 1
+        self.outcome.lost += trial.running * self.costs.save_us
         self.at(self.now_us + self.costs.save_us, lambda: self._exit(data.allocation_id, trial, "preempted"))
 
     def _stop_training(self, trial: Trial, *, undone_us: int = 0) -> None:
         trained_us = max(0, self.now_us - trial.granted_us - self.costs.startup_us)
         kept_us = max(0, trained_us - undone_us)
-        self.outcome.lost += trial.slots * (min(self.costs.startup_us, self.now_us - trial.granted_us) + trained_us - kept_us)
-        self.outcome.useful += trial.slots * kept_us
-        trial.done_us += kept_us
+        self.outcome.lost += trial.running * (min(self.costs.startup_us, self.now_us - trial.granted_us) + trained_us - kept_us)
+        self.outcome.useful += trial.running * kept_us
+        trial.done_us += kept_us * trial.running // trial.slots
 
     def _leave(self, item: str, outcome: WorkersOutcome) -> None:
         trial_id = self.running.pop(item, None)
@@ -286,7 +300,7 @@ class Cluster:
             self._stop_training(trial)
             trial.ended_us = self.now_us
             self._ended += 1
-            self._count(self._wanted, trial.user, -trial.slots)
+            self._count(self._wanted, trial.user, -trial.most)
             self.tell(
                 TrialStopped(experiment_id=trial.script.experiment_id, trial_id=trial_id, outcome="completed", reason=SIMULATED)
             )
@@ -296,7 +310,7 @@ class Cluster:
         if trial.allocation_id != item:
             return
         trial.allocation_id = ""
-        self._count(self._held, trial.user, -trial.slots)
+        self._count(self._held, trial.user, -trial.running)
         self.tell(WorkersExited(allocation_id=item, trial_id=trial.script.trial_id, outcome=outcome, exit_code=None))
         experiment_id = trial.script.experiment_id
         if outcome == "finished":
@@ -349,6 +363,8 @@ def utilisation_bound(cluster: Cluster) -> float:
     for trial in trials:
         work += trial.slots * trial.script.work_us
         end_us = max(
-            end_us, trial.script.arrives_us + work / outcome.capacity, trial.script.arrives_us + float(trial.script.work_us)
+            end_us,
+            trial.script.arrives_us + work / outcome.capacity,
+            trial.script.arrives_us + trial.script.work_us * trial.slots / trial.most,
         )
     return min(1.0, work / (outcome.capacity * max(1.0, end_us - outcome.start_us)))

@@ -12,11 +12,11 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import Agent as AgentData
 from tenuto.schemas.events.agent import AgentJoined, Slot
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, Request
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
-from tenuto.schemas.ids import trial_of
+from tenuto.schemas.ids import experiment_of, trial_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TrialScript:
     number: int
     arrives_us: int
     work_us: int
-    """How long it trains, on all its slots, if nothing interrupts it."""
+    """How long it trains on the slots that it needs to start, if nothing interrupts it."""
 
 
 @dataclass
@@ -70,11 +70,15 @@ def recorded(events: Iterable[Event]) -> Script:
     work: dict[str, int] = {}
     stopped: set[str] = set()
     granted: dict[str, int] = {}
+    slots: dict[str, int] = {}
+    least: dict[int, int] = {}
     preempted: dict[str, int] = {}
     startups: list[int] = []
     saves: list[int] = []
     for event in events:
         data = event.data
+        if isinstance(data, ExperimentSubmitted):
+            least[data.experiment_id] = data.config.resources.slots_min
         if isinstance(data, PoolPolicyChanged):
             continue
         if isinstance(data, Request | ClusterRequest | AgentData):
@@ -85,14 +89,17 @@ def recorded(events: Iterable[Event]) -> Script:
             stopped.add(data.trial_id)
         elif isinstance(data, AllocationGranted):
             granted[data.allocation_id] = event.time_us
-        elif isinstance(data, AllocationPreempted):
+            slots[data.allocation_id] = sum(len(part.slot_ids) for part in data.slots)
+        elif isinstance(data, (AllocationPreempted, AllocationResized)):
             preempted[data.allocation_id] = event.time_us
         elif isinstance(data, WorkersStarted):
             started[data.allocation_id] = event.time_us
             startups.append(event.time_us - granted.pop(data.allocation_id, event.time_us))
         elif isinstance(data, WorkersExited) and data.allocation_id in started:
             trial = trial_of(data.allocation_id)
-            work[trial] = work.get(trial, 0) + event.time_us - started.pop(data.allocation_id)
+            trained_us = event.time_us - started.pop(data.allocation_id)
+            # An elastic trial is taken to be faster in proportion to its slots.
+            work[trial] = work.get(trial, 0) + trained_us * slots[data.allocation_id] // least[experiment_of(trial)]
             if data.allocation_id in preempted:
                 saves.append(event.time_us - preempted.pop(data.allocation_id))
     script.startup_us = round(median(startups)) if startups else None

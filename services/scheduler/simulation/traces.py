@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tenuto.services.scheduler.simulation.script import Script, TrialScript, joined, submitted
 
@@ -147,11 +148,13 @@ def _name(text: str) -> str:
     return "".join(char if char.isalnum() or char in "_-" else "-" for char in text)[:63]
 
 
-def script_of(jobs: Iterable[Job], agents: int, slots: int, *, foretold: bool = True) -> Script:
-    """The jobs on a cluster of `agents` x `slots`. `foretold`: users say how long their trials run, as `expected_seconds`."""
+def script_of(jobs: Iterable[Job], agents: int, slots: int, *, foretold: bool = True, elastic: int = 1) -> Script:
+    """The jobs on a cluster of `agents` x `slots`. `foretold`: users say how long their trials run, as `expected_seconds`.
+    `elastic`: trials may use up to so many times their slots."""
     script = Script(facts=[(0, joined(f"agent-{number:04}", slots, labels=(f"rack={number // 4}",))) for number in range(agents)])
     for experiment_id, job in enumerate(jobs, 1):
-        resources = {"slots_per_trial": job.slots, "priority": job.priority, "workspace": job.workspace}
+        gang = {"min": job.slots, "max": min(job.slots * elastic, agents * slots)} if elastic > 1 else job.slots
+        resources: dict[str, Any] = {"slots_per_trial": gang, "priority": job.priority, "workspace": job.workspace}
         if foretold:
             guessed_us = job.work_us * 1.2 + 60 * SECONDS
             resources["expected_seconds"] = (guessed_us if job.expected_us is None else job.expected_us) / SECONDS

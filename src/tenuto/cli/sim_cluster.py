@@ -35,6 +35,7 @@ def simulate(
     log: Annotated[Path | None, typer.Option(help="The same from a file: one event a line, as `tenuto event ls --json`.")] = None,
     agents: Annotated[int, typer.Option(min=1, max=20_000)] = 8,
     slots: Annotated[int, typer.Option(help="Of each agent.", min=1, max=64)] = 8,
+    elastic: Annotated[int, typer.Option(help="Trials may grow to so many times their slots.", min=1, max=64)] = 1,
     seed: int = 1,
     failures_hours: Annotated[float, typer.Option(help="Mean time between failures of an agent; 0: none.", min=0)] = 0.0,
     picture: Annotated[Path | None, typer.Option(help="Draw slots by time here (PNG or SVG), one picture a policy.")] = None,
@@ -53,7 +54,7 @@ def simulate(
         _draw(segments((event.time_us, event.data) for event in events), _named(picture, "recorded"), "as it was recorded")
     outcomes = []
     for name in chosen:
-        script = _script(events, trace, arrivals, jobs, load, agents, slots, seed)
+        script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic)
         costs = Costs(failures_us=round(failures_hours * HOUR_US))
         if script.startup_us is not None:
             costs = replace(costs, startup_us=script.startup_us)
@@ -91,8 +92,9 @@ def _events(context: typer.Context, recorded: bool, log: Path | None) -> list[Ev
 
 
 def _script(
-    events: list[Event], trace: Path | None, arrivals: str, jobs: int, load: float, agents: int, slots: int, seed: int
-) -> Script:
+    events: list[Event], trace: Path | None, arrivals: str, jobs: int, load: float, agents: int, slots: int, seed: int,
+    elastic: int,
+) -> Script:  # fmt: skip
     from tenuto.services.scheduler.simulation import script, traces
 
     if events:
@@ -103,14 +105,16 @@ def _script(
     if trace is not None:
         try:
             with trace.open(newline="") as lines:
-                return traces.script_of(traces.read_csv(lines, jobs_max=jobs), agents, slots)
+                return traces.script_of(traces.read_csv(lines, jobs_max=jobs), agents, slots, elastic=elastic)
         except OSError as error:
             raise CliError(f"Cannot read {trace}: {error.strerror}.") from error
         except traces.TraceError as error:
             raise CliError(f"{trace}: {error}") from error
     if arrivals not in traces.ARRIVALS:
         raise CliError(f"Jobs arrive {' or '.join(traces.ARRIVALS)}, not {arrivals!r}.")
-    return traces.script_of(traces.generated(jobs, agents * slots, seed, arrivals=arrivals, load=load), agents, slots)
+    return traces.script_of(
+        traces.generated(jobs, agents * slots, seed, arrivals=arrivals, load=load), agents, slots, elastic=elastic
+    )
 
 
 def _report(outcomes: list[Outcome], json: bool) -> None:
@@ -129,13 +133,26 @@ def _report(outcomes: list[Outcome], json: bool) -> None:
             _time(row["wait_p95_seconds"]),
             f"{row['jain']:.3f}",
             row["preemptions"],
+            row["resizes"],
             f"{row['lost_part']:.2%}",
             _time(row["makespan_seconds"]),
             row["unfinished"],
         )
         for row in rows
     ]
-    heads = ("policy", ">used", ">bound", ">wait", ">wait p95", ">fairness", ">preempted", ">lost", ">took", ">unfinished")
+    heads = (
+        "policy",
+        ">used",
+        ">bound",
+        ">wait",
+        ">wait p95",
+        ">fairness",
+        ">preempted",
+        ">resized",
+        ">lost",
+        ">took",
+        ">unfinished",
+    )
     show_rows(heads, cells, "Nothing was simulated.")
 
 
@@ -150,6 +167,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         "jain": outcome.jain,
         "satisfied": outcome.satisfied,
         "preemptions": outcome.preemptions,
+        "resizes": outcome.resizes,
         "lost_part": outcome.lost / outcome.offered if outcome.offered else 0.0,
         "makespan_seconds": (outcome.end_us - outcome.start_us) / 1e6,
         "trials": len(outcome.waits_us),
