@@ -45,6 +45,15 @@ class CheckpointReport(Model):
     location: str
 
 
+class DamageReport(Model):
+    kind: Literal["damaged_checkpoint"] = "damaged_checkpoint"
+    trial_id: str
+    allocation_id: str
+    checkpoint_id: str
+    reason: str
+    resumed_from: str | None
+
+
 class ProgressReport(Model):
     kind: Literal["progress"] = "progress"
     trial_id: str
@@ -69,7 +78,8 @@ class DataReport(Model):
 
 
 TrackerReport = Annotated[
-    ValidationReport | CheckpointReport | ProgressReport | EnvironmentReport | DataReport, Field(discriminator="kind")
+    ValidationReport | CheckpointReport | DamageReport | ProgressReport | EnvironmentReport | DataReport,
+    Field(discriminator="kind"),
 ]
 TRACKER_REPORT: TypeAdapter[TrackerReport] = TypeAdapter(TrackerReport)
 

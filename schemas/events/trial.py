@@ -66,6 +66,18 @@ class CheckpointDeleted(Trial):
     reason: str
 
 
+@event("CheckpointDamaged")
+class CheckpointDamaged(Trial):
+    """A run of the trial was to resume from this checkpoint, and what is stored is not what was saved."""
+
+    allocation_id: str
+    checkpoint_id: str
+    reason: str
+    """Which file, and what is wrong with it."""
+    resumed_from: str | None
+    """The earlier checkpoint that the run goes on from instead. None: none can be used, so the run fails."""
+
+
 @event("TrialProgressed")
 class TrialProgressed(Trial):
     """Sent at most every `progress_seconds_min`, for people and for choosing cheap victims; it decides nothing."""

@@ -42,7 +42,7 @@ _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
 _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
 _LINE = f"line, {_TRIAL_ID}, allocation_id, rank, stream, time_us, text"
 _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, batches, length, size_bytes, location, metric,
-    saved_us, deleted_us, delete_reason"""
+    saved_us, deleted_us, delete_reason, damaged_us, damage, resumed_from"""
 _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, reason, outcome, exit_code, error, granted_us,
     started_us, exited_us, released_us"""
 
@@ -78,7 +78,8 @@ class Views:
             self._trial_counts([experiment_id]),
             self._rows(
                 """SELECT c.checkpoint_id FROM trial_checkpoints c JOIN experiments e USING (experiment_id)
-                   WHERE c.experiment_id = $1 AND c.deleted_us IS NULL AND c.metric IS NOT NULL AND c.metric <> 'NaN'
+                   WHERE c.experiment_id = $1 AND c.deleted_us IS NULL AND c.damaged_us IS NULL
+                       AND c.metric IS NOT NULL AND c.metric <> 'NaN'
                    ORDER BY CASE WHEN e.smaller_is_better THEN c.metric ELSE -c.metric END, c.trial_number, c.batches LIMIT 1""",
                 experiment_id,
             ),
@@ -154,14 +155,20 @@ class Views:
         )
         return [LogLineView(**row) for row in (reversed(rows) if tail else rows)]
 
-    async def checkpoints(self, experiment_id: int | None, deleted: bool, limit: int) -> list[CheckpointView]:
+    async def checkpoints(
+        self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False
+    ) -> list[CheckpointView]:
+        """`deleted`: these, too. `damaged`: only those that a run found damaged."""
         rows = await self._rows(
             f"""SELECT {_CHECKPOINT} FROM trial_checkpoints
                 WHERE ($1::bigint IS NULL OR experiment_id = $1) AND ($2 OR deleted_us IS NULL)
+                    AND ($4::text IS NULL OR trial_id = $4) AND (NOT $5 OR damaged_us IS NOT NULL)
                 ORDER BY experiment_id, trial_number, batches, saved_us LIMIT $3""",
             experiment_id,
             deleted,
             limit,
+            trial_id,
+            damaged,
         )
         return [CheckpointView(**row) for row in rows]
 

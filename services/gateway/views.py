@@ -162,6 +162,11 @@ class CheckpointView(Model):
     saved_us: int
     deleted_us: int | None
     delete_reason: str | None
+    damaged_us: int | None = None
+    damage: str | None = None
+    """What was wrong with it when a run was last to resume from it; null: no run found it damaged."""
+    resumed_from: str | None = None
+    """The checkpoint that this run went on from instead; null where none could be used."""
 
 
 class CheckpointDetail(CheckpointView):

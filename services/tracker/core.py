@@ -19,7 +19,8 @@ from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, State,
 
 class TrackerCore:
     name = "tracker"
-    rule_version = 1
+    rule_version = 2
+    """2: a checkpoint that was kept only because other trials started from it goes when they need it no more."""
     consumes = frozenset(
         {
             "ExperimentSubmitted",
@@ -42,6 +43,8 @@ class TrackerCore:
             "ValidationReported",
             "CheckpointSaved",
             "CheckpointDeleted",
+            "CheckpointDamaged",
+            "ModelVersionRegistered",
             "TrialProgressed",
             "TrialFailed",
             "TrialFinished",
@@ -96,6 +99,8 @@ def _dump_experiment(experiment: Experiment) -> dict[str, Any]:
         **vars(experiment),
         "ranked": [vars(item) for item in experiment.ranked],
         "sources": sorted(experiment.sources.items()),
+        "held": sorted(experiment.held.items()),
+        "registered": sorted(experiment.registered),
         "trials": [_dump_trial(experiment.trials[key]) for key in sorted(experiment.trials)],
     }
 
@@ -114,6 +119,8 @@ def _load_experiment(item: dict[str, Any]) -> Experiment:
     item["environments"] = tuple(item.get("environments", ()))  # a snapshot made before they were recorded has none
     item["ranked"] = tuple(Ranked(**ranked) for ranked in item.get("ranked", ()))
     item["sources"] = Map(dict(item.get("sources", ())))
+    item["held"] = Map(dict(item.get("held", ())))
+    item["registered"] = Map(dict.fromkeys(item.get("registered", ()), True))
     return Experiment(**item, trials=Map({trial.trial_id: trial for trial in trials}))
 
 
@@ -121,4 +128,5 @@ def _load_trial(item: dict[str, Any]) -> Trial:
     item["validations"] = Map(dict(item["validations"]))
     item["checkpoints"] = tuple(Checkpoint(**checkpoint) for checkpoint in item["checkpoints"])
     item["deleted"] = Map(dict.fromkeys(item["deleted"], True))
+    item["damaged"] = tuple(item.get("damaged", ()))
     return Trial(**item)

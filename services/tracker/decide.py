@@ -12,6 +12,7 @@ from tenuto.schemas.events.pool import AllocationReleased
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, WorkersExited
 from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.events.trial import (
+    CheckpointDamaged,
     CheckpointDeleted,
     CheckpointSaved,
     DataRecorded,
@@ -25,13 +26,14 @@ from tenuto.schemas.events.trial import (
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.reports import (
     CheckpointReport,
+    DamageReport,
     DataReport,
     EnvironmentReport,
     TrackerReport,
     ValidationReport,
 )
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end
+from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end, freed_by
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
 
 INFRASTRUCTURE_RESTARTS_MAX = 5
@@ -64,6 +66,8 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return _validation(experiment, trial, report)
     if isinstance(report, CheckpointReport):
         return _checkpoint(experiment, trial, report)
+    if isinstance(report, DamageReport):
+        return [CheckpointDamaged(**report.model_dump(exclude={"kind"}))]
     if isinstance(report, (EnvironmentReport, DataReport)):
         return [_record(experiment, report)]
     if report.batches <= trial.run_batches:
@@ -133,7 +137,7 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
     )
     saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
     after = replace(trial, checkpoints=(*trial.checkpoints, saved))
-    return [recorded, *_deletions(expendable(experiment, after))]
+    return [recorded, *_deletions(freed_by(experiment, trial)), *_deletions(expendable(experiment, after))]
 
 
 def _deletions(items: Expendable) -> list[EventData]:
@@ -181,7 +185,7 @@ def _finish_if_over(state: State, trial_id: str) -> Sequence[EventData]:
     if experiment is None or trial is None or not trial.stopped or trial.allocation_id is not None:
         return ()
     gone = expendable_at_end(experiment, trial)
-    latest = trial.checkpoints[-1] if trial.checkpoints else None
+    latest = next((item for item in reversed(trial.checkpoints) if item.checkpoint_id not in trial.damaged), None)
     kept = latest is not None and all(checkpoint_id != latest.checkpoint_id for _, checkpoint_id, _ in gone)
     finished = TrialFinished(
         trial_id=trial_id,
@@ -189,4 +193,4 @@ def _finish_if_over(state: State, trial_id: str) -> Sequence[EventData]:
         length=trial.length,
         checkpoint_id=latest.checkpoint_id if latest is not None and kept else None,
     )
-    return [*_deletions(gone), finished]
+    return [*_deletions(gone), *_deletions(freed_by(experiment, trial)), finished]

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.model import ModelVersionRegistered
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import (
+    CheckpointDamaged,
     CheckpointDeleted,
     CheckpointSaved,
     EnvironmentRecorded,
@@ -22,7 +24,7 @@ from tenuto.schemas.events.trial import (
     ValidationReported,
 )
 from tenuto.schemas.ids import experiment_of
-from tenuto.services.tracker.policies.retention import ranking
+from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
 
@@ -42,6 +44,8 @@ def evolve(state: State, event: Event) -> State:
         return _finished(state, data.trial_id)
     if isinstance(data, EnvironmentRecorded):
         return _environment(state, data)
+    if isinstance(data, ModelVersionRegistered):
+        return _registered(state, data)
     step = _STEPS.get(type(data))
     if step is None:
         return state
@@ -50,9 +54,11 @@ def evolve(state: State, event: Event) -> State:
     trial = experiment.trials.get(data.trial_id) if experiment else None  # type: ignore[attr-defined]
     if experiment is None:
         return state
-    if isinstance(data, CheckpointDeleted) and experiment.ranked:
+    if isinstance(data, CheckpointDeleted) and (experiment.ranked or data.checkpoint_id in experiment.held):
         experiment = replace(
-            experiment, ranked=tuple(item for item in experiment.ranked if item.checkpoint_id != data.checkpoint_id)
+            experiment,
+            ranked=tuple(item for item in experiment.ranked if item.checkpoint_id != data.checkpoint_id),
+            held=_without(experiment.held, data.checkpoint_id),
         )
         state = replace(state, experiments=state.experiments.set(experiment_id, experiment))
     if trial is None:
@@ -86,6 +92,10 @@ def _finished(state: State, trial_id: str) -> State:
         return state
     trial = experiment.trials.get(trial_id)
     if trial is not None:
+        held = experiment.held
+        for owner, checkpoint_id in held_at_end(experiment, trial):
+            held = held.set(checkpoint_id, owner)
+        experiment = replace(experiment, held=held)
         if experiment.checkpoint_policy == "best" and experiment.save_experiment_best:
             experiment = replace(experiment, ranked=ranking(experiment, trial, over=True))
         experiment = _without_source(experiment, trial)
@@ -101,6 +111,14 @@ def _environment(state: State, data: EnvironmentRecorded) -> State:
         return state
     known = tuple(sorted((*experiment.environments, data.environment_hash)))
     return replace(state, experiments=state.experiments.set(experiment.experiment_id, replace(experiment, environments=known)))
+
+
+def _registered(state: State, data: ModelVersionRegistered) -> State:
+    experiment = state.experiment(experiment_of(data.trial_id))
+    if experiment is None:
+        return state
+    experiment = replace(experiment, registered=experiment.registered.set(data.checkpoint_id, True))
+    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
 
 def _requested(state: State, data: TrialRequested) -> State:
@@ -119,8 +137,10 @@ def _without_source(experiment: Experiment, trial: Trial) -> Experiment:
     if trial.source is None:
         return experiment
     left = experiment.sources.get(trial.source, 0) - 1
-    sources = experiment.sources.set(trial.source, left) if left > 0 else _without(experiment.sources, trial.source)
-    return replace(experiment, sources=sources)
+    if left > 0:
+        return replace(experiment, sources=experiment.sources.set(trial.source, left))
+    # What is not deleted by now is registered.
+    return replace(experiment, sources=_without(experiment.sources, trial.source), held=_without(experiment.held, trial.source))
 
 
 def _put(state: State, experiment_id: int, trial: Trial) -> State:
@@ -173,8 +193,16 @@ def _deleted(_: Experiment, trial: Trial, data: CheckpointDeleted) -> Trial:
     return replace(
         trial,
         checkpoints=tuple(item for item in trial.checkpoints if item.checkpoint_id != data.checkpoint_id),
+        damaged=tuple(item for item in trial.damaged if item != data.checkpoint_id),
         deleted=trial.deleted.set(data.checkpoint_id, True),
     )
+
+
+def _damaged(_: Experiment, trial: Trial, data: CheckpointDamaged) -> Trial:
+    ours = any(item.checkpoint_id == data.checkpoint_id for item in trial.checkpoints)
+    if not ours or data.checkpoint_id in trial.damaged:
+        return trial
+    return replace(trial, damaged=(*trial.damaged, data.checkpoint_id))
 
 
 def _progressed(_: Experiment, trial: Trial, data: TrialProgressed) -> Trial:
@@ -197,6 +225,7 @@ _STEPS: dict[type, Callable[[Experiment, Trial, Any], Trial]] = {
     ValidationReported: _validated,
     CheckpointSaved: _saved,
     CheckpointDeleted: _deleted,
+    CheckpointDamaged: _damaged,
     TrialProgressed: _progressed,
     TrialFailed: _failed,
 }

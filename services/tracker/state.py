@@ -64,6 +64,8 @@ class Trial:
     """In the order they were saved: the last one is what the trial resumes from."""
     deleted: Map[str, bool] = field(default_factory=Map)
     """Ids of deleted checkpoints: a repeated report must not bring one back."""
+    damaged: tuple[str, ...] = ()
+    """Of `checkpoints`, ids of those that a run could not resume from, in the order found."""
     source: str | None = None
     """The checkpoint of another trial that it starts from, as long as it has none of its own."""
 
@@ -86,6 +88,10 @@ class Experiment:
     """The best checkpoints that finished trials left, at most `save_experiment_best`, the best first."""
     sources: Map[str, int] = field(default_factory=Map)
     """Checkpoints that trials start from which have none of their own yet, with how many such trials there are."""
+    held: Map[str, str] = field(default_factory=Map)
+    """Those of `sources` that nothing else keeps and whose own trial is over, with that trial: they go when they are free."""
+    registered: Map[str, bool] = field(default_factory=Map)
+    """Checkpoints that are versions in the model registry: never deleted."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,7 @@ def check(state: State) -> None:
         experiment = state.experiments[experiment_id]
         assert experiment.experiment_id == experiment_id
         assert len(experiment.ranked) <= experiment.save_experiment_best
+        assert all(key in experiment.sources for key in experiment.held)
         waiting = [key for key in sorted(experiment.trials) if experiment.trials[key].source is not None]
         assert sum(experiment.sources[key] for key in sorted(experiment.sources)) == len(waiting)
         for trial_id in sorted(experiment.trials):
@@ -123,6 +130,7 @@ def check(state: State) -> None:
                 f"trial {trial_id} holds a deleted checkpoint"
             )
             assert trial.batches >= max((checkpoint.batches for checkpoint in trial.checkpoints), default=0)
+            assert set(trial.damaged) <= set(ids)
             assert trial.failures >= 0
             assert trial.losses >= 0
             assert not (trial.exited and trial.allocation_id is None)

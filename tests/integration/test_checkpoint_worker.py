@@ -51,11 +51,15 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(tmp_path: Path) ->
         assert second.validations()[-1].metrics["total"] == float(sum(range(20))), "as if nothing had happened"
         assert "checkpoint 1-1-1-10 cannot be read: sum.txt has 4 bytes where" in run.output()
         assert "goes on from checkpoint 1-1-1-8 at batch 8 instead" in run.output()
+        [report] = second.damaged()
+        assert (report.checkpoint_id, report.resumed_from) == ("1-1-1-10", "1-1-1-8")
+        assert report.reason.startswith("sum.txt has 4 bytes where")
 
         third = trial.agent(2, damaged)
         run = trial.start(third)
         assert run.wait() == 1, "with nothing before it, the user must decide"
         assert third.error_file.read_text().startswith("checkpoint 1-1-1-10 cannot be read: sum.txt")
+        assert [item.resumed_from for item in third.damaged()] == [None]
 
 
 def test_what_differs_from_the_record_is_not_loaded(tmp_path: Path) -> None:

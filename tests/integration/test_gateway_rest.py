@@ -33,6 +33,7 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import (
+    CheckpointDamaged,
     CheckpointDeleted,
     CheckpointFile,
     CheckpointSaved,
@@ -327,6 +328,16 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
     for path in ("/experiments/1/checkpoints", "/checkpoints?experiment=1"):
         assert [item["id"] for item in await world.get(path)] == ["1-1-1-9"]
     assert [item["id"] for item in await world.get("/checkpoints?deleted=true")] == ["1-1-1-5", "1-1-1-9"]
+    assert [item["id"] for item in await world.get("/checkpoints?trial=1-1")] == ["1-1-1-9"]
+    assert await world.get("/checkpoints?trial=1-2") == await world.get("/checkpoints?damaged=true") == []
+    await world.record(
+        CheckpointDamaged(
+            trial_id="1-1", allocation_id="1-1-2", checkpoint_id="1-1-1-9", reason="model is not there", resumed_from="1-1-1-5"
+        )
+    )
+    [damaged] = await world.get("/checkpoints?damaged=true")
+    assert (damaged["id"], damaged["damage"], damaged["resumed_from"]) == ("1-1-1-9", "model is not there", "1-1-1-5")
+    assert (await world.get("/experiments/1"))["best_checkpoint_id"] is None, "a damaged one is not offered"
     await world.record(TrialPaused(experiment_id=1, trial_id="1-1", reason=WHY))
     preempted = AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, reason=WHY)
     await world.record(preempted, WorkersExited(allocation_id="1-1-1", trial_id="1-1", outcome="paused", exit_code=81))

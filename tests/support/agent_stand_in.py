@@ -25,6 +25,7 @@ from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import (
     TRACKER_REPORT,
     CheckpointReport,
+    DamageReport,
     DataReport,
     EnvironmentReport,
     LogsReport,
@@ -100,6 +101,9 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
 
     def checkpoints(self) -> list[CheckpointReport]:
         return [report for report in self.reports if isinstance(report, CheckpointReport)]
+
+    def damaged(self) -> list[DamageReport]:
+        return [report for report in self.reports if isinstance(report, DamageReport)]
 
     # The protocol.
 

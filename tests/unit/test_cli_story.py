@@ -99,3 +99,15 @@ def test_the_table_shows_it() -> None:
     assert "digits (experiment 1, asha): active" in text
     assert "25/25" in text
     assert "best: trial 1-1 with loss 0.25" in text
+
+
+@pytest.mark.parametrize(
+    ("instead", "then"), [("1-1-1-5", "resumed from 1-1-1-5 instead"), (None, "no earlier one could be used")]
+)
+def test_a_damaged_checkpoint_is_shown(instead: str | None, then: str) -> None:
+    from rich.console import Console
+
+    found = {"trial_id": "1-1", "checkpoint_id": "1-1-1-9", "reason": "model is not there", "resumed_from": instead}
+    screen = Console(width=160, record=True, file=io.StringIO())
+    screen.print(view(told(requested(1), ("CheckpointDamaged", found)), screen.width))
+    assert f"trial 1-1: checkpoint 1-1-1-9 is damaged: model is not there; {then}" in screen.export_text()

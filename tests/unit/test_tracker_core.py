@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.model import ModelVersionRegistered
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
@@ -20,7 +21,7 @@ from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, Workers
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import derived_event_id, name_id
-from tenuto.schemas.reports import CheckpointReport, ProgressReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, DamageReport, ProgressReport, ValidationReport
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.core import TrackerCore
 from tenuto.services.tracker.decide import INFRASTRUCTURE_RESTARTS_MAX
@@ -326,15 +327,109 @@ def test_what_another_trial_starts_from_is_kept_until_that_one_has_its_own() -> 
     assert left(driver) == {"2:c40", "3:c20"}
 
 
+def test_what_only_another_trial_needed_goes_when_that_one_has_its_own_or_is_over() -> None:
+    for policy in ("none", "best"):
+        for way in ("own", "over"):
+            driver = Driver(checkpoint_policy=policy, checkpoint_storage={"save_trial_latest": 0, "save_trial_best": 0})
+            start_trial(driver, 2)
+            driver.report(of_trial(2, checkpoint("", 10)))
+            for number in (3, 4):
+                start_trial(driver, number, source="2:c10")
+            end_trial(driver, 2)
+            assert left(driver) == {"2:c10"}, "its own trial is over, and two others start from it"
+            end_trial(driver, 3)
+            assert left(driver) == {"2:c10"}
+            decided = driver.report(of_trial(4, checkpoint("", 20))) if way == "own" else end_trial(driver, 4)
+            [deleted] = [event for event in decided if event.TYPE == "CheckpointDeleted"]
+            assert deleted.stream() == "trial/1-2"
+            assert "only because trial 1-4 started from it" in deleted.reason  # type: ignore[attr-defined]
+            assert left(driver) == ({"4:c20"} if way == "own" else set())
+            core = driver.core
+            assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)
+
+
+def test_a_registered_checkpoint_is_never_deleted() -> None:
+    for policy in ("none", "best"):
+        driver = Driver(checkpoint_policy=policy, checkpoint_storage={"save_trial_latest": 0, "save_trial_best": 0})
+        start_trial(driver, 2)
+        for batches in (10, 20):
+            driver.report(of_trial(2, checkpoint("", batches)))
+            if batches == 10:
+                registered = ModelVersionRegistered(
+                    name="digits", model_version=1, checkpoint_id="2:c10", trial_id="1-2", user="u"
+                )
+                driver.event(registered)
+                start_trial(driver, 3, source="2:c10")
+        end_trial(driver, 2)
+        assert left(driver) == {"2:c10"}
+        end_trial(driver, 3)
+        assert left(driver) == {"2:c10"}, "nor when the trial that started from it is over"
+        core = driver.core
+        assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)
+
+
+def damage(allocation: str, name: str, resumed_from: str | None) -> DamageReport:
+    return DamageReport(
+        trial_id="1-1", allocation_id=allocation, checkpoint_id=name, reason="model is not there", resumed_from=resumed_from
+    )
+
+
+def test_a_damaged_checkpoint_is_recorded_and_pushes_out_no_good_one() -> None:
+    driver = Driver(checkpoint_storage={"save_trial_latest": 2})
+    first = driver.grant()
+    for batches, loss in ((10, 0.5), (20, 0.4), (30, 0.1)):
+        driver.report(checkpoint(first, batches))
+        driver.report(validation(first, batches, loss))
+    assert kept(driver) == ["c20", "c30"]
+    driver.release(first)
+    second = driver.grant()
+    [event] = driver.report(damage(second, "c30", "c20"))
+    assert event.to_json() == (
+        b'{"trial_id":"1-1","allocation_id":"1-1-2","checkpoint_id":"c30","reason":"model is not there","resumed_from":"c20"}'
+    )
+    assert types(driver.report(damage(first, "c30", "c20"))) == ["ReportRefused"], "that one has no slots any more"
+    driver.report(checkpoint(second, 40))
+    assert kept(driver) == ["c20", "c30", "c40"], "the damaged one is not one of the two latest, and stays for repair"
+    core = driver.core
+    assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)
+    driver.stop()
+    *deleted, finished = driver.release(second)
+    assert [item.checkpoint_id for item in deleted] == ["c30"]  # type: ignore[attr-defined]
+    assert finished.checkpoint_id == "c40"  # type: ignore[attr-defined]
+
+
+def test_a_trial_that_ends_at_a_damaged_checkpoint_names_the_sound_one() -> None:
+    driver = Driver(checkpoint_policy="all")
+    first = driver.grant()
+    for batches in (10, 20):
+        driver.report(checkpoint(first, batches))
+    driver.report(damage(first, "c20", None))
+    driver.stop()
+    [finished] = driver.release(first)
+    assert finished.checkpoint_id == "c10"  # type: ignore[attr-defined]
+
+
+def _children(driver: Driver) -> list[int]:
+    return [int(name[2:]) for name in sorted(driver.state.experiments[1].trials) if int(name[2:]) > 5]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(2, 5), st.floats(0, 1) | st.just(math.nan)), max_size=30),
-    st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.booleans(),
+    st.integers(0, 3), st.integers(0, 3), st.integers(0, 3), st.booleans(), st.lists(st.integers(0, 29), max_size=3),
+    st.permutations(range(2, 9)),
 )  # fmt: skip
 def test_retention_keeps_exactly_what_the_policy_says(
-    steps: list[tuple[int, float]], of_experiment: int, of_trials: int, latest: int, smaller: bool
+    steps: list[tuple[int, float]],
+    of_experiment: int,
+    of_trials: int,
+    latest: int,
+    smaller: bool,
+    sources: list[int],
+    order: list[int],
 ) -> None:
-    """After every trial is over: the union of the three rules, computed here from the whole history."""
+    """After every trial is over: the union of the three rules, computed here from the whole history. `sources`: steps from whose
+    checkpoints another trial starts, 6 and so on."""
     driver = Driver(
         checkpoint_storage={"save_experiment_best": of_experiment, "save_trial_best": of_trials, "save_trial_latest": latest},
         searcher={"name": "single", "metric": "loss", "max_length": {"batches": 100}, "smaller_is_better": smaller},
@@ -347,8 +442,15 @@ def test_retention_keeps_exactly_what_the_policy_says(
         driver.report(of_trial(number, validation("", index, loss)))
         history.setdefault(number, []).append((f"{number}:c{index}", loss))
         assert f"{number}:c{index}" in left(driver), "a live trial's latest"
-    for number in range(2, 6):
-        end_trial(driver, number)
+        for at, source in enumerate(sources):
+            if source == index:
+                start_trial(driver, 6 + at, source=f"{number}:c{index}")
+    needed = {number: f"{steps[sources[number - 6]][0]}:c{sources[number - 6]}" for number in _children(driver)}
+    for number in order:
+        if number < 6 or number in needed:
+            assert set(needed.values()) <= left(driver), "what another trial starts from"
+            needed.pop(number, None)
+            end_trial(driver, number)
     sign = 1 if smaller else -1
     expected: set[str] = set()
     measured: list[tuple[float, str]] = []

@@ -1,8 +1,7 @@
 """Restores a trial: the latest checkpoint, verified; where that is damaged, the one before it.
 
-That a checkpoint was passed over is a line in the trial's log, not an event: it decides nothing. The next checkpoint is recorded
-as usual and becomes the latest, and the damaged one stays on record for `tenuto ckpt verify`, because the damage may be that of
-one node's disk or memory, and not of the store.
+Each checkpoint that was passed over is reported, and so gets into the record, with what the trial goes on from instead. It is
+not deleted for it: the damage may be that of one node's disk or memory, and not of the store. The next start tries it again.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from tenuto.kernel.storage.opening import is_manifest, open_location
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.events.trial import files_hash
+from tenuto.schemas.reports import DamageReport
 from tenuto.workers.checkpoints.place import Place, Say
 from tenuto.workers.harness.checkpoint_files import CheckpointDamaged, directory_of
 from tenuto.workers.harness.errors import UserError
@@ -38,31 +38,51 @@ class Restored:
     """For the next save: unchanged files are not stored again. None: all are."""
 
 
+Report = Callable[[DamageReport], None]
+
+
 @contextmanager
 def restore(
-    assignment: Assignment, place: Place, say: Say, sleep: Callable[[float], None] = time.sleep
+    assignment: Assignment, place: Place, say: Say, report: Report, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Restored | None]:
     """None: the trial has no checkpoint yet. Raises CheckpointDamaged where none can be used, UserError where the store stays
-    away."""
+    away. `report` is told of each damaged checkpoint when it is known what is used instead."""
     source = assignment.checkpoint
     if source is None:
         yield None
         return
     problems: list[str] = []
+    damaged: list[tuple[str, str]] = []
+
+    def report_all(resumed_from: str | None) -> None:
+        for checkpoint_id, reason in damaged:
+            report(
+                DamageReport(
+                    trial_id=assignment.trial_id,
+                    allocation_id=assignment.allocation_id,
+                    checkpoint_id=checkpoint_id,
+                    reason=reason,
+                    resumed_from=resumed_from,
+                )
+            )
+
     with place.scratch() as scratch:
         for candidate in (source, *assignment.earlier_checkpoints):
             try:
                 restored = _patiently(lambda candidate=candidate: _fetch(place, candidate, scratch), say, sleep)  # type: ignore[misc]
             except Damaged as error:
+                damaged.append((candidate.checkpoint_id, str(error)))
                 problems.append(f"checkpoint {candidate.checkpoint_id} cannot be read: {error}")
                 say(f"{problems[-1]}; trying the one before it")
                 continue
             if problems:
                 # What the record may delete while it is built upon is no base.
                 restored = Restored(restored.source, restored.directory, None)
+                report_all(candidate.checkpoint_id)
                 say(f"goes on from checkpoint {candidate.checkpoint_id} at batch {candidate.batches} instead")
             yield restored
             return
+    report_all(None)
     more = "" if len(problems) == 1 else f" Nor can the {len(problems) - 1} before it."
     raise CheckpointDamaged(f"{problems[0]}.{more} Restore it in the store, or start the trial anew.")
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from tenuto.kernel.storage.opening import location_of
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
+from tenuto.schemas.reports import CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import Restored
@@ -52,7 +53,7 @@ class Checkpoints:
         except StoreError as error:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         self._fetched = ExitStack()
-        self._source = self._fetched.enter_context(restoring.restore(assignment, self._place, say))
+        self._source = self._fetched.enter_context(restoring.restore(assignment, self._place, say, self._report))
         self._latest: Checkpoint | None = None
         self._saving: dict[str, Checkpoint] = {}
         """Given to the writer, by id."""
@@ -64,7 +65,7 @@ class Checkpoints:
         self._writer = CheckpointWriter(
             assignment,
             self._place,
-            lambda report: session.reports.report("tracker", report),
+            self._report,
             say,
             base=self._source.base if self._source is not None else None,
         )
@@ -88,7 +89,7 @@ class Checkpoints:
             return
         source = SourceCheckpoint(checkpoint_id=latest.id, location=latest.location, batches=latest.steps)
         wanted = self._session.assignment.model_copy(update={"checkpoint": source, "earlier_checkpoints": ()})
-        with restoring.restore(wanted, self._place, say) as restored:
+        with restoring.restore(wanted, self._place, say, self._report) as restored:
             assert restored is not None
             yield restored.directory
 
@@ -126,6 +127,9 @@ class Checkpoints:
             position.checkpoint_id, steps, json.loads(text), location_of(self._place.store, position.checkpoint_id)
         )
         self._store(position, filling)
+
+    def _report(self, report: CheckpointReport | DamageReport) -> None:
+        self._session.reports.report("tracker", report)
 
     def wait(self) -> None:
         """Returns when nothing is being stored."""

@@ -17,7 +17,7 @@ from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.directory import PARTIAL_PREFIX, DirectoryStore
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.reports import CheckpointReport, LogsReport, MetricsReport, ProgressReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, DamageReport, LogsReport, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.session import say
 from tenuto.workers.harness.directives import Directive, DirectiveBox
 from tenuto.workers.harness.errors import UserError
@@ -54,7 +54,7 @@ class Deleted(Model):
     checkpoint_id: str
 
 
-Body = ValidationReport | CheckpointReport | ProgressReport | MetricsReport | LogsReport | Started | Deleted
+Body = ValidationReport | CheckpointReport | DamageReport | ProgressReport | MetricsReport | LogsReport | Started | Deleted
 
 
 class ReportLine(Model):

@@ -131,6 +131,17 @@ async def _checkpoint_deleted(db: Connection, event: Event, data: trial.Checkpoi
     )
 
 
+async def _checkpoint_damaged(db: Connection, event: Event, data: trial.CheckpointDamaged) -> None:
+    # It may be another trial's: where this one starts from.
+    await db.execute(
+        "UPDATE trial_checkpoints SET damaged_us = $2, damage = $3, resumed_from = $4 WHERE checkpoint_id = $1",
+        data.checkpoint_id,
+        event.time_us,
+        data.reason,
+        data.resumed_from,
+    )
+
+
 async def _progressed(db: Connection, _: Event, data: trial.TrialProgressed) -> None:
     await _reached(db, data.trial_id, data.batches, data.length)
 
@@ -159,4 +170,5 @@ HANDLERS: dict[str, Handler] = {
     "ValidationReported": _validated,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _checkpoint_deleted,
+    "CheckpointDamaged": _checkpoint_damaged,
 }

@@ -30,8 +30,10 @@ async def list_checkpoints(
     experiment: int | None = None,
     deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = False,
     limit: Annotated[int, Query(ge=1, le=POINTS_MAX)] = POINTS_MAX,
+    trial: str | None = None,
+    damaged: Annotated[bool, Query(description="Only those that a run could not resume from.")] = False,
 ) -> Response:
-    return answer(await door.views.checkpoints(experiment, deleted, limit))
+    return answer(await door.views.checkpoints(experiment, deleted, limit, trial, damaged))
 
 
 @router.get("/checkpoints/{checkpoint_id}", response_model=CheckpointDetail)

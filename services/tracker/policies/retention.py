@@ -1,8 +1,11 @@
 """Which checkpoints of an experiment may go, while it runs and when a trial is over.
 
 A trial's latest checkpoint stays while the trial may go on, and a checkpoint that another trial starts from stays until that
-one has its own (`sources`). What else stays is the policy's: the best n of the experiment, the best n and the latest n of each
-trial.
+one has its own or is over (`sources`). What is registered as a model stays. What else stays is the policy's: the best n of the
+experiment, the best n and the latest n of each trial.
+
+A checkpoint that was found damaged is none of these n: it must not push out a good one. It stays while its trial may go on,
+because the user may repair it in the store, and the damage may be that of one node.
 """
 
 from __future__ import annotations
@@ -32,26 +35,51 @@ def expendable(experiment: Experiment, trial: Trial) -> Expendable:
     if policy == "none":
         why = "checkpoint_policy none keeps only the latest one while the trial runs"
         return _free(experiment, [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints[:-1]])
-    return _beyond(experiment, trial, over=False)
+    return _free(experiment, _beyond(experiment, trial, over=False))
 
 
 def expendable_at_end(experiment: Experiment, trial: Trial) -> Expendable:
     """The same once the trial is over and will never be resumed."""
+    return _free(experiment, _beyond_at_end(experiment, trial))
+
+
+def held_at_end(experiment: Experiment, trial: Trial) -> list[tuple[str, str]]:
+    """(trial id, checkpoint id) of what only stays because other trials start from it. Called when the trial's own deletions are
+    folded."""
+    if not experiment.sources:
+        return []
+    items = _beyond_at_end(experiment, trial)
+    others = {key for key in sorted(experiment.trials) if key != trial.trial_id}
+    # What is a live trial's is looked at again with that trial.
+    return [(owner, key) for owner, key, _ in items if key in experiment.sources and owner not in others]
+
+
+def _beyond_at_end(experiment: Experiment, trial: Trial) -> Expendable:
     policy = experiment.checkpoint_policy
     if policy == "all":
         return []
     if policy == "none":
         why = "checkpoint_policy none keeps nothing of a finished trial"
-        return _free(experiment, [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints])
+        return [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints]
     return _beyond(experiment, trial, over=True)
+
+
+def freed_by(experiment: Experiment, trial: Trial) -> Expendable:
+    """Called before it is folded that the trial needs the checkpoint that it started from no more."""
+    source = trial.source
+    if source is None or source not in experiment.held or source in experiment.registered or experiment.sources[source] > 1:
+        return []
+    why = f"it was kept only because trial {trial.trial_id} started from it, which needs it no more"
+    return [(experiment.held[source], source, why)]
 
 
 def kept_of(experiment: Experiment, trial: Trial, over: bool) -> frozenset[str]:
     """What the trial's own rules keep of it."""
     latest = max(experiment.save_trial_latest, 0 if over else 1)
-    newest = trial.checkpoints[-latest:] if latest else ()
+    sound = [item for item in trial.checkpoints if item.checkpoint_id not in trial.damaged]
+    newest = sound[-latest:] if latest else []
     ranked = _by_rank(trial, experiment.smaller_is_better)[: experiment.save_trial_best]
-    return frozenset(item.checkpoint_id for item in (*newest, *ranked))
+    return frozenset([*(item.checkpoint_id for item in (*newest, *ranked)), *(() if over else trial.damaged)])
 
 
 def ranking(experiment: Experiment, trial: Trial, over: bool) -> tuple[Ranked, ...]:
@@ -69,7 +97,7 @@ def _beyond(experiment: Experiment, trial: Trial, over: bool) -> Expendable:
     why = _reason(experiment)
     if not experiment.save_experiment_best:
         own = [item.checkpoint_id for item in trial.checkpoints if item.checkpoint_id not in kept]
-        return _free(experiment, [(trial.trial_id, checkpoint_id, why) for checkpoint_id in own])
+        return [(trial.trial_id, checkpoint_id, why) for checkpoint_id in own]
     trials = [experiment.trials[key] for key in sorted(experiment.trials) if key != trial.trial_id]
     candidates = [*experiment.ranked]
     rules = {item.trial_id: kept_of(experiment, item, over=False) for item in trials} | {trial.trial_id: kept}
@@ -90,17 +118,18 @@ def _beyond(experiment: Experiment, trial: Trial, over: bool) -> Expendable:
     gone += [
         (item.trial_id, item.checkpoint_id, why) for item in experiment.ranked if not item.own and item.checkpoint_id not in top
     ]
-    return _free(experiment, gone)
+    return gone
 
 
 def _free(experiment: Experiment, items: Expendable) -> Expendable:
-    """Without what other trials start from."""
-    return [item for item in items if item[1] not in experiment.sources]
+    """Without what other trials start from, and what is registered."""
+    return [item for item in items if item[1] not in experiment.sources and item[1] not in experiment.registered]
 
 
 def _by_rank(trial: Trial, smaller_is_better: bool) -> list[Checkpoint]:
-    """Those with a metric, the best first; of equals the first one saved first."""
-    values = [(trial.validations.get(item.batches, math.nan), item) for item in trial.checkpoints]
+    """Those with a metric and no known damage, the best first; of equals the first one saved first."""
+    sound = [item for item in trial.checkpoints if item.checkpoint_id not in trial.damaged]
+    values = [(trial.validations.get(item.batches, math.nan), item) for item in sound]
     measured = [(value, item) for value, item in values if not math.isnan(value)]
     return [item for _, item in sorted(measured, key=lambda pair: _key(pair[0], smaller_is_better))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,19 +32,23 @@ def list_checkpoints(
     if json:
         print_json(rows)
         return
-    cells = [
-        (
-            item["id"],
-            item["trial_id"],
-            item["length"],
-            item["metric"],
-            size(item["size_bytes"]),
-            when(item["saved_us"]),
-            item["location"],
-        )
-        for item in rows
-    ]
-    show_rows(("checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"), cells, "No checkpoints.")
+    columns, cells = ["checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"], []
+    for item in rows:
+        cells.append([item["id"], item["trial_id"], item["length"], item["metric"], size(item["size_bytes"])])
+        cells[-1] += [when(item["saved_us"]), item["location"]]
+    if any(item.get("damage") for item in rows):
+        columns.append("damage")
+        cells = [[*cell, damage_of(item)] for cell, item in zip(cells, rows, strict=True)]
+    show_rows(tuple(columns), [tuple(cell) for cell in cells], "No checkpoints.")
+
+
+def damage_of(checkpoint: dict[str, Any]) -> str:
+    """What a run found wrong with it, and what was done; empty: nothing."""
+    if not checkpoint.get("damage"):
+        return ""
+    instead = checkpoint.get("resumed_from")
+    then = f"resumed from {instead} instead" if instead else "no earlier one could be used"
+    return f"{checkpoint['damage']}; {then}"
 
 
 @app.command()

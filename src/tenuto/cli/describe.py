@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tenuto.cli.checkpoints import damage_of
 from tenuto.cli.output import aligned, compare, duration, plain, table, when, width_of
 
 if TYPE_CHECKING:
@@ -14,9 +16,14 @@ METRIC_DIGITS = 5
 
 
 def experiment_view(
-    view: dict[str, Any], trials: list[dict[str, Any]], checkpoint: dict[str, Any] | None, width: int
+    view: dict[str, Any],
+    trials: list[dict[str, Any]],
+    checkpoint: dict[str, Any] | None,
+    width: int,
+    damaged: Sequence[dict[str, Any]] = (),
 ) -> RenderableType:
-    """`view`, `trials` and `checkpoint` (the best one) as the REST door sends them; `width` of the screen in characters."""
+    """`view`, `trials`, `checkpoint` (the best one) and `damaged` (checkpoints) as the REST door sends them; `width` of the
+    screen in characters."""
     from rich.console import Group
     from rich.padding import Padding
 
@@ -29,6 +36,7 @@ def experiment_view(
     ]
     values = compare([trial["hyperparameters"] for trial in ranked], width - width_of(columns, rows))
     facts = _facts(view, checkpoint)
+    facts += [("damaged checkpoint", f"{item['id']}: {damage_of(item)}") for item in damaged]
     if values.same:
         facts.append(("same in all trials", values.same))
     parts: list[RenderableType] = [table(f"experiment {view['id']}", ("", ""), facts)]

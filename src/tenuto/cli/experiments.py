@@ -126,11 +126,12 @@ def describe(context: typer.Context, experiment: ExperimentId, json: Json = Fals
     trials = items(rest.get(f"/experiments/{experiment}/trials"))
     best = view.get("best_checkpoint_id")
     checkpoint = rest.get(f"/checkpoints/{best}") if best else None
+    damaged = items(rest.get("/checkpoints", experiment=experiment, damaged="true", deleted="true"))
     if json:
-        print_json({**view, "trial_list": trials, "best_checkpoint": checkpoint})
+        print_json({**view, "trial_list": trials, "best_checkpoint": checkpoint, "damaged_checkpoints": damaged})
         return
     screen = console()
-    screen.print(experiment_view(view, trials, checkpoint, screen.width))
+    screen.print(experiment_view(view, trials, checkpoint, screen.width, damaged))
 
 
 @app.command()

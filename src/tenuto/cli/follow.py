@@ -87,6 +87,9 @@ def view(story: Story, width: int, height: int | None = None) -> RenderableType:
         parts.append(Text(f"... and {len(trials) - len(shown)} more trials", style="dim"))
     if found := story.best:
         parts.append(Text(f"best: trial {found.id} with {story.metric} {plain(found.best)}", style="bold"))
+    for trial in trials:
+        for name, why in trial.damaged.items():
+            parts.append(Text(f"trial {trial.id}: checkpoint {name} is damaged: {why}", style="red"))
     if story.last_reason and not story.ended:
         parts.append(Text(f"last decision: {story.last_reason}", style="dim"))
     if story.error:

@@ -24,6 +24,8 @@ class TrialStory:
     failures: int = 0
     error: str | None = None
     checkpoint_id: str | None = None
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Checkpoints that a run could not resume from, with what was wrong."""
     outcome: str | None = None
     reason: str = ""
 
@@ -133,6 +135,13 @@ def _progressed(story: Story, data: dict[str, Any], event: dict[str, Any]) -> No
             trial.checkpoint_id = data["checkpoint_id"]
 
 
+def _damaged(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
+    if trial := story.of(data):
+        instead = data["resumed_from"]
+        then = f"resumed from {instead} instead" if instead else "no earlier one could be used"
+        trial.damaged[data["checkpoint_id"]] = f"{data['reason']}; {then}"
+
+
 def _validated(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
     _progressed(story, data, event)
     trial = story.of(data)
@@ -175,6 +184,7 @@ _HANDLERS = {
     "AllocationReleased": _released,
     "TrialProgressed": _progressed,
     "CheckpointSaved": _progressed,
+    "CheckpointDamaged": _damaged,
     "ValidationReported": _validated,
     "TrialFailed": _failed,
     "ExperimentPauseRequested": _state("paused"),

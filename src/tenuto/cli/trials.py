@@ -16,14 +16,16 @@ app.command()(record)
 
 @app.command()
 def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None:
-    """Show a trial: hyperparameters, progress, validations, and why the search decided as it did."""
-    from tenuto.cli.output import console, duration, print_json, table, when
+    """Show a trial: hyperparameters, progress, validations, checkpoints, and why the search decided as it did."""
+    from tenuto.cli.checkpoints import damage_of
+    from tenuto.cli.output import console, duration, print_json, size, table, when
 
     rest = client(context)
     view = rest.get(f"/trials/{trial}")
     validations = items(rest.get(f"/trials/{trial}/validations"))
+    checkpoints = items(rest.get("/checkpoints", trial=trial))
     if json:
-        print_json({**view, "validations": validations})
+        print_json({**view, "validations": validations, "checkpoints": checkpoints})
         return
     screen = console()
     rows = [
@@ -44,6 +46,14 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
     if validations:
         cells = [(item["batches"], item["length"], item["metrics"]) for item in validations]
         screen.print(table("validations", (">batches", ">length", "metrics"), cells))
+    if checkpoints:
+        kept = [
+            (item["id"], item["batches"], item["metric"], size(item["size_bytes"]), when(item["saved_us"]), damage_of(item))
+            for item in checkpoints
+        ]
+        columns = ("checkpoint", ">batches", ">metric", ">size", "saved", "damage")
+        some = any(item.get("damage") for item in checkpoints)
+        screen.print(table("checkpoints", columns if some else columns[:-1], kept if some else [row[:-1] for row in kept]))
 
 
 @app.command()
