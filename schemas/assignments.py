@@ -47,6 +47,8 @@ class Assignment(Model):
     trace: str = ""
     known_data: tuple[KnownData, ...] = ()
     """What was recorded of the trial's data before: a change is said and recorded."""
+    rendezvous: str = ""
+    """Of a gang over several agents: where rank 0's side listens. Empty: not known yet, or not needed."""
     known_environment: str = ""
     """Hash of the environment that the trial's last start recorded; empty at its first."""
 

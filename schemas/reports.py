@@ -106,9 +106,24 @@ class WorkersExitedReport(Model):
     outcome: WorkersOutcome
     exit_code: int | None
     error: str | None = None
+    followed: bool = False
+    """It ended only because other parts of its gang did."""
 
 
-LauncherReport = Annotated[WorkersStartingReport | WorkersStartedReport | WorkersExitedReport, Field(discriminator="kind")]
+class RendezvousReport(Model):
+    """Rank 0's side listens for the ranks on other agents."""
+
+    kind: Literal["rendezvous"] = "rendezvous"
+    trial_id: str
+    allocation_id: str
+    agent_id: str
+    address: str
+    """`host:port/secret`"""
+
+
+LauncherReport = Annotated[
+    WorkersStartingReport | WorkersStartedReport | WorkersExitedReport | RendezvousReport, Field(discriminator="kind")
+]
 LAUNCHER_REPORT: TypeAdapter[LauncherReport] = TypeAdapter(LauncherReport)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from tenuto.schemas.events.registry import EventData, event
 
 WorkersOutcome = Literal["finished", "preempted", "paused", "failed", "lost"]
@@ -59,3 +61,14 @@ class GangPartReported(Run):
     outcome: WorkersOutcome | None = None
     exit_code: int | None = None
     error: str | None = None
+    followed: bool = Field(default=False, exclude_if=lambda value: not value)
+    """It ended only because other parts did: another one's end says why."""
+
+
+@event("GangRendezvousOpened")
+class GangRendezvousOpened(Run):
+    """Rank 0's side of a gang that spans several agents listens for the others."""
+
+    agent_id: str
+    address: str
+    """Where: `host:port/secret`, on a port that the kernel chose. The secret keeps processes of other gangs out."""

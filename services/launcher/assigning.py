@@ -8,7 +8,7 @@ from tenuto.schemas.assignments import Action, Assignment, Assignments
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import ExperimentCancelRequested
-from tenuto.schemas.events.run import GangPartReported
+from tenuto.schemas.events.run import GangPartReported, GangRendezvousOpened
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.record import KnownData
 from tenuto.services.launcher.state import Allocation, Experiment, State, Trial
@@ -31,7 +31,7 @@ def agents_concerned(state: State, events: Iterable[Event]) -> list[str]:
         data = event.data
         if isinstance(data, AllocationGranted):
             agents.update(part.agent_id for part in data.slots)
-        elif isinstance(data, (AllocationPreempted, AllocationResized, GangPartReported)):
+        elif isinstance(data, (AllocationPreempted, AllocationResized, GangPartReported, GangRendezvousOpened)):
             agents.update(_agents_of(state, (data.allocation_id,)))
         elif isinstance(data, (TrialExtended, TrialPaused, TrialStopped)):
             agents.update(_agents_of(state, state.of_trial.get(data.trial_id, ())))
@@ -71,6 +71,7 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
         action=action_of(state, allocation),
         trace=allocation.trace,
         known_data=known_data(experiment, trial),
+        rendezvous=allocation.rendezvous,
         known_environment=trial.environment_hash,
     )
 

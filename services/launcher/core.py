@@ -47,7 +47,17 @@ class LauncherCore:
             "AllocationResized",
         }
     )
-    emits = frozenset({"WorkersStarting", "WorkersStarted", "GangPartReported", "WorkersExited", "AgentJoined", "AgentLost"})
+    emits = frozenset(
+        {
+            "WorkersStarting",
+            "WorkersStarted",
+            "GangPartReported",
+            "GangRendezvousOpened",
+            "WorkersExited",
+            "AgentJoined",
+            "AgentLost",
+        }
+    )
 
     def initial(self) -> State:
         return state.initial()

@@ -11,8 +11,15 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersOutcome, WorkersStarted, WorkersStarting
-from tenuto.schemas.reports import LauncherReport, WorkersExitedReport, WorkersStartingReport
+from tenuto.schemas.events.run import (
+    GangPartReported,
+    GangRendezvousOpened,
+    WorkersExited,
+    WorkersOutcome,
+    WorkersStarted,
+    WorkersStarting,
+)
+from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
 from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.state import Allocation, Part, State
 
@@ -57,7 +64,9 @@ def _report(state: State, report: LauncherReport) -> Sequence[EventData]:
     if allocation is None or part is None or not part.running:
         return ()
     if isinstance(report, WorkersExitedReport):
-        return _part_exited(state, allocation, part, report.outcome, report.exit_code, report.error)
+        return _part_exited(state, allocation, part, report.outcome, report.exit_code, report.error, followed=report.followed)
+    if isinstance(report, RendezvousReport):
+        return _rendezvous(allocation, part, report)
     agent_ids = tuple(item.agent_id for item in allocation.parts)
     starting = WorkersStarting(allocation_id=allocation.allocation_id, trial_id=allocation.trial_id, agent_ids=agent_ids)
     before: list[EventData] = [] if allocation.starting else [starting]
@@ -71,6 +80,20 @@ def _report(state: State, report: LauncherReport) -> Sequence[EventData]:
             WorkersStarted(allocation_id=allocation.allocation_id, trial_id=allocation.trial_id, agent_ids=agent_ids),
         ]
     return [*before, _part_event(allocation, replace(part, started=True), "started")]
+
+
+def _rendezvous(allocation: Allocation, part: Part, report: RendezvousReport) -> Sequence[EventData]:
+    """Rank 0's agent says it once per allocation."""
+    if allocation.rendezvous or part is not allocation.parts[0]:
+        return ()
+    return [
+        GangRendezvousOpened(
+            allocation_id=allocation.allocation_id,
+            trial_id=allocation.trial_id,
+            agent_id=part.agent_id,
+            address=report.address,
+        )
+    ]
 
 
 def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
@@ -125,15 +148,24 @@ def _expire(state: State, command: ExpireLease) -> Sequence[EventData]:
 
 
 def _part_exited(
-    state: State, allocation: Allocation, part: Part, outcome: WorkersOutcome, exit_code: int | None, error: str | None
+    state: State,
+    allocation: Allocation,
+    part: Part,
+    outcome: WorkersOutcome,
+    exit_code: int | None,
+    error: str | None,
+    *,
+    followed: bool = False,
 ) -> list[EventData]:
     outcome, error = _judge(state, allocation, outcome, exit_code, error)
     gone = replace(part, outcome=outcome, exit_code=exit_code, error=error)
     others = [item for item in allocation.parts if item.agent_id != part.agent_id]
     if any(item.running for item in others):
-        return [_part_event(allocation, gone, "exited")]
+        return [_part_event(allocation, gone, "exited", followed=followed)]
     # The part that broke first speaks for all; the others only followed it.
     first = allocation.part(allocation.first_exit) if allocation.first_exit else None
+    if first is not None and allocation.first_followed and outcome in ("failed", "lost") and not followed:
+        first = None
     told = first or gone
     assert told.outcome is not None
     return [_whole(allocation, told.outcome, told.error, told.exit_code)]
@@ -157,7 +189,7 @@ def _judge(
     return outcome, error
 
 
-def _part_event(allocation: Allocation, part: Part, step: str) -> GangPartReported:
+def _part_event(allocation: Allocation, part: Part, step: str, *, followed: bool = False) -> GangPartReported:
     return GangPartReported(
         allocation_id=allocation.allocation_id,
         trial_id=allocation.trial_id,
@@ -166,6 +198,7 @@ def _part_event(allocation: Allocation, part: Part, step: str) -> GangPartReport
         outcome=part.outcome,
         exit_code=part.exit_code,
         error=part.error,
+        followed=followed,
     )
 
 

@@ -13,7 +13,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
-from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersStarted, WorkersStarting
+from tenuto.schemas.events.run import GangPartReported, GangRendezvousOpened, WorkersExited, WorkersStarted, WorkersStarting
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -217,9 +217,16 @@ def _part_reported(state: State, data: GangPartReported) -> State:
         for p in allocation.parts
     )
     broken = data.outcome in ("failed", "lost")
-    first = allocation.first_exit or (data.agent_id if broken else "")
-    state = _put_allocation(state, replace(allocation, parts=parts, first_exit=first))
+    first, followed = allocation.first_exit, allocation.first_followed
+    if broken and (not first or (followed and not data.followed)):
+        first, followed = data.agent_id, data.followed
+    state = _put_allocation(state, replace(allocation, parts=parts, first_exit=first, first_followed=followed))
     return replace(state, on_agent=_removed(state.on_agent, data.agent_id, data.allocation_id))
+
+
+def _rendezvous_opened(state: State, data: GangRendezvousOpened) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    return state if allocation is None else _put_allocation(state, replace(allocation, rendezvous=data.address))
 
 
 def _exited(state: State, data: WorkersExited) -> State:
@@ -292,6 +299,7 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "WorkersStarting": _starting,
     "WorkersStarted": _started,
     "GangPartReported": _part_reported,
+    "GangRendezvousOpened": _rendezvous_opened,
     "WorkersExited": _exited,
     "AgentJoined": _joined,
     "AgentLost": _lost,

@@ -93,6 +93,10 @@ class Allocation:
     kill: bool = False
     first_exit: str = ""
     """The agent whose part failed or was lost first: it speaks for the allocation, the others only followed."""
+    rendezvous: str = ""
+    """Where rank 0's side listens, once it is known."""
+    first_followed: bool = False
+    """`first_exit` only followed a part whose word is still to come."""
     trace: str = ""
     """Trace of the grant, which the workers' reports go on with."""
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -30,6 +31,7 @@ from tenuto.workers.agent.changed import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.environment import Node, common_environment
+from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
@@ -68,6 +70,10 @@ class AgentApp:
         self._directory = Path(_required(settings.data_directory, "TENUTO_DATA_DIRECTORY")).absolute()
         self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
         self._settings, self._clock, self._command = settings, clock, command or WORKER_COMMAND
+        try:
+            address, interface = find_interface(settings.network_interface, urlsplit(settings.nats_url).hostname or "")
+        except NoInterface as error:
+            raise AgentError(str(error)) from error
         self._node = Node(
             agent_id=settings.agent_id or os.uname().nodename,
             directory=self._directory,
@@ -75,6 +81,8 @@ class AgentApp:
             slots=find_slots(settings.cpu_slots) if slots is None else slots,
             base=os.environ if environment is None else environment,
             command=tuple(self._command),
+            address=address,
+            interface=interface,
         )
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")

@@ -17,12 +17,19 @@ from typing import Literal
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
-from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
+from tenuto.schemas.reports import (
+    LauncherReport,
+    RendezvousReport,
+    WorkersExitedReport,
+    WorkersStartedReport,
+    WorkersStartingReport,
+)
 from tenuto.workers.agent import processes
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.environment import SUPERVISOR_COMMAND, Node, is_gang, worker_environment
+from tenuto.workers.agent.gangs import opened_rendezvous, place_rendezvous
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.output import Offsets, log_reports, read_lines, read_ranks
 from tenuto.workers.agent.processes import Identity, RunFiles
@@ -58,6 +65,8 @@ class Live:
     """Its directive changed, or it ended."""
     grace: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
+    followed: bool = False
+    """It ended only because other parts of its gang did. Forgotten by an agent that is started again: another part tells why."""
     rank_offsets: dict[int, Offsets] | None = None
     """Of a gang: what of each rank's output is in the spool. None: not read yet."""
 
@@ -210,6 +219,7 @@ class Manager:
     async def _direct(self, live: Live, assignment: Assignment) -> None:
         await self._disk(self._runs.note_assignment, assignment)
         live.run = replace(live.run, assignment=assignment)
+        place_rendezvous(assignment, self.node)
         self._set_grace(live)
         live.changed.notify()
 
@@ -273,6 +283,8 @@ class Manager:
             await self._note_end(live, name_end(None, live.run.killed_for, self.node.files(run.allocation_id)))
             return
         files = self.node.files(run.allocation_id)
+        files.directory.mkdir(parents=True, exist_ok=True)
+        place_rendezvous(live.run.assignment, self.node)  # which may have come since `run` was read
         environment = worker_environment(self.node, run)
         try:
             command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
@@ -300,19 +312,34 @@ class Manager:
         identity = _identity(live.run)
         assert identity is not None
         gone = asyncio.create_task(processes.wait_gone(identity))
+        opened = asyncio.create_task(self._report_rendezvous(live))
         try:
             while not gone.done():
                 await self._read_output(live, final=False)
                 await asyncio.wait({gone}, timeout=OUTPUT_SECONDS)
         finally:
             gone.cancel()
+            opened.cancel()
         if not await processes.kill_rest(self.node.directory, live.run.allocation_id):
             raise RuntimeError("its processes cannot be killed; their slots stay taken")
         files = self.node.files(live.run.allocation_id)
         await self._note_end(live, name_end(processes.read_exit_code(files), live.run.killed_for, files))
 
+    async def _report_rendezvous(self, live: Live) -> None:
+        """Rank 0's side of a gang over several agents says once where it listens. Twice does no harm."""
+        assignment = live.run.assignment
+        if len(assignment.slots) < 2 or assignment.slots[0].agent_id != self.node.agent_id or assignment.rendezvous:
+            return
+        address = await opened_rendezvous(self.node.files(live.run.allocation_id))
+        report = RendezvousReport(
+            trial_id=assignment.trial_id, allocation_id=assignment.allocation_id, agent_id=self.node.agent_id, address=address
+        )
+        await self._disk(self._spool.append, _new(report, assignment))
+        self.spooled.notify()
+
     async def _note_end(self, live: Live, end: End) -> None:
         await self._disk(self._runs.note_end, live.run.allocation_id, end.outcome, end.exit_code, end.error)
+        live.followed = end.followed
         live.run = replace(live.run, phase="ended", outcome=end.outcome, exit_code=end.exit_code, error=end.error)
         if live.grace is not None:
             live.grace.cancel()
@@ -371,6 +398,7 @@ class Manager:
             outcome=run.outcome,
             exit_code=run.exit_code,
             error=run.error,
+            followed=live.followed,
         )
         await self._disk(self._runs.note_reported, run.allocation_id, _new(report, run.assignment))
         live.run = replace(run, phase="reported")
@@ -393,5 +421,5 @@ def _identity(run: Run) -> Identity | None:
     return Identity(run.pid, run.process_started)
 
 
-def _new(report: WorkersStartingReport | WorkersStartedReport | WorkersExitedReport, assignment: Assignment) -> NewReport:
+def _new(report: LauncherReport, assignment: Assignment) -> NewReport:
     return NewReport("launcher", report.kind, report.allocation_id, report.to_json(), assignment.trace)

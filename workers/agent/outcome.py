@@ -35,7 +35,7 @@ def name_end(exit_code: int | None, killed_for: Action | None, files: RunFiles) 
     if exit_code is None or exit_code > SIGNAL_EXIT_BASE:
         said = _said(files)  # by the supervisor of a gang, about the first of its ranks that failed
         if killed_for is not None:
-            return End(OUTCOME_OF_LEAVING[killed_for], exit_code, said or _killed_text(killed_for))
+            return End(OUTCOME_OF_LEAVING[killed_for], exit_code, said or _killed_text(killed_for), followed=not said)
         return End("lost", exit_code, said or _signal_text(exit_code))
     return End("failed", exit_code, _error_text(exit_code, files))
 

@@ -67,9 +67,9 @@ def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]
             kills.append(Kill(run.allocation_id, run.assignment.action))
         elif assignment.action == "kill":
             kills.append(Kill(run.allocation_id, "kill"))
-        elif (assignment.action, assignment.target_length) != (run.assignment.action, run.assignment.target_length):
+        elif _told(assignment) != _told(run.assignment):
             # What it resumed from, and all else, stays as it was when it started.
-            update = {"action": assignment.action, "target_length": assignment.target_length}
+            update = dict(zip(CHANGING, _told(assignment), strict=True))
             directions.append(Direct(run.assignment.model_copy(update=update)))
     busy = {slot for run in known.values() if run.holds_slots for slot in slots_on(run.assignment, agent_id)}
     for assignment in assigned:
@@ -83,6 +83,14 @@ def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]
             busy.update(slots)
             starts.append(Start(assignment))
     return [*kills, *directions, *starts]
+
+
+CHANGING = ("action", "target_length", "rendezvous")
+"""What an assignment may say anew while its workers run."""
+
+
+def _told(assignment: Assignment) -> tuple[object, ...]:
+    return tuple(getattr(assignment, name) for name in CHANGING)
 
 
 def slots_on(assignment: Assignment, agent_id: str) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import socket
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TypedDict
+from typing import NoReturn, NotRequired, TypedDict
 
 MARK_VARIABLE = "TENUTO_RUN"
 MARK_BYTES = 2_048
@@ -45,7 +45,7 @@ class Job(TypedDict):
     exit_file: str
     stdout: str
     stderr: str
-    gang: bool
+    gang: NotRequired[bool]
     """It trains on several slots: what is started is the supervisor of its ranks."""
 
 
@@ -115,7 +115,7 @@ def _work(job: Job) -> NoReturn:
     os.chdir(job["cwd"])
     sys.argv = [str(Path(__file__).with_name("__main__.py"))]
     _fresh_randomness()
-    if job["gang"]:
+    if job.get("gang"):
         from tenuto.workers.launch.supervisor import main as supervise
 
         supervise(warm=True)

@@ -58,6 +58,9 @@ class Settings:
     agent_labels: str = ""
     """What experiments may ask for of an agent: `key=value`, several with commas between, such as `rack=7,disk=fast`. Agents with
     the same `rack` are near each other."""
+    network_interface: str = ""
+    """Name or address of the network interface by which an agent's ranks talk to those of other agents. Empty: the one on the way
+    to NATS."""
     cpu_slots: int = 0
     """CPU slots that an agent offers where there is no GPU. 0: one per core."""
 

@@ -1,0 +1,70 @@
+"""A gang over several agents: its ranks find each other through what the launcher records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+
+import psutil
+
+from tenuto.schemas.assignments import Assignment
+from tenuto.workers.agent.environment import LOOPBACK, Node
+from tenuto.workers.agent.processes import RunFiles
+from tenuto.workers.launch.layout import RENDEZVOUS_FILE
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+"""How often it is looked whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
+ROUTE_PORT = 9
+"""Nothing is sent there: the kernel is asked for the way only."""
+
+
+class NoInterface(RuntimeError):
+    """The network interface that was asked for is not there."""
+
+
+def find_interface(wanted: str, bus_host: str) -> tuple[str, str]:
+    """(address, name) by which other nodes reach this one: of the interface that `wanted` names, by its name or an address of it;
+    else of the one on the way to the bus, which all nodes can reach. Raises NoInterface."""
+    addresses = {
+        item.address: name
+        for name, items in psutil.net_if_addrs().items()
+        for item in items
+        if item.family == socket.AF_INET and item.address
+    }
+    if wanted:
+        for address, name in addresses.items():
+            if wanted in (address, name):
+                return address, name
+        names = ", ".join(sorted({f"{name} ({address})" for address, name in addresses.items()}))
+        raise NoInterface(f"TENUTO_NETWORK_INTERFACE is {wanted!r}, but this node has {names}.")
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((bus_host, ROUTE_PORT))
+            address = probe.getsockname()[0]
+    except OSError as error:
+        logger.warning("there is no way to %s: gangs over several agents will not find this one (%s)", bus_host, error)
+        return LOOPBACK
+    return address, addresses.get(address, "")
+
+
+async def opened_rendezvous(files: RunFiles) -> str:
+    """Waits until rank 0's supervisor has said where it listens."""
+    path = files.directory / RENDEZVOUS_FILE
+    while not path.exists():  # noqa: ASYNC110 - another process writes it
+        await asyncio.sleep(LOOK_SECONDS)
+    return path.read_text()
+
+
+def place_rendezvous(assignment: Assignment, node: Node) -> None:
+    """Where the supervisor of this agent's ranks looks for it."""
+    if not assignment.rendezvous or assignment.slots[0].agent_id == node.agent_id:
+        return
+    path = node.files(assignment.allocation_id).directory / RENDEZVOUS_FILE
+    if path.parent.is_dir() and not path.exists():
+        partial = path.with_name(f"{path.name}.agent")
+        partial.write_text(assignment.rendezvous)
+        os.replace(partial, path)
