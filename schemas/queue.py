@@ -60,6 +60,20 @@ class QueueQuestion(Model):
     rows_max: int = Field(default=1_000, ge=1, le=1_000)
 
 
+class ShareRow(Model):
+    """Of a workspace or a user, in all pools."""
+
+    owner: Literal["workspace", "user"]
+    name: str
+    weight: float
+    """Relative to others, in pools that share fairly."""
+    max_slots: int | None
+    """Its quota. None: none was set."""
+    slots: int
+    """That its experiments use now."""
+
+
 class QueueAnswer(Model):
     pools: tuple[PoolQueue, ...]
+    shares: tuple[ShareRow, ...] = ()
     error: str = ""

@@ -140,6 +140,27 @@ class ShareChanged(ClusterRequest):
     """Most slots that all its experiments use at once. None: no limit. What runs already is not stopped by a lower one."""
 
 
+USER_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
+
+
+@event("UserCreated")
+class UserCreated(ClusterRequest):
+    """From now on whoever shows the token acts as this user."""
+
+    name: str = Field(pattern=USER_NAME_PATTERN)
+    admin: bool = False
+    """True: may change everything, and not only the experiments that are the user's own."""
+    token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the token, which itself is nowhere kept. It has 256 random bits, so nobody finds it from this."""
+
+
+@event("UserRemoved")
+class UserRemoved(ClusterRequest):
+    """The token is worth nothing any more. What the user submitted goes on, and admins may change it."""
+
+    name: str
+
+
 @event("SlotsClosed")
 class SlotsClosed(ClusterRequest):
     """Nothing new is placed there, also after the agent was lost and came back, until SlotsOpened."""

@@ -12,7 +12,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import Request
 from tenuto.services.gateway import decide, evolve, state
-from tenuto.services.gateway.state import Live, State
+from tenuto.services.gateway.state import Live, State, User
 
 
 class GatewayCore:
@@ -36,6 +36,8 @@ class GatewayCore:
             "ShareChanged",
             "SlotsClosed",
             "SlotsOpened",
+            "UserCreated",
+            "UserRemoved",
         }
     )
 
@@ -59,9 +61,19 @@ class GatewayCore:
         state.check(state_)
 
     def dump(self, state: State) -> bytes:
-        document = {"submitted": state.submitted, "live": [vars(state.live[key]) for key in sorted(state.live)]}
+        document = {
+            "submitted": state.submitted,
+            "live": [vars(state.live[key]) for key in sorted(state.live)],
+            "users": [vars(state.users[key]) for key in sorted(state.users)],
+        }
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
     def load(self, data: bytes) -> State:
         document = json.loads(data)
-        return State(document["submitted"], Map({item["experiment_id"]: Live(**item) for item in document["live"]}))
+        users = [User(**item) for item in document.get("users", ())]
+        return State(
+            document["submitted"],
+            Map({item["experiment_id"]: Live(**item) for item in document["live"]}),
+            Map({user.name: user for user in users}),
+            Map({user.token_hash: user.name for user in users}),
+        )

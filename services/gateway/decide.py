@@ -19,6 +19,8 @@ from tenuto.schemas.events.request import (
     ExperimentSubmitted,
     ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
+    UserCreated,
+    UserRemoved,
 )
 from tenuto.schemas.operations import Create, Extend, Stop
 from tenuto.services.gateway.commands import (
@@ -32,11 +34,12 @@ from tenuto.services.gateway.commands import (
     ResumeExperiment,
     SubmitExperiment,
 )
-from tenuto.services.gateway.state import Live, State
+from tenuto.services.gateway.state import ADMIN, USERS_MAX, Live, State
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
-    """Raises Refused for an experiment that is not known (not_found), or has ended or is being canceled (conflict)."""
+    """Raises Refused for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
+    somebody else's (forbidden)."""
     if isinstance(cause, SubmitExperiment):
         return [_submitted(state, cause)]
     if isinstance(cause, CancelExperiment):
@@ -54,12 +57,30 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
         return _move(state, _not_canceled(_live(state, cause)), cause)
     if isinstance(cause, RequestOperations):
         return _operations(_not_canceled(_live(state, cause)), cause)
-    return [cause.request] if isinstance(cause, ChangeCluster) else ()
+    return _change_cluster(state, cause) if isinstance(cause, ChangeCluster) else ()
+
+
+def _change_cluster(state: State, command: ChangeCluster) -> Sequence[EventData]:
+    request = command.request
+    if not state.may_all(command.user):
+        raise Refused(f"Only an admin may change this, and {command.user} is none; ask one.", "forbidden")
+    if isinstance(request, UserCreated):
+        if request.name == ADMIN or request.name in state.users:
+            raise Refused(f"There is a user {request.name} already; for a new token remove and create it again.", "conflict")
+        if len(state.users) >= USERS_MAX:
+            raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
+    if isinstance(request, UserRemoved) and request.name not in state.users:
+        raise Refused(f"There is no user {request.name}; `tenuto user ls` lists those that there are.", "not_found")
+    return [request]
 
 
 def _live(state: State, command: ExperimentCommand) -> Live:
     live = state.live.get(command.experiment_id)
     if live is not None:
+        if live.user != command.user and not state.may_all(command.user):
+            raise Refused(
+                f"Experiment {live.experiment_id} is {live.user}'s; only {live.user} or an admin may change it.", "forbidden"
+            )
         return live
     if 1 <= command.experiment_id <= state.submitted:
         raise Refused(f"Experiment {command.experiment_id} has already ended, so it cannot be changed.", "conflict")

@@ -19,10 +19,12 @@ from tenuto.schemas.events.request import (
     ExperimentWeightChanged,
     Request,
     SearchOperationsRequested,
+    UserCreated,
+    UserRemoved,
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.operations import Create
-from tenuto.services.gateway.state import Live, State
+from tenuto.services.gateway.state import Live, State, User
 
 
 def evolve(state: State, event: Event) -> State:
@@ -36,15 +38,32 @@ def evolve(state: State, event: Event) -> State:
             resources.max_slots,
             place=float(data.experiment_id),
             pool=resources.pool,
+            user=data.user,
             method=data.config.searcher.name,
             trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
         )
-        return State(max(state.submitted, data.experiment_id), state.live.set(data.experiment_id, live))
+        submitted = max(state.submitted, data.experiment_id)
+        return replace(state, submitted=submitted, live=state.live.set(data.experiment_id, live))
+    if isinstance(data, UserCreated):
+        return _with_user(_without_user(state, data.name), User(data.name, data.admin, data.token_hash))
+    if isinstance(data, UserRemoved):
+        return _without_user(state, data.name)
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
         return replace(state, live=state.live.delete(data.experiment_id)) if data.experiment_id in state.live else state
     if isinstance(data, Request) and data.experiment_id in state.live:
         return replace(state, live=state.live.set(data.experiment_id, _changed(state.live[data.experiment_id], data)))
     return state
+
+
+def _with_user(state: State, user: User) -> State:
+    return replace(state, users=state.users.set(user.name, user), names=state.names.set(user.token_hash, user.name))
+
+
+def _without_user(state: State, name: str) -> State:
+    user = state.users.get(name)
+    if user is None:
+        return state
+    return replace(state, users=state.users.delete(name), names=state.names.delete(user.token_hash))
 
 
 def _changed(live: Live, data: Request) -> Live:

@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 
 from immutables import Map
 
+ADMIN = "admin"
+"""Whoever holds the cluster's own token."""
+USERS_MAX = 10_000
+"""All are kept in memory."""
+
 
 @dataclass(frozen=True)
 class Live:
@@ -21,6 +26,8 @@ class Live:
     place: float = 0.0
     """Smaller is earlier among those of its priority."""
     pool: str = "default"
+    user: str = ""
+    """Who submitted it."""
     method: str = ""
     """Name of the searcher: not all can have other limits while they run."""
     created: int = 0
@@ -29,10 +36,24 @@ class Live:
 
 
 @dataclass(frozen=True)
+class User:
+    name: str
+    admin: bool
+    token_hash: str
+
+
+@dataclass(frozen=True)
 class State:
     submitted: int = 0
     """Experiments so far; their ids are 1..submitted."""
     live: Map[int, Live] = field(default_factory=Map)
+    users: Map[str, User] = field(default_factory=Map)
+    """By name; the one whose token is the cluster's own is not among them."""
+    names: Map[str, str] = field(default_factory=Map)
+    """Name by hash of the token."""
+
+    def may_all(self, user: str) -> bool:
+        return user == ADMIN or (user in self.users and self.users[user].admin)
 
 
 def initial() -> State:
@@ -46,3 +67,4 @@ def check(state: State) -> None:
         assert live.experiment_id == experiment_id
         assert 1 <= experiment_id <= state.submitted
         assert live.canceled or not live.killed
+    assert {state.users[name].token_hash: name for name in sorted(state.users)} == dict(state.names)

@@ -1,4 +1,5 @@
-"""The bearer token of the REST door: made at first start, kept in a file that only its owner can read."""
+"""Bearer tokens of the REST door. The cluster's own is made at first start and kept in a file that only its owner can read;
+those of users are shown once and kept as hashes."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import hmac
 import os
 import secrets
 import stat
+from hashlib import sha256
 from pathlib import Path
 
 from tenuto.kernel.settings import SettingsError
@@ -24,7 +26,7 @@ def load_or_make(path: Path) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A key must come from the operating system's generator, never from a clock that tests can move.
-        _make(path, secrets.token_urlsafe(TOKEN_BYTES))
+        _make(path, make())
         mode = stat.S_IMODE(path.stat().st_mode)
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -51,6 +53,16 @@ def _make(path: Path, token: str) -> None:
             os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make() -> str:
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def hash_of(header: str) -> str:
+    """SHA-256 of the token in an `Authorization` header; empty if it has none. A plain hash is enough for 256 random bits."""
+    scheme, _, given = header.partition(" ")
+    return sha256(given.strip().encode()).hexdigest() if scheme.lower() == "bearer" and given.strip() else ""
 
 
 def matches(header: str, token: str) -> bool:

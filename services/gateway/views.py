@@ -15,7 +15,7 @@ from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.schemas.events.request import PolicyName
+from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
 from tenuto.schemas.events.trial import CheckpointFile
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 
@@ -304,6 +304,22 @@ class MoveBody(Model):
 
     ahead_of: int | None = Field(default=None, ge=1)
     behind: int | None = Field(default=None, ge=1)
+
+
+class UserView(Model):
+    name: str
+    admin: bool
+    """Whether it may change everything, and not only what is its own."""
+
+
+class NewUserBody(Model):
+    name: str = Field(pattern=USER_NAME_PATTERN)
+    admin: bool = False
+
+
+class NewUserView(UserView):
+    token: str
+    """Shown here and never again."""
 
 
 class PolicyBody(Model):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow
+from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
 from tenuto.services.scheduler.policies import fair_share, fifo, priority
 from tenuto.services.scheduler.policies.planner import Waiting
-from tenuto.services.scheduler.state import Experiment, Pool, State, policy_of
+from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
 
 POLICIES = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
+SHARES_MAX = 1_000
+"""Workspaces and users in an answer."""
 ROWS_MAX = 1_000
 """Experiments of one pool in an answer; nobody reads more."""
 
@@ -100,4 +102,14 @@ def queue_answer(state: State, question: QueueQuestion, now_us: int) -> QueueAns
                 rows=tuple(rows),
             )
         )
-    return QueueAnswer(pools=tuple(pools))
+    return QueueAnswer(pools=tuple(pools), shares=_shares(state))
+
+
+def _shares(state: State) -> tuple[ShareRow, ...]:
+    rows = []
+    for key in sorted({*state.shares, *state.owner_slots})[:SHARES_MAX]:
+        owner, _, name = key.partition("/")
+        share = state.shares.get(key, Share())
+        found = {"owner": owner, "name": name, "weight": share.weight, "max_slots": share.max_slots}
+        rows.append(ShareRow.model_validate({**found, "slots": state.owner_slots.get(key, 0)}))
+    return tuple(rows)

@@ -61,14 +61,14 @@ class World:
         await self.scheduler.loop.wait_position(position)
         await self.gateway.views_reached(await self.log.head())
 
-    async def submit(self, **resources: Any) -> int:
+    async def submit(self, headers: dict[str, str] | None = None, **resources: Any) -> int:
         config = {
             "name": "x", "entrypoint": "model_def:Trial", "resources": resources,
             "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
         }  # fmt: skip
 
         files: Any = {"config": (None, json.dumps(config)), "context": ("context.tar.gz", context())}
-        response = await self.http.post("/experiments", files=files)
+        response = await self.http.post("/experiments", files=files, headers=headers)
         assert response.status_code == 201, response.text
         await self.decided()
         return int(response.json()["id"])
@@ -162,6 +162,47 @@ async def test_agents_and_slots_leave_and_come_back(world: World) -> None:
     for path in ("/agents/b/disable", "/agents/a/disable"):
         refused = await world.http.post(path, json={"slot_id": 7})
         assert refused.status_code == 404
+
+
+async def test_users_have_tokens_and_change_what_is_their_own(world: World) -> None:
+    made = await world.http.post("/users", json={"name": "ada"})
+    assert made.status_code == 201, made.text
+    token = made.json()["token"]
+    own = {"Authorization": f"Bearer {token}"}
+    [created] = [event for event in await world.log.read(0) if event.type == "UserCreated"]
+    assert token not in created.payload.decode(), "only its hash is kept"
+    assert (await world.http.get("/user", headers=own)).json() == {"name": "ada", "admin": False}
+    first, second = await world.submit(), await world.submit(headers=own)
+
+    async def code(method: str, path: str, body: Any = None, headers: Any = own) -> Any:
+        response = await world.http.request(method, path, json=body, headers=headers)
+        return response.status_code if response.is_success else response.json()["error"]["code"]
+
+    assert await code("PATCH", f"/experiments/{second}", {"priority": 10}) == 200
+    assert await code("PATCH", f"/experiments/{first}", {"priority": 10}) == "forbidden"
+    assert await code("POST", f"/experiments/{first}/cancel") == "forbidden"
+    assert await code("POST", f"/jobs/{first}/move", {"behind": second}) == "forbidden"
+    assert await code("PUT", "/shares/user/ada", {"weight": 9}) == "forbidden"
+    assert await code("POST", "/users", {"name": "eve", "admin": True}) == "forbidden"
+    await world.decided()
+    [changed] = [event for event in await world.log.read(0) if event.type == "ExperimentPriorityChanged"]
+    assert changed.actor == "user:ada"
+    assert await code("POST", f"/experiments/{second}/cancel", headers=None) == 200, "an admin may"
+    assert await code("POST", "/users", {"name": "ada"}, headers=None) == "conflict"
+    assert await code("DELETE", "/users/ada", headers=None) == 200
+    assert await code("GET", "/user") == "unauthorized"
+    assert await code("DELETE", "/users/ada", headers=None) == "not_found"
+
+
+async def test_shares_are_listed_with_what_is_used(world: World) -> None:
+    await world.tell(joined("a", 2))
+    await world.send("PUT", "/shares/workspace/vision", {"weight": 2, "max_slots": 8})
+    experiment = await world.submit()
+    await world.tell(*requested(experiment, 1))
+    found = (await world.http.get("/shares")).json()
+    assert {(row["owner"], row["name"]): (row["weight"], row["max_slots"], row["slots"]) for row in found} == {
+        ("workspace", "vision"): (2.0, 8, 0), ("workspace", "default"): (1.0, None, 1), ("user", "admin"): (1.0, None, 1),
+    }  # fmt: skip
 
 
 async def test_a_scheduler_that_is_away_is_named(world: World) -> None:

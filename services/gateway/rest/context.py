@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
@@ -17,10 +18,11 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
+from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.commands import GatewayCommand
 from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.rest.errors import DoorError
-from tenuto.services.gateway.state import State
+from tenuto.services.gateway.state import ADMIN, State
 from tenuto.services.gateway.tail import Tail
 
 VIEWS_SECONDS_MAX = 2.0
@@ -31,8 +33,13 @@ UNCERTAIN = (
     "The database went away while this was recorded. It may still be carried out: look at the experiment, "
     "or send it again with the same Idempotency-Key."
 )
-USER = "admin"
-"""Whoever holds the token. One token, one user."""
+ASKING: ContextVar[str] = ContextVar("asking", default="")
+"""Who sent the request that is being answered."""
+
+
+def asking() -> str:
+    """The user who sent the request: `RequireToken` found out."""
+    return ASKING.get()
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,17 @@ class Gateway:
     """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
+
+    async def user_of(self, authorization: str) -> str | None:
+        """Whose token the header carries; None: nobody's. Who the users are is known when the log has been read."""
+        if tokens.matches(authorization, self.token):
+            return ADMIN
+        if not authorization:
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COMMIT_SECONDS_MAX):
+                await self.loop.wait_ready()
+        return self.loop.state.names.get(tokens.hash_of(authorization))
 
     @property
     def contexts(self) -> Path:

@@ -8,7 +8,6 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.rest import (
     checkpoints,
     cluster,
@@ -20,8 +19,9 @@ from tenuto.services.gateway.rest import (
     operations,
     records,
     trials,
+    users,
 )
-from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.context import ASKING, Gateway
 from tenuto.services.gateway.rest.errors import error_response
 from tenuto.services.gateway.views import ErrorView
 
@@ -32,26 +32,28 @@ OPEN_PATHS = frozenset({"/healthz", f"{PREFIX}/openapi.json"})
 
 
 class RequireToken:
-    """Checks the bearer token before a byte of the body is read."""
+    """Finds out by the bearer token who asks, before a byte of the body is read."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        self._app, self._gateway = app, gateway
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
             header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            if not tokens.matches(header.decode("latin-1"), self._token):
+            user = await self._gateway.user_of(header.decode("latin-1"))
+            if user is None:
                 why = "The token is wrong" if header else "A token is needed"
-                message = f"{why}: send the content of the cluster's token file as `Authorization: Bearer <token>`."
+                message = f"{why}: send your own, or the content of the cluster's token file, as `Authorization: Bearer <token>`."
                 await error_response("unauthorized", message)(scope, receive, send)
                 return
+            ASKING.set(user)
         await self._app(scope, receive, send)
 
 
 def make_door(gateway: Gateway) -> FastAPI:
     app = _routes()
     app.state.gateway = gateway
-    app.add_middleware(RequireToken, token=gateway.token)
+    app.add_middleware(RequireToken, gateway=gateway)
     return app
 
 
@@ -64,7 +66,7 @@ def _routes() -> FastAPI:
     app = FastAPI(title="Tenuto", version=API_VERSION, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
     errors.install(app)
     failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}, "5XX": {"model": ErrorView}}
-    for module in (experiments, operations, derived, trials, records, checkpoints, events, jobs, cluster):
+    for module in (experiments, operations, derived, trials, records, checkpoints, events, jobs, users, cluster):
         app.include_router(module.router, prefix=PREFIX, responses=failures)
 
     @app.get("/healthz", include_in_schema=False)

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 STATUS = {
     "invalid": 400,
     "unauthorized": 401,
+    "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
     "conflict": 409,

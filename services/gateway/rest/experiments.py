@@ -19,7 +19,7 @@ from tenuto.services.gateway.commands import (
 )
 from tenuto.services.gateway.queries import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest.context import USER, Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.submission import receive
 from tenuto.services.gateway.views import (
@@ -152,7 +152,7 @@ async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
 def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
     """What every command carries."""
     command_id = name_id("submit", idempotency_key) if idempotency_key else door.clock.new_id()
-    return {"id": command_id, "time_us": door.clock.now_us(), "user": USER}
+    return {"id": command_id, "time_us": door.clock.now_us(), "user": asking()}
 
 
 @router.post("/experiments/{experiment_id}/pause", response_model=Done)

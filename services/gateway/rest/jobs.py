@@ -10,9 +10,9 @@ from nats.errors import Error as NatsError
 from tenuto.schemas import subjects
 from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.events.request import ClusterRequest, PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
-from tenuto.schemas.queue import QueueAnswer, QueueQuestion
+from tenuto.schemas.queue import QueueAnswer, QueueQuestion, ShareRow
 from tenuto.services.gateway.commands import ChangeCluster, MoveExperiment
-from tenuto.services.gateway.rest.context import USER, Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.views import CloseBody, Done, MoveBody, OpenBody, PolicyBody, Recorded, ShareBody
 
@@ -27,7 +27,10 @@ SILENT = "The scheduler does not answer right now; try again in a few seconds. T
 @router.get("/jobs", response_model=QueueAnswer)
 async def jobs(door: Door, pool: str | None = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000) -> Response:
     """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
-    question = QueueQuestion(pool=pool, rows_max=limit)
+    return answer(await _queue(door, QueueQuestion(pool=pool, rows_max=limit)))
+
+
+async def _queue(door: Gateway, question: QueueQuestion) -> QueueAnswer:
     try:
         data = await door.ask(subjects.QUEUE, question.to_json(), ANSWER_SECONDS_MAX)
     except (NatsError, TimeoutError) as error:
@@ -35,7 +38,7 @@ async def jobs(door: Door, pool: str | None = None, limit: Annotated[int, Query(
     found = QueueAnswer.from_json(data)
     if found.error:
         raise DoorError("internal", found.error)
-    return answer(found)
+    return found
 
 
 @router.post("/jobs/{experiment_id}/move", response_model=Done)
@@ -47,7 +50,7 @@ async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], 
     command = MoveExperiment(
         id=door.clock.new_id(),
         time_us=door.clock.now_us(),
-        user=USER,
+        user=asking(),
         experiment_id=experiment_id,
         other_id=other,
         behind=body.ahead_of is None,
@@ -60,26 +63,32 @@ async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], 
 async def set_policy(door: Door, pool: PoolName, body: PolicyBody) -> Response:
     """By which policy the pool shares its slots. It may be set before the pool has agents."""
     request = PoolPolicyChanged(pool=pool, policy=body.policy, usage_half_life_hours=body.usage_half_life_hours)
-    return await _record(door, request)
+    return await record(door, request)
+
+
+@router.get("/shares", response_model=list[ShareRow])
+async def shares(door: Door) -> Response:
+    """Weights and quotas that were set, and who else uses slots."""
+    return answer((await _queue(door, QueueQuestion(rows_max=1))).shares)
 
 
 @router.put("/shares/{owner}/{name}", response_model=Recorded)
 async def set_share(door: Door, owner: Literal["workspace", "user"], name: OwnerName, body: ShareBody) -> Response:
     """Weight and quota of a workspace or a user, in all pools."""
-    return await _record(door, ShareChanged(owner=owner, name=name, weight=body.weight, max_slots=body.max_slots))
+    return await record(door, ShareChanged(owner=owner, name=name, weight=body.weight, max_slots=body.max_slots))
 
 
 @router.post("/agents/{agent_id}/disable", response_model=Recorded)
 async def disable(door: Door, agent_id: str, body: CloseBody) -> Response:
     """Nothing new is placed there until it is enabled; what runs there saves a checkpoint and leaves, unless it is drained."""
     await _known(door, agent_id, body.slot_id)
-    return await _record(door, SlotsClosed(agent_id=agent_id, slot_id=body.slot_id, drain=body.drain))
+    return await record(door, SlotsClosed(agent_id=agent_id, slot_id=body.slot_id, drain=body.drain))
 
 
 @router.post("/agents/{agent_id}/enable", response_model=Recorded)
 async def enable(door: Door, agent_id: str, body: OpenBody) -> Response:
     await _known(door, agent_id, body.slot_id)
-    return await _record(door, SlotsOpened(agent_id=agent_id, slot_id=body.slot_id))
+    return await record(door, SlotsOpened(agent_id=agent_id, slot_id=body.slot_id))
 
 
 async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
@@ -90,7 +99,7 @@ async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
         raise not_found(f"slot {slot_id} on agent {agent_id}")
 
 
-async def _record(door: Gateway, request: ClusterRequest) -> Response:
-    command = ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=USER, request=request)
+async def record(door: Gateway, request: ClusterRequest) -> Response:
+    command = ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), request=request)
     events = await door.carry_out(command)
     return answer(Recorded(position=events[-1].position))

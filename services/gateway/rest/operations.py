@@ -15,7 +15,7 @@ from tenuto.schemas.ids import derived_event_id, name_id
 from tenuto.schemas.operations import Create, Extend
 from tenuto.services.gateway.commands import RequestOperations
 from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest.context import USER, Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.views import OperationsBody, OperationsRecorded
 
@@ -37,7 +37,7 @@ async def decide(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]
     command = RequestOperations(
         id=command_id,
         time_us=door.clock.now_us(),
-        user=USER,
+        user=asking(),
         request=SearchOperationsRequested(
             experiment_id=experiment_id,
             searcher=body.searcher,

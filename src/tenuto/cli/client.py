@@ -100,6 +100,9 @@ class Client:
     def put(self, path: str, body: Any) -> Any:
         return self._json("PUT", path, body)
 
+    def delete(self, path: str) -> Any:
+        return self._json("DELETE", path, None)
+
     def submit(self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"") -> Any:
         boundary = f"tenuto-{secrets.token_hex(16)}"
         part = f"--{boundary}\r\nContent-Disposition: form-data; name="

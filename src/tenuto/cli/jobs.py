@@ -120,6 +120,20 @@ def shares() -> None:
     pass
 
 
+@share_app.command("ls")
+def list_shares(context: typer.Context, json: Json = False) -> None:
+    """Show weights and quotas, and the slots in use."""
+    from tenuto.cli.output import print_json, show_rows
+
+    found = client(context).get("/shares")
+    if json:
+        print_json(found)
+        return
+    rows = [(row["owner"], row["name"], f"{row['weight']:g}", row["max_slots"] or "-", row["slots"]) for row in found]
+    heads = ("owner", "name", ">weight", ">most slots", ">slots in use")
+    show_rows(heads, rows, "No share was set, and nobody uses slots.")
+
+
 @share_app.command("set")
 def set_share(
     context: typer.Context,

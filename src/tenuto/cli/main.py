@@ -22,6 +22,7 @@ from tenuto.cli import (
     sim_cluster,
     slots,
     trials,
+    users,
 )
 from tenuto.cli.errors import CliError
 
@@ -67,6 +68,7 @@ app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.
 app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
 app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
+app.add_typer(users.app, name="user", help="Users: who may act with a token of their own.")
 app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)
 app.add_typer(sim_app.app, name="sim", help="Simulate, with the code that decides in the real cluster.")

@@ -27,7 +27,7 @@ class Command(Protocol):
 class Refused(Exception):
     """A command that cannot be carried out. `str(error)` is one sentence for the user: what, why, what to do.
 
-    `code` is a stable word for programs: not_found, conflict, invalid.
+    `code` is a stable word for programs: not_found, conflict, invalid, forbidden.
     """
 
     def __init__(self, message: str, code: str = "conflict") -> None:
@@ -78,6 +78,16 @@ class Core(Protocol[S]):
         ...
 
     def load(self, data: bytes) -> S: ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A core that folds what it decides while it decides, so that it need not be done twice."""
+
+    def settle(self, state: Any, cause: Event | Command) -> tuple[Sequence[EventData], Any]:
+        """What `decide` returns, and the state with all of that folded in: exactly what `evolve` makes of these events as they
+        will be read back."""
+        ...
 
 
 AnyCore = Core[Any]
