@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.schemas.envelope import Event
 from tests.support.live_cluster import LiveCluster
 
 pytestmark = pytest.mark.slow
@@ -91,3 +92,54 @@ def test_a_run_without_a_cluster_is_brought_in(cluster: LiveCluster, tmp_path: P
     refused = cluster.cli("run", "import", tmp_path, check=False)
     assert refused.returncode == 1
     assert f"{tmp_path} holds no record of a run" in refused.stderr
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    (tmp_path / "config.yaml").write_text(
+        f"""\
+name: damaged
+entrypoint: train.py
+hyperparameters: {{factor: 2}}
+searcher: {{name: single, metric: total, max_length: {{epochs: 4}}, smaller_is_better: false}}
+min_checkpoint_period: {{batches: 10}}
+checkpoint_policy: all
+environment: {{variables: {{TEST_HOLD_AT: "25", TEST_HOLD_FILE: {go}}}}}
+"""
+    )
+    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", SCRIPT.parent)["id"]
+    cluster.wait_for(go.with_suffix(".held").exists)
+    cluster.cli("exp", "pause", str(experiment))
+    go.touch()
+    cluster.wait_for(lambda: "AllocationReleased" in [event.type for event in of(cluster, experiment)])
+    *_, before, latest = cluster.json("ckpt", "ls", "--experiment", str(experiment))
+    assert before["batches"] == 20
+    directory = Path(latest["location"].removeprefix("file://")).parents[1]
+    manifest = json.loads((directory / "manifests" / f"{latest['id']}.json").read_text())
+    blob = directory / next(file["blob"] for file in manifest["files"] if file["path"] == "sum.txt")
+    blob.chmod(0o644)
+    blob.write_text("7")
+
+    cluster.cli("exp", "resume", str(experiment))
+    cluster.cli("exp", "wait", str(experiment))
+    view = cluster.json("exp", "describe", str(experiment))
+    assert view["best_metric"] == float(sum(2 * step for step in range(40))), "as if nothing had happened"
+    [damaged] = [event for event in of(cluster, experiment) if event.type == "CheckpointDamaged"]
+    assert damaged.stream == f"trial/{experiment}-1"
+    assert damaged.data.checkpoint_id == latest["id"]  # type: ignore[attr-defined]
+    assert damaged.data.resumed_from == before["id"]  # type: ignore[attr-defined]
+    assert "sum.txt has 1 bytes where 3 were saved" in damaged.data.reason  # type: ignore[attr-defined]
+    assert [item["id"] for item in view["damaged_checkpoints"]] == [latest["id"]]
+    told = f"resumed from {before['id']} instead"
+    for command in (
+        ("exp", "describe", str(experiment)),
+        ("trial", "describe", f"{experiment}-1"),
+        ("ckpt", "ls", "--experiment", str(experiment)),
+        ("exp", "replay", str(experiment)),
+    ):
+        assert told in " ".join(cluster.cli(*command).stdout.split()), command
+    cluster.cli("exp", "replay", str(experiment), "--verify")
+
+
+def of(cluster: LiveCluster, experiment: int) -> list[Event]:
+    return [event for event in cluster.events() if event.correlation_id == str(experiment)]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +158,12 @@ class LiveCluster:
 
     def events(self, after: int = 0) -> list[Event]:
         return [decode_event(body) for body in self.client().events(after)]
+
+    def wait_for(self, what: Callable[[], bool], seconds_max: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds_max
+        while not what():
+            assert time.monotonic() < deadline, f"it did not come within {seconds_max} s"
+            time.sleep(POLL_SECONDS)
 
     def wait_events(self, after: int, count: int, seconds_max: float = 90.0) -> int:
         """Until `count` more events are recorded than `after`; returns the head. Being unreachable for a while is allowed."""

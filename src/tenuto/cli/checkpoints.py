@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,23 +33,32 @@ def list_checkpoints(
     if json:
         print_json(rows)
         return
-    columns, cells = ["checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"], []
-    for item in rows:
-        cells.append([item["id"], item["trial_id"], item["length"], item["metric"], size(item["size_bytes"])])
-        cells[-1] += [when(item["saved_us"]), item["location"]]
-    if any(item.get("damage") for item in rows):
-        columns.append("damage")
-        cells = [[*cell, damage_of(item)] for cell, item in zip(cells, rows, strict=True)]
-    show_rows(tuple(columns), [tuple(cell) for cell in cells], "No checkpoints.")
+    cells = [
+        (
+            item["id"],
+            item["trial_id"],
+            item["length"],
+            item["metric"],
+            size(item["size_bytes"]),
+            when(item["saved_us"]),
+            item["location"],
+        )
+        for item in rows
+    ]
+    show_rows(("checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"), cells, "No checkpoints.")
+    for line in damages(rows):
+        print(line)
 
 
-def damage_of(checkpoint: dict[str, Any]) -> str:
-    """What a run found wrong with it, and what was done; empty: nothing."""
-    if not checkpoint.get("damage"):
-        return ""
-    instead = checkpoint.get("resumed_from")
-    then = f"resumed from {instead} instead" if instead else "no earlier one could be used"
-    return f"{checkpoint['damage']}; {then}"
+def damages(checkpoints: Sequence[dict[str, Any]]) -> list[str]:
+    """A sentence for each that a run could not resume from: what was wrong, and what was done."""
+    lines = []
+    for item in checkpoints:
+        if item.get("damage"):
+            instead = item.get("resumed_from")
+            then = f"resumed from {instead} instead" if instead else "no earlier one could be used"
+            lines.append(f"{item['id']} is damaged: {item['damage']}; {then}")
+    return lines
 
 
 @app.command()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tenuto.cli.checkpoints import damage_of
+from tenuto.cli.checkpoints import damages
 from tenuto.cli.output import aligned, compare, duration, plain, table, when, width_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def experiment_view(
     ]
     values = compare([trial["hyperparameters"] for trial in ranked], width - width_of(columns, rows))
     facts = _facts(view, checkpoint)
-    facts += [("damaged checkpoint", f"{item['id']}: {damage_of(item)}") for item in damaged]
+    facts += [("damaged", line) for line in damages(damaged)]
     if values.same:
         facts.append(("same in all trials", values.same))
     parts: list[RenderableType] = [table(f"experiment {view['id']}", ("", ""), facts)]

@@ -17,7 +17,7 @@ app.command()(record)
 @app.command()
 def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None:
     """Show a trial: hyperparameters, progress, validations, checkpoints, and why the search decided as it did."""
-    from tenuto.cli.checkpoints import damage_of
+    from tenuto.cli.checkpoints import damages
     from tenuto.cli.output import console, duration, print_json, size, table, when
 
     rest = client(context)
@@ -48,12 +48,12 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         screen.print(table("validations", (">batches", ">length", "metrics"), cells))
     if checkpoints:
         kept = [
-            (item["id"], item["batches"], item["metric"], size(item["size_bytes"]), when(item["saved_us"]), damage_of(item))
+            (item["id"], item["batches"], item["metric"], size(item["size_bytes"]), when(item["saved_us"]))
             for item in checkpoints
         ]
-        columns = ("checkpoint", ">batches", ">metric", ">size", "saved", "damage")
-        some = any(item.get("damage") for item in checkpoints)
-        screen.print(table("checkpoints", columns if some else columns[:-1], kept if some else [row[:-1] for row in kept]))
+        screen.print(table("checkpoints", ("checkpoint", ">batches", ">metric", ">size", "saved"), kept))
+        for line in damages(checkpoints):
+            print(line)
 
 
 @app.command()
