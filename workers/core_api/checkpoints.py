@@ -102,6 +102,9 @@ class Checkpoints:
         says; but when the trial leaves its slots it raises UserError, because what was trained would be lost.
         """
         text = _metadata_text(metadata or {})
+        if self._session.gang is not None and not self._session.gang.leads:
+            yield from self._nowhere()
+            return
         length = self._length_of(steps)
         position = Position(self._new_id(steps), steps, length)
         try:
@@ -195,7 +198,8 @@ class Checkpoints:
         except (OSError, ValidationError, ValueError) as error:
             raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
         self._latest = Checkpoint(source.checkpoint_id, source.batches, metadata, source.location)
-        say(f"resumes from checkpoint {source.checkpoint_id} at step {source.batches}")
+        if self._session.gang is None or self._session.gang.leads:
+            say(f"resumes from checkpoint {source.checkpoint_id} at step {source.batches}")
         if record.validation is not None:
             self.resumed_validation = (source.batches, record.validation)
 

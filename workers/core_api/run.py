@@ -53,6 +53,12 @@ class Run:
         """Where the record is kept without a cluster; None in a cluster."""
         self.metric: str = assignment.config.searcher.metric
         """The validation metric that the search compares."""
+        gang = session.gang
+        self.rank, self.slots = (0, 1) if gang is None else (gang.rank, gang.world_size)
+        """Of this process, among the processes that train this trial, one on each slot. What rank 0 reports and saves counts; the
+        others may do the same, without effect. The number of slots may be another one when a trial is resumed."""
+        self.local_rank = 0 if gang is None else gang.local_rank
+        """Among those on this node: the index of its GPU."""
         self._epoch_batches: int | None = None
         self._schedule_made: Schedule | None = None
         self._validation: dict[str, float] = {}
@@ -126,6 +132,8 @@ class Run:
             self._repeat_validation = False
             self._validated(self.validated_at, self._validation)
         while True:
+            if self._session.gang is not None:
+                self._session.gang.progress.idle()
             directive = box.current
             if directive.leave:
                 return
@@ -137,6 +145,8 @@ class Run:
             yield Operation(target, directive.target_length, self._schedule_unit())
             if box.current.leave:
                 return
+            if self.rank > 0:
+                self.validated_at = target  # what rank 0 reports counts
             if self.validated_at is None or self.validated_at < target:
                 raise UserError(
                     f"the search asked to train until step {target}, but the body of `for operation in run.operations()` ended "
@@ -162,8 +172,13 @@ class Run:
         return self._schedule.target_batches(self._session.assignment.config.searcher.max_length.value)
 
     def should_preempt(self) -> bool:
-        """True: save a checkpoint and leave the loop. Cheap: ask after every step."""
-        return self._session.box.current.leave
+        """True: save a checkpoint and leave the loop. Cheap: ask after every step. On several slots every rank must ask equally
+        often: then all are told in the same step."""
+        box, gang = self._session.box, self._session.gang
+        if gang is not None:
+            gang.progress.tick()
+            box.differs(box.current)
+        return box.current.leave
 
     # The configuration's periods, for loops that follow them.
 
@@ -243,7 +258,7 @@ class Run:
             if box.current.action != "kill":
                 self.checkpoint.wait()
             saved_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
-            if box.current.action in ("preempt", "pause") and self.steps > saved_at:
+            if box.current.action in ("preempt", "pause") and self.steps > saved_at and self.rank == 0:
                 say(
                     f"leaves at step {self.steps}, and resumes at step {saved_at}: what lies between is trained again. "
                     "Save a checkpoint when run.should_preempt() is true."

@@ -42,6 +42,12 @@ def _execute(script: Script, context_directory: Path) -> None:
 def _verdict(script: Script, session: Session) -> Action:
     """A script may end because it was told to leave, or after the validation that the search waits for."""
     run, box = session.run, session.box
+    if session.gang is not None:
+        session.gang.progress.idle()
+        if not session.gang.leads:  # rank 0 reports, and waits for what the search says
+            if run is not None:
+                run.close()
+            return "stop"
     if run is None:
         raise UserError(
             f"{script.name} ended without calling tenuto.init(), so nothing of it could be recorded; wrap its training in "

@@ -13,6 +13,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.base import Model
 from tenuto.workers.harness.directives import DirectiveBox
+from tenuto.workers.harness.gang import Gang
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api.run import Run
@@ -43,6 +44,8 @@ class Session:
     """Called once, when the script begins to train: what it has imported by then is part of the record."""
     at_close: list[Callable[[], None]] = field(default_factory=list)
     process_id: int = field(default_factory=os.getpid)
+    gang: Gang | None = None
+    """This process is one of several ranks: rank 0 alone reports and saves."""
     run: Run | None = None
     """What `tenuto.init()` returned."""
 

@@ -95,7 +95,7 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), tell))
     script = script_of(assignment.config.entrypoint)
     if script is not None:
-        return _run_script(script, welcome, box, reporter, clock)
+        return _run_script(script, welcome, box, reporter, clock, gang)
     trial_class = load_trial_class(assignment.config.entrypoint, welcome.context_directory)
     trainer = trial_class.make_trainer(info)
     recorder.record_environment(models_of(trainer))
@@ -116,12 +116,16 @@ def _unsaid(text: str) -> None:
     """Rank 0 says it."""
 
 
-def _run_script(script: Script, welcome: Welcome, box: DirectiveBox, reporter: Reports, clock: SystemClock) -> Action:
+def _run_script(
+    script: Script, welcome: Welcome, box: DirectiveBox, reporter: Reports, clock: SystemClock, gang: Gang | None
+) -> Action:
     from tenuto.workers.core_api.script import run_script
     from tenuto.workers.core_api.session import Session
 
+    if gang is not None:
+        gang.progress.idle()
     session = Session(
-        welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment
+        welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment, gang=gang
     )
     try:
         return run_script(script, welcome.context_directory, session)

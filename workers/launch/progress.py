@@ -6,6 +6,7 @@ moment: nothing is decided on a single look.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 import time
@@ -74,6 +75,17 @@ class ProgressWriter:
         own = now - self._began
         self._own = own if self._own == 0.0 else (1 - SMOOTHING) * self._own + SMOOTHING * own
         self._write(WAITING, now)
+
+    def tick(self) -> None:
+        """Of a script, whose steps we see by the calls between them only: what happens in between, a validation perhaps, has no
+        usual length, so only the configured deadline counts."""
+        self._steps += 1
+        self._longest = math.inf
+        self._write(COMPUTING, time.monotonic())
+
+    def idle(self) -> None:
+        """Nothing is due until a step begins."""
+        self._write(OUTSIDE, time.monotonic())
 
     def end(self) -> None:
         """The step is over; nothing is due by a deadline until the next one begins."""
