@@ -34,6 +34,7 @@ def up(
     cpu_slots: Annotated[
         int | None, typer.Option(help="CPU slots to offer where there is no GPU (default: cores).", min=1)
     ] = None,
+    agents: Annotated[int, typer.Option(help="Agents, each with its own slots, as if on so many machines.", min=1, max=64)] = 1,
 ) -> None:
     """Start a whole cluster on this machine: PostgreSQL, NATS, the services and one agent. Ctrl-C stops it.
 
@@ -43,7 +44,7 @@ def up(
 
     layout = Layout.of(data_dir_of(context, data_dir))
     if detach:
-        _detached(layout, port, cpu_slots)
+        _detached(layout, port, cpu_slots, agents)
         return
     import asyncio
 
@@ -55,11 +56,11 @@ def up(
     def ready(url: str) -> None:
         print(f"Tenuto is up at {url} (data: {layout.root}). Ctrl-C stops it.", flush=True)
 
-    asyncio.run(supervise(Options(layout, port, cpu_slots), report, ready))
+    asyncio.run(supervise(Options(layout, port, cpu_slots, agents), report, ready))
     print("Tenuto is down.")
 
 
-def _detached(layout: Layout, port: int | None, cpu_slots: int | None) -> None:
+def _detached(layout: Layout, port: int | None, cpu_slots: int | None, agents: int) -> None:
     import subprocess
 
     layout.create()
@@ -69,6 +70,8 @@ def _detached(layout: Layout, port: int | None, cpu_slots: int | None) -> None:
         command += ["--port", str(port)]
     if cpu_slots is not None:
         command += ["--cpu-slots", str(cpu_slots)]
+    if agents != 1:
+        command += ["--agents", str(agents)]
     with layout.log("supervisor").open("ab") as log:
         subprocess.Popen(
             command,

@@ -54,9 +54,10 @@ class ProcessSpec:
 
 
 def process_specs(
-    layout: Layout, postgres: PostgresServer, nats: NatsServer, port: int, *, cpu_slots: int | None
+    layout: Layout, postgres: PostgresServer, nats: NatsServer, port: int, *, cpu_slots: int | None, agents: int = 1
 ) -> list[ProcessSpec]:
-    """Everything that runs beside the two servers. The agent gets no access to the database, and little to the bus."""
+    """Everything that runs beside the two servers. Agents get no access to the database, and little to the bus. The first has
+    this machine's name; the others, which stand for further machines, have a number behind it."""
     base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
     base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
     service = base | {
@@ -71,15 +72,23 @@ def process_specs(
     agent = base | {
         "TENUTO_NATS_USER": nats.agent_user,
         "TENUTO_NATS_PASSWORD": nats.agent_password,
-        "TENUTO_DATA_DIRECTORY": str(layout.agent),
     }
     if cpu_slots is not None:
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
     return [
         ProcessSpec("relay", _python("tenuto.kernel.relay"), service),
         *(ProcessSpec(name, _python(f"tenuto.services.{name}"), service) for name in SERVICES),
-        ProcessSpec("agent", _python(AGENT_MODULE), agent),
+        *(_agent(layout, agent, number) for number in range(1, agents + 1)),
     ]
+
+
+def _agent(layout: Layout, environment: dict[str, str], number: int) -> ProcessSpec:
+    if number == 1:
+        return ProcessSpec("agent", _python(AGENT_MODULE), environment | {"TENUTO_DATA_DIRECTORY": str(layout.agent)})
+    directory = layout.agent.with_name(f"agent-{number}")
+    name = environment.get("TENUTO_AGENT_ID") or os.uname().nodename
+    own = {"TENUTO_DATA_DIRECTORY": str(directory), "TENUTO_AGENT_ID": f"{name}-{number}"}
+    return ProcessSpec(f"agent-{number}", _python(AGENT_MODULE), environment | own)
 
 
 def _python(module: str) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ class Options:
     layout: Layout
     port: int | None = None
     cpu_slots: int | None = None
+    agents: int = 1
 
 
 class Supervisor:
@@ -93,7 +94,9 @@ class Supervisor:
         await self._migrate()
         self._keep(self._keep_server("postgres", self._postgres))
         self._keep(self._keep_server("nats", self._nats))
-        for spec in process_specs(layout, self._postgres, self._nats, port, cpu_slots=self._options.cpu_slots):
+        for spec in process_specs(
+            layout, self._postgres, self._nats, port, cpu_slots=self._options.cpu_slots, agents=self._options.agents
+        ):
             self._keep(self._keep_process(spec))
         self._keep(self._bound_logs())
         await self._wait_ready(port)
@@ -104,9 +107,9 @@ class Supervisor:
     async def stop(self) -> None:
         """Agent and workers first, then the services, then the bus, the database last."""
         await asyncio.gather(*map(stop_task, self._tasks))
-        await self._end([name for name in self._children if name == "agent"])
+        await self._end([name for name in self._children if name.startswith("agent")])
         await asyncio.to_thread(self._terminate_marked, lambda process: not is_part(process))
-        await self._end([name for name in self._children if name != "agent"])
+        await self._end([name for name in self._children if not name.startswith("agent")])
         await asyncio.to_thread(self._terminate_marked, lambda _: True)
         if self._servers is not None:
             await self._servers
@@ -302,6 +305,7 @@ def main() -> int:
     parser.add_argument("--data-dir", required=True)
     parser.add_argument("--port", type=int)
     parser.add_argument("--cpu-slots", type=int)
+    parser.add_argument("--agents", type=int, default=1)
     parser.add_argument("--progress-fd", type=int, required=True)
     arguments = parser.parse_args()
     progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
@@ -318,7 +322,7 @@ def main() -> int:
         tell(f"ready {url}")
         progress.close()
 
-    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots)
+    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots, arguments.agents)
     try:
         asyncio.run(supervise(options, report, ready))
     except ServerError as error:
