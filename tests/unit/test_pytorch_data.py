@@ -14,6 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler, Weighte
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch import data
+from tenuto.workers.pytorch.python_random import PythonAside
 from tenuto.workers.pytorch.seeds import isolated_randomness, random_state, restore_random_state, seed_everything
 
 SEED = 11
@@ -158,6 +159,30 @@ def test_numpys_generator_is_as_it_was_whatever_happened_before() -> None:
         return numbers
 
     assert drawn(isolated=True) == drawn(isolated=False)
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_pythons_generator_is_as_it_was_whatever_happened_before(memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    aside = PythonAside()
+    if memory:
+        assert aside._address is not None, "this CPython keeps the state where it was looked for"
+    else:
+        monkeypatch.setattr(aside, "_address", None)  # as on another interpreter
+    random.seed(6)
+    for use in range(5):
+        for _ in range(use):
+            random.gauss(0, 1)  # keeps a second number for the next call
+        before = random.getstate()
+        first = aside.enter(8)
+        drawn = [random.gauss(0, 1) for _ in range(700)]
+        inner = aside.enter(9)
+        random.random()
+        aside.leave(inner)
+        drawn.append(random.gauss(0, 1))
+        aside.leave(first)
+        assert random.getstate() == before
+        fresh = random.Random(8)
+        assert drawn == [fresh.gauss(0, 1) for _ in range(701)]
 
 
 def test_generator_states_survive_a_round_trip() -> None:

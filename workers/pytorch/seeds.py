@@ -13,15 +13,17 @@ import numpy as np
 import torch
 
 from tenuto.workers.harness.randomness import derive_seed as derive_seed
-from tenuto.workers.pytorch.numpy_random import NumpyAside
+from tenuto.workers.pytorch.numpy_random import NumpyAside, seed_numpy
+from tenuto.workers.pytorch.python_random import PythonAside
 
 _NUMPY = NumpyAside()
+_PYTHON = PythonAside()
 
 
 def seed_processor(seed: int) -> None:
     """Python, NumPy and torch on the CPU."""
     random.seed(seed)
-    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+    seed_numpy(seed)
     torch.default_generator.manual_seed(seed)
 
 
@@ -76,18 +78,17 @@ def isolated_randomness(seed: int, cuda: bool = False) -> Iterator[None]:
 
     `cuda`: also the GPU's generators, whose state costs a device synchronisation.
     """
-    python_state, torch_state = random.getstate(), torch.get_rng_state()
+    torch_state = torch.get_rng_state()
     cuda_states = _cuda_states() if cuda and torch.cuda.is_available() else []
-    entered = _NUMPY.enter(seed)
+    python, numpy = _PYTHON.enter(seed), _NUMPY.enter(seed)
     try:
-        random.seed(seed)
         torch.default_generator.manual_seed(seed)
         if cuda_states:
             torch.cuda.manual_seed(seed) if _one_device else torch.cuda.manual_seed_all(seed)
         yield
     finally:
-        random.setstate(python_state)
-        _NUMPY.leave(entered)
+        _PYTHON.leave(python)
+        _NUMPY.leave(numpy)
         torch.set_rng_state(torch_state)
         if cuda_states:
             _restore_cuda(cuda_states)
