@@ -1,0 +1,162 @@
+"""What differs between Keras's back ends: threads, deterministic kernels, what results depend on, tensors of a batch."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.exactness import ExactnessRecord, processor
+from tenuto.workers.harness.trainer import TrialInfo
+
+SIGNATURES_MAX = 16
+"""Different shapes of batches remembered: enough for buckets of lengths; beyond, TensorFlow has long traced for any shape."""
+Signature = tuple[Any, ...]
+
+
+class Backend(ExactnessRecord):
+    """Of this process's Keras."""
+
+    def __init__(self, info: TrialInfo, exact: bool, say: Callable[[str], None]) -> None:
+        super().__init__(exact, say)
+        self.signatures: list[Signature] = []
+        """Shapes and types of batches in the order of their first training. TensorFlow traces a step for each, or one for
+        several, depending on the order; a resumed trial has to meet them in the same one."""
+        self._prepare(info)
+
+    def _prepare(self, info: TrialInfo) -> None:
+        raise NotImplementedError
+
+    def to_batch(self, batch: Any) -> Any:
+        """As the training step wants it. Remembers its signature."""
+        raise NotImplementedError
+
+    def retrace(self, model: Any) -> None:
+        """Called with the model built, before its state is loaded: trains the signatures' zeros in their order."""
+
+    def begin_training(self, model: Any) -> None:
+        """Before the training steps of a call to `train`."""
+
+    def close(self) -> None:
+        """Gives back what `__init__` changed for the whole process."""
+
+    def check_settings(self) -> None:
+        pass
+
+    def surroundings(self) -> dict[str, str]:
+        return {
+            "Python": platform.python_version(),
+            "Keras": keras.__version__,
+            "Keras's back end": keras.backend.backend(),
+            "NumPy": np.__version__,
+            "processor": processor(),
+        }
+
+
+def open_backend(info: TrialInfo, exact: bool, say: Callable[[str], None]) -> Backend:
+    """Sets the back end up for this process. Raises UserError for one that cannot be trained with."""
+    name = keras.backend.backend()
+    kinds: dict[str, type[Backend]] = {"tensorflow": TensorFlowBackend, "torch": TorchBackend}
+    if name not in kinds:
+        raise UserError(
+            f"Keras's back end is {name!r}, but Keras trials train with 'tensorflow' or 'torch'; set the environment variable "
+            "KERAS_BACKEND, under environment.variables of the configuration."
+        )
+    return kinds[name](info, exact, say)
+
+
+class TensorFlowBackend(Backend):
+    def _prepare(self, info: TrialInfo) -> None:
+        import tensorflow as tf
+
+        self._tf = tf
+        self._gpus = tf.config.list_physical_devices("GPU")
+        if self.exact:
+            tf.config.experimental.enable_op_determinism()
+        if self.exact or not self._gpus:
+            threads = max(1, info.local_slots)
+            try:  # a CPU slot is one thread
+                tf.config.threading.set_intra_op_parallelism_threads(threads)
+                tf.config.threading.set_inter_op_parallelism_threads(threads)
+            except RuntimeError:
+                pass  # the user's module has made tensors while it was imported: the number of threads is in the record
+        for gpu in self._gpus:
+            try:
+                tf.config.experimental.set_memory_growth(gpu, True)
+            except RuntimeError:
+                break
+
+    def to_batch(self, batch: Any) -> Any:
+        signature = _signature(batch)
+        if signature is not None and signature not in self.signatures and len(self.signatures) < SIGNATURES_MAX:
+            self.signatures.append(signature)
+        return batch
+
+    def retrace(self, model: Any) -> None:
+        if model.run_eagerly:
+            return
+        for structure, shapes in list(self.signatures):
+            leaves = [self._tf.zeros(shape, dtype) for shape, dtype in shapes]
+            model.train_function([keras.tree.pack_sequence_as(structure, leaves)])
+
+    def surroundings(self) -> dict[str, str]:
+        tf = self._tf
+        return super().surroundings() | {
+            "TensorFlow": tf.__version__,
+            "threads": str(tf.config.threading.get_intra_op_parallelism_threads() or os.cpu_count()),
+            "oneDNN": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "not set"),
+            "GPU": ", ".join(self._name_of(gpu) for gpu in self._gpus) or "none",
+        }
+
+    def _name_of(self, gpu: Any) -> str:
+        return str(self._tf.config.experimental.get_device_details(gpu).get("device_name", "unknown"))
+
+    def check_settings(self) -> None:
+        from tensorflow.python.framework import config
+
+        if self.exact and not config.is_op_determinism_enabled():
+            self.note("deterministic kernels were switched off by the trial's code")
+
+
+def _signature(batch: Any) -> Signature | None:
+    """None: it holds other things than arrays and dense tensors."""
+    leaves = keras.tree.flatten(batch)
+    shapes = []
+    for leaf in leaves:
+        dtype = getattr(leaf, "dtype", None)
+        if (not isinstance(leaf, np.ndarray) and not hasattr(leaf, "numpy")) or dtype is None:
+            return None
+        shapes.append((tuple(int(size) for size in leaf.shape), getattr(dtype, "name", str(dtype))))
+    return keras.tree.map_structure(lambda leaf: 0, batch), tuple(shapes)
+
+
+class TorchBackend(Backend):
+    def _prepare(self, info: TrialInfo) -> None:
+        from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
+
+        self._torch = sys.modules["torch"]
+        self._watch = Exactness(self.exact, prepare_torch(info.local_slots, self.exact), self._say)
+        self._watch.breaks = self.breaks
+        self._watch.watch()
+
+    def to_batch(self, batch: Any) -> Any:
+        """On the device."""
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch)
+
+    def begin_training(self, model: Any) -> None:
+        model.train()
+
+    def surroundings(self) -> dict[str, str]:
+        return self._watch.surroundings() | super().surroundings()
+
+    def check_settings(self) -> None:
+        self._watch.check_settings()
+
+    def close(self) -> None:
+        self._watch.close()

@@ -1,0 +1,120 @@
+"""From a Keras trial in training to the parts of a checkpoint, and back.
+
+`model.safetensors`: weights, under the paths of the model's variables. `state.safetensors`: the variables of optimizers, metrics
+and random generators. `state.pickle`: positions, generators, callbacks, and what `KerasTrial.state_dict` returned; it is pickled,
+so load it only if you trust who wrote it. `data-*`: a tf.data iterator. `exactness.json`: where it was made.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.exactness import EXACTNESS_FILE
+from tenuto.workers.keras import randomness
+from tenuto.workers.keras.data import Place
+from tenuto.workers.keras.weights import WEIGHTS_FILE, Arrays, assign, copies_of, read_arrays, write_arrays
+
+STATE_ARRAYS_FILE = "state.safetensors"
+STATE_FILE = "state.pickle"
+DATA_PREFIX = "data-"
+KINDS = ("optimizers", "metrics", "generators")
+
+
+def variables_of(model: Any) -> dict[str, list[Any]]:
+    """All that training changes in a built model, by kind; each variable once."""
+    metrics = [variable for metric in model.metrics for variable in metric.variables]
+    generators = randomness.seed_generators(model)
+    elsewhere = {id(variable) for variable in (*metrics, *generators)}
+    return {
+        "weights": _once(variable for variable in model.weights if id(variable) not in elsewhere),
+        "optimizers": _once(variable for optimizer in optimizers_of(model) for variable in optimizer.variables),
+        "metrics": _once(metrics),
+        "generators": _once(generators),
+    }
+
+
+def optimizers_of(model: Any) -> list[Any]:
+    """The compiled one, and those that a model with a training step of its own keeps as attributes."""
+    found = {id(model.optimizer): model.optimizer} if model.optimizer is not None else {}
+    for _, value in sorted(vars(model).items()):
+        for item in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(item, keras.optimizers.Optimizer):
+                found[id(item)] = item
+    return list(found.values())
+
+
+def _once(variables: Iterable[Any]) -> list[Any]:
+    return list({id(variable): variable for variable in variables}.values())
+
+
+class Captured:
+    """A copy of the state, which training does not change any more."""
+
+    def __init__(self, model: Any, values: Mapping[str, Any], place: Place, exactness: bytes) -> None:
+        """`values`: picklable. Raises UserError where the user's are not."""
+        self._arrays = {kind: copies_of(variables) for kind, variables in variables_of(model).items()}
+        self._files = dict(place.files)
+        self._exactness = exactness
+        content = {**values, "data": dict(place.values), "counts": {kind: len(self._arrays[kind]) for kind in KINDS}}
+        try:
+            self._state = pickle.dumps(content)
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise UserError(
+                f"the trial's state cannot be saved: {error}; keep only picklable values in state_dict and in callbacks."
+            ) from error
+
+    def write(self, directory: Path) -> None:
+        """Raises OSError."""
+        write_arrays(self._arrays["weights"], directory / WEIGHTS_FILE)
+        others: Arrays = [(f"{kind}/{name}", array) for kind in KINDS for name, array in self._arrays[kind]]
+        write_arrays(others, directory / STATE_ARRAYS_FILE)
+        (directory / STATE_FILE).write_bytes(self._state)
+        (directory / EXACTNESS_FILE).write_bytes(self._exactness)
+        for name, content in self._files.items():
+            (directory / f"{DATA_PREFIX}{name}").write_bytes(content)
+
+
+class Loaded:
+    """A checkpoint's content, on its way into a model."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises OSError."""
+        self._weights = read_arrays(directory / WEIGHTS_FILE)
+        self._others = read_arrays(directory / STATE_ARRAYS_FILE)
+        # The user's own state may hold any type; the trial itself wrote the file.
+        self.values: dict[str, Any] = pickle.loads((directory / STATE_FILE).read_bytes())
+        files = {path.name.removeprefix(DATA_PREFIX): path.read_bytes() for path in sorted(directory.glob(f"{DATA_PREFIX}*"))}
+        self.place = Place(self.values["data"], files)
+        self.exactness = (directory / EXACTNESS_FILE).read_bytes()
+
+    def into(self, model: Any) -> None:
+        """Raises UserError where the model is another one."""
+        have = variables_of(model)
+        assign(have["weights"], self._weights, "the model's weights")
+        start = 0
+        for kind in KINDS:
+            end = start + self.values["counts"][kind]
+            assign(have[kind], self._others[start:end], f"the state of {kind}")
+            start = end
+
+
+def floats(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Metrics as numbers; those that are none are left out, as in Keras's own logs."""
+    found: dict[str, float] = {}
+    for name, value in logs.items():
+        array = np.asarray(keras.ops.convert_to_numpy(value))
+        if array.size == 1:
+            found[str(name)] = float(array.reshape(()))
+        elif isinstance(value, Mapping):
+            found |= {f"{name}_{key}": number for key, number in floats(value).items()}
+    return found
+
+
+Writer = Callable[[Path], None]

@@ -1,0 +1,209 @@
+"""Training batches by position. Batch `n` of a trial is the same whether training came there in one go or resumed just before.
+
+Each kind of data finds its place in its own way:
+
+- arrays and PyDatasets have an index: the order of an epoch is a function of (seed, epoch);
+- a torch DataLoader goes through what PyTorch trials use (`tenuto.workers.pytorch.data`);
+- a tf.data.Dataset saves its iterator, or reads an epoch again up to the position (`tf_data.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.randomness import derive_seed
+from tenuto.workers.keras.randomness import isolated_randomness
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a kind of data goes on, beyond the number of batches: for `Batches.seek`."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Picklable."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Batches(ABC):
+    """Batches without end, epoch after epoch."""
+
+    epoch_batches: int | None
+    """None: not known."""
+
+    @abstractmethod
+    def seek(self, batches: int, place: Place | None) -> None:
+        """The next batch is number `batches`, counted since the trial began. `place`: what `place` returned there."""
+
+    @abstractmethod
+    def next_batch(self) -> Any:
+        """Nested tuples and dicts of arrays or tensors."""
+
+    def place(self) -> Place:
+        """Between two batches."""
+        return Place()
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to stop
+        """Stop helper threads."""
+
+
+def training_batches(data: Any, build: Any, *, seed: int, batch_size: int, shuffle: bool, epoch_batches: int | None) -> Batches:
+    """`build`: the user's function that made `data`. Raises UserError for data that has no positions."""
+    dataset = _tensorflow_dataset()
+    if dataset is not None and isinstance(data, dataset):
+        from tenuto.workers.keras.tf_data import DatasetBatches
+
+        return DatasetBatches(data, build, seed, epoch_batches)
+    if isinstance(data, keras.utils.PyDataset):
+        return PyDatasetBatches(data, build, seed, shuffle)
+    loader = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)
+    if loader is not None and isinstance(data, loader.DataLoader):
+        return LoaderBatches(data, build, seed, epoch_batches)
+    if isinstance(data, tuple) and 1 <= len(data) <= 3:
+        return ArrayBatches(data, build, seed, batch_size, shuffle)
+    raise UserError(
+        f"{build.__name__} returned {type(data).__name__}, in which no place can be found again; return a tf.data.Dataset, a "
+        "keras.utils.PyDataset, a torch DataLoader, or a tuple of arrays (x, y). A generator becomes a Dataset by "
+        "tf.data.Dataset.from_generator.",
+        at=build,
+    )
+
+
+def _tensorflow_dataset() -> Any:
+    tensorflow = sys.modules.get("tensorflow")
+    return None if tensorflow is None else tensorflow.data.Dataset
+
+
+def epoch_order(seed: int, epoch: int, count: int, shuffle: bool) -> np.ndarray[Any, Any]:
+    if not shuffle:
+        return np.arange(count)
+    return np.random.Generator(np.random.PCG64(derive_seed(seed, "order", epoch))).permutation(count)
+
+
+class ArrayBatches(Batches):
+    """`(x,)`, `(x, y)` or `(x, y, sample_weight)`, each an array or a structure of arrays with one first dimension."""
+
+    def __init__(self, data: tuple[Any, ...], build: Any, seed: int, batch_size: int, shuffle: bool) -> None:
+        self._arrays = keras.tree.map_structure(_array, tuple(part for part in data if part is not None))
+        lengths = {len(array) for array in keras.tree.flatten(self._arrays)}
+        if len(lengths) != 1 or 0 in lengths:
+            raise UserError(
+                f"{build.__name__} returned arrays of {', '.join(map(str, sorted(lengths))) or 'no'} records; they need the same "
+                "number, and at least one.",
+                at=build,
+            )
+        [self._records] = lengths
+        self._seed, self._batch_size, self._shuffle = seed, batch_size, shuffle
+        self.epoch_batches: int = -(-self._records // batch_size)
+        self._batches, self._epoch = 0, -1
+
+    def seek(self, batches: int, place: Place | None) -> None:
+        self._batches = batches
+
+    def next_batch(self) -> Any:
+        epoch, batch = divmod(self._batches, self.epoch_batches)
+        if epoch != self._epoch:
+            self._order, self._epoch = epoch_order(self._seed, epoch, self._records, self._shuffle), epoch
+        chosen = self._order[batch * self._batch_size : (batch + 1) * self._batch_size]
+        self._batches += 1
+        return keras.tree.map_structure(lambda array: array[chosen], self._arrays)
+
+
+def _array(value: Any) -> np.ndarray[Any, Any]:
+    array = np.asarray(value)
+    return array.astype(keras.config.floatx()) if array.dtype == np.float64 else array
+
+
+class PyDatasetBatches(Batches):
+    """Each batch is made under randomness of its own where one thread makes them (`workers=1`)."""
+
+    def __init__(self, data: Any, build: Any, seed: int, shuffle: bool) -> None:
+        try:
+            self.epoch_batches: int = len(data)
+        except TypeError:
+            self.epoch_batches = 0
+        if self.epoch_batches < 1:
+            raise UserError(f"{build.__name__} returned a PyDataset whose length is not known, or is 0.", at=build)
+        self._data, self._seed, self._shuffle = data, seed, shuffle
+        self._batches = self._asked = self._epochs_ended = 0
+        self._threads = ThreadPoolExecutor(data.workers, "tenuto-data") if data.workers > 1 else None
+        self._ahead: deque[Future[Any]] = deque()
+
+    def seek(self, batches: int, place: Place | None) -> None:
+        self._batches = self._asked = batches
+
+    def next_batch(self) -> Any:
+        if self._threads is None:
+            batch = self._make(self._batches)
+        else:
+            self._ask_ahead(self._threads)
+            batch = self._ahead.popleft().result()
+        self._batches += 1
+        return batch
+
+    def _ask_ahead(self, threads: ThreadPoolExecutor) -> None:
+        """Up to the end of the epoch: what a dataset does at that end may change its batches."""
+        if self._asked < self._batches or not self._ahead:
+            self._asked = self._batches
+        end = (self._batches // self.epoch_batches + 1) * self.epoch_batches
+        while self._asked < end and len(self._ahead) < max(1, self._data.max_queue_size):
+            self._end_epochs(self._asked // self.epoch_batches)
+            self._ahead.append(threads.submit(self._data.__getitem__, self._index(self._asked)))
+            self._asked += 1
+
+    def _make(self, number: int) -> Any:
+        epoch = number // self.epoch_batches
+        self._end_epochs(epoch)
+        with isolated_randomness(derive_seed(self._seed, "batch", epoch, number % self.epoch_batches)):
+            return self._data[self._index(number)]
+
+    def _index(self, number: int) -> int:
+        epoch, batch = divmod(number, self.epoch_batches)
+        return int(epoch_order(self._seed, epoch, self.epoch_batches, self._shuffle)[batch])
+
+    def _end_epochs(self, epoch: int) -> None:
+        """A dataset may change at the end of an epoch: a resumed trial goes through the same ends again."""
+        while self._epochs_ended < epoch:
+            with isolated_randomness(derive_seed(self._seed, "epoch end", self._epochs_ended)):
+                self._data.on_epoch_end()
+            self._epochs_ended += 1
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class LoaderBatches(Batches):
+    """A torch DataLoader."""
+
+    def __init__(self, loader: Any, build: Any, seed: int, epoch_batches: int | None) -> None:
+        from tenuto.workers.pytorch import data
+
+        self._loader, self._seed = data.check_loader(loader, build.__name__, build), seed
+        self.epoch_batches = epoch_batches or data.epoch_batches(loader)
+        self._iterator: Iterator[Any] | None = None
+
+    def seek(self, batches: int, place: Place | None) -> None:
+        from tenuto.workers.pytorch import data
+
+        self._iterator = data.training_batches(self._loader, self._seed, batches, place.values.get("stream") if place else None)
+
+    def next_batch(self) -> Any:
+        assert self._iterator is not None
+        return next(self._iterator)
+
+    def place(self) -> Place:
+        state = getattr(self._iterator, "state", None)
+        return Place({"stream": state()}) if callable(state) else Place()
+
+    def close(self) -> None:
+        self._iterator = None

@@ -1,0 +1,128 @@
+"""All generators that a Keras training may draw from: Python's, NumPy's, Keras's own and the back end's."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+_SEED_LIMIT = 2**31
+"""TensorFlow takes seeds below it."""
+
+
+def seed_everything(seed: int) -> None:
+    """Also Keras's global generator, which `keras.random` uses where it is given no seed. `keras.utils.set_random_seed` would do,
+    but it imports TensorFlow wherever that is installed."""
+    random.seed(seed)
+    np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+    if (tensorflow := sys.modules.get("tensorflow")) is not None:
+        tensorflow.random.set_seed(seed % _SEED_LIMIT)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
+    state = _global_generator().state
+    state.assign(np.asarray([seed % _SEED_LIMIT, 0], dtype=np.asarray(state.numpy()).dtype))
+
+
+def random_state() -> dict[str, Any]:
+    """The state of all global generators, as plain data and arrays."""
+    found: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(legacy=False),
+        "keras": np.array(_global_generator().state.numpy()),
+    }
+    if (operations := _tensorflow_seeds()) is not None:
+        found["tensorflow"] = operations.getstate()
+        found["tensorflow generator"] = _tensorflow_generator_state()
+    if (torch := sys.modules.get("torch")) is not None:
+        found["torch"] = torch.get_rng_state().numpy().copy()
+        found["torch gpu"] = (
+            [state.numpy().copy() for state in torch.cuda.get_rng_state_all()] if torch.cuda.is_available() else []
+        )
+    return found
+
+
+def restore_random_state(state: dict[str, Any]) -> None:
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])
+    _global_generator().state.assign(state["keras"])
+    operations = _tensorflow_seeds()
+    if operations is not None and "tensorflow" in state:
+        operations.setstate(state["tensorflow"])
+        if state["tensorflow generator"] is not None:
+            sys.modules["tensorflow"].random.get_global_generator().state.assign(state["tensorflow generator"])
+    torch = sys.modules.get("torch")
+    if torch is not None and "torch" in state:
+        torch.set_rng_state(torch.from_numpy(state["torch"]))
+        for index, value in enumerate(state["torch gpu"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(torch.from_numpy(value), index)
+
+
+@contextmanager
+def isolated_randomness(seed: int) -> Iterator[None]:
+    """What runs inside draws from generators seeded by `seed`; what runs after goes on as if nothing had happened."""
+    state = random_state()
+    try:
+        random.seed(seed)
+        np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+        if (operations := _tensorflow_seeds()) is not None:
+            operations.seed(seed)
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.default_generator.manual_seed(seed)
+        yield
+    finally:
+        restore_random_state(state)
+
+
+@contextmanager
+def building(seed: int) -> Iterator[None]:
+    """As `isolated_randomness`; a tf.data pipeline that is built inside takes its seeds from `seed`, too."""
+    with isolated_randomness(seed):
+        if "tensorflow" not in sys.modules:
+            yield
+            return
+        from tensorflow.python.eager import context
+
+        eager = context.context()
+        before, generator = eager._seed, eager._rng
+        # Not set_seed, which would begin all random operations of the training again.
+        eager._seed, eager._rng = seed % _SEED_LIMIT, random.Random(seed)
+        try:
+            yield
+        finally:
+            eager._seed, eager._rng = before, generator
+
+
+def seed_generators(model: Any) -> list[Any]:
+    """The states of the generators that the model's layers (dropout, augmentation) keep, in the layers' order."""
+    found: dict[int, Any] = {}
+    for layer in model._flatten_layers():
+        for generator in getattr(layer, "_seed_generators", ()):
+            found[id(generator)] = generator.state
+    return list(found.values())
+
+
+def _global_generator() -> Any:
+    from keras.src.random.seed_generator import global_seed_generator
+
+    return global_seed_generator()
+
+
+def _tensorflow_seeds() -> Any:
+    """The generator from which TensorFlow draws a seed for each random operation that is given none."""
+    if "tensorflow" not in sys.modules:
+        return None
+    from tensorflow.python.eager import context
+
+    return getattr(context.context(), "_rng", None)
+
+
+def _tensorflow_generator_state() -> Any:
+    """Of the global tf.random.Generator. None: it was never asked for, and is not made here."""
+    from tensorflow.python.ops import stateful_random_ops
+
+    generator = stateful_random_ops.global_generator
+    return None if generator is None else np.array(generator.state.numpy())

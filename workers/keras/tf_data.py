@@ -1,0 +1,134 @@
+"""Batches of a tf.data.Dataset, from a position on. Tried with TensorFlow 2.21:
+
+- Most pipelines can save their iterator (shuffle buffers, parallel maps and interleaves, caches, repeats), and go on from there
+  bit for bit, with the order of later epochs. What is saved holds the buffers, so a pipeline with large ones is read again
+  from the beginning of its epoch instead: see ITERATOR_BYTES_MAX.
+- A pipeline that draws from stateful operations (tf.random.uniform in a map, a Python generator) cannot: TensorFlow does not
+  save their state. With a fixed seed it also repeats the same numbers in each epoch. So it is built anew for each epoch, under
+  seeds of that epoch, and read again up to the position.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.randomness import derive_seed
+from tenuto.workers.keras.data import Batches, Place
+from tenuto.workers.keras.randomness import building
+
+ITERATOR_BYTES_MAX = 32 << 20
+"""Of a saved iterator: writing more at each checkpoint would cost more than reading an epoch again when a trial resumes."""
+_NAME = "iterator"
+SAVED, COUNTED, REBUILT = "saved", "counted", "rebuilt"
+
+
+class DatasetBatches(Batches):
+    def __init__(self, dataset: Any, build: Callable[[], Any], seed: int, epoch_batches: int | None) -> None:
+        """Raises UserError for a dataset without batches."""
+        self._build, self._seed = build, seed
+        self._dataset = _steady(dataset)
+        known = int(dataset.cardinality())
+        if known == 0:
+            raise UserError(f"{build.__name__} returned a tf.data.Dataset without elements.", at=build)
+        self._endless = known == tf.data.INFINITE_CARDINALITY
+        self.epoch_batches = epoch_batches or (known if known > 0 else None)
+        self._mode = SAVED if _can_save(self._dataset) else REBUILT
+        self._passes = 0
+        """Iterators made."""
+        self._in_pass = 0
+        self._iterator: Any = None
+
+    @property
+    def draws_at_random(self) -> bool:
+        """The pipeline holds operations whose state TensorFlow cannot save."""
+        return self._mode == REBUILT
+
+    def seek(self, batches: int, place: Place | None) -> None:
+        if place is None:
+            return
+        values = place.values
+        self._mode, passes, in_pass = values["mode"], values["passes"], values["in_pass"]
+        if passes == 0:
+            return
+        if self._mode == REBUILT:
+            self._passes = passes - 1
+        while self._passes < passes:
+            self._begin_pass()  # each draws the order of a pass from the dataset's generator
+        if self._mode == SAVED:
+            # Restored in an iterator of a dataset of its own: where the source is read to its end, that may draw once more.
+            with building(self._seed):
+                self._iterator = iter(_steady(self._build()))
+            _restore(self._iterator, place.files)
+        else:
+            for _ in range(in_pass):
+                next(self._iterator)
+        self._in_pass = in_pass
+
+    def next_batch(self) -> Any:
+        if self._iterator is None:
+            self._begin_pass()
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            if self._in_pass == 0:
+                raise UserError(
+                    f"{self._build.__name__} returned a tf.data.Dataset that gave no batch.", at=self._build
+                ) from None
+            self._begin_pass()
+            batch = next(self._iterator)
+        self._in_pass += 1
+        return batch
+
+    def _begin_pass(self) -> None:
+        if self._mode == REBUILT:
+            with building(derive_seed(self._seed, "pass", self._passes)):
+                self._dataset = _steady(self._build())
+                self._iterator = iter(self._dataset)
+        else:
+            self._iterator = iter(self._dataset)
+        self._passes, self._in_pass = self._passes + 1, 0
+
+    def place(self) -> Place:
+        values = {"passes": self._passes, "in_pass": self._in_pass}
+        if self._mode == SAVED and self._iterator is not None:
+            files = _save(self._iterator)
+            if self._endless or sum(map(len, files.values())) <= ITERATOR_BYTES_MAX:
+                return Place({"mode": SAVED, **values}, files)
+            self._mode = COUNTED
+        return Place({"mode": self._mode, **values})
+
+
+def _steady(dataset: Any) -> Any:
+    """Elements in one order, whatever the threads do."""
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.FAIL
+    return dataset.with_options(options)
+
+
+def _can_save(dataset: Any) -> bool:
+    """Uses up an iterator, in each process alike: the dataset draws the order of each from one generator."""
+    try:
+        _save(iter(dataset))
+    except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError):
+        return False
+    return True
+
+
+def _save(iterator: Any) -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as directory:
+        tf.train.Checkpoint(iterator=iterator).write(str(Path(directory) / _NAME))
+        return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
+
+
+def _restore(iterator: Any, files: Any) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        for name, content in files.items():
+            (Path(directory) / name).write_bytes(content)
+        tf.train.Checkpoint(iterator=iterator).read(str(Path(directory) / _NAME)).expect_partial()

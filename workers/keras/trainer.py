@@ -1,0 +1,285 @@
+"""Trains a KerasTrial, position by position (see `Trainer` for what that promises).
+
+It drives the model's own compiled training step batch by batch, as `model.fit` does: so `train_step`, metrics, learning-rate
+schedules, precision policies and callbacks work as in Keras.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tenuto.schemas.config.experiment import Optimizations, Reproducibility
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.randomness import derive_seed
+from tenuto.workers.harness.trainer import Trainer, TrialInfo
+from tenuto.workers.keras import callbacks as callback_state
+from tenuto.workers.keras import data, randomness
+from tenuto.workers.keras.backends import open_backend
+from tenuto.workers.keras.checkpoint import Captured, Loaded, floats, variables_of
+from tenuto.workers.keras.context import KerasTrialContext
+from tenuto.workers.keras.trial import KerasTrial
+from tenuto.workers.keras.weights import assign, copies_of
+
+POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
+"""Keras's names for `optimizations.mixed_precision`."""
+
+
+class KerasTrainer(Trainer):
+    has_snapshots = True
+
+    def __init__(self, trial_class: type[KerasTrial], info: TrialInfo) -> None:
+        """Builds the user's trial. Raises what the user's code raises."""
+        self._seed = info.trial_seed
+        exact = trial_class.deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
+        self._backend = open_backend(info, exact, _say)
+        keras.config.disable_traceback_filtering()  # errors name the user's lines
+        _apply(Optimizations.model_validate(info.config.get("optimizations") or {}))
+        self.context = KerasTrialContext(info)
+        randomness.seed_everything(derive_seed(self._seed, "trial"))
+        self.trial = trial_class(self.context)
+        self.model = _checked_model(self.trial)
+        with randomness.isolated_randomness(derive_seed(self._seed, "loaders")):
+            self._callbacks = callback_state.checked(self.trial)
+        self._training = self._open_training_data()
+        with randomness.building(derive_seed(self._seed, "validation data")):
+            self._validation = self.trial.build_validation_data()
+        self._list = keras.callbacks.CallbackList(self._callbacks, model=self.model, steps=self.epoch_batches)
+        self._batch_hooks = _has_batch_hooks(self._callbacks)
+        randomness.seed_everything(derive_seed(self._seed, "training"))
+        self._batches = 0
+        self._taken_at = 0
+        self._epoch_ends: int | None = None
+        """An epoch whose last batch is trained: its end is told with the validation, if one follows, or before the next batch."""
+        self._logs: dict[str, Any] = {}
+        """What the last training step returned."""
+        self._held: Any = None
+        """A batch that was fetched to build the model, and is trained next."""
+        self._built = self._began = self._ended = self._told_stop = False
+        self._place = data.Place()
+
+    def _open_training_data(self) -> data.Batches:
+        trial, seed = self.trial, derive_seed(self._seed, "training data")
+        given = trial.batches_per_epoch
+        if given is not None and (type(given) is not int or given < 1):
+            raise UserError(f"batches_per_epoch is {given!r}; it must be a whole number from 1.", at=type(trial))
+        with randomness.building(seed):
+            given_data = trial.build_training_data()
+        training = data.training_batches(
+            given_data,
+            trial.build_training_data,
+            seed=seed,
+            batch_size=self.context.batch_size,
+            shuffle=trial.shuffle,
+            epoch_batches=given,
+        )
+        training.seek(0, None)
+        return training
+
+    @property
+    def epoch_batches(self) -> int | None:
+        return self._training.epoch_batches
+
+    @property
+    def batches(self) -> int:  # type: ignore[override]
+        return self._batches
+
+    def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
+        epoch_batches, model = self.epoch_batches, self.model
+        self._begin()
+        self._backend.begin_training(model)
+        while self._batches < until_batches and not interrupted():
+            epoch, batch_in_epoch = divmod(self._batches, epoch_batches) if epoch_batches else (0, self._batches)
+            if batch_in_epoch == 0:
+                self._end_epoch({})
+                model.reset_metrics()
+                self._list.on_epoch_begin(epoch)
+            batch = self._next_batch()
+            if self._batch_hooks:
+                self._list.on_train_batch_begin(batch_in_epoch)
+            self._logs = model.train_function([batch])
+            self._batches += 1
+            if self._batch_hooks:
+                self._list.on_train_batch_end(batch_in_epoch, floats(self._logs))
+            if batch_in_epoch + 1 == epoch_batches:
+                self._epoch_ends = epoch
+        self._look_for_stop()
+
+    def _begin(self) -> None:
+        if not self._began:
+            self._began = True
+            with randomness.isolated_randomness(derive_seed(self._seed, "hooks")):
+                self._list.on_train_begin()
+
+    def _next_batch(self) -> Any:
+        if self._held is None:
+            batch = self._backend.to_batch(self._training.next_batch())
+            self._build(batch)
+            return batch
+        batch, self._held = self._held, None
+        return batch
+
+    def _build(self, batch: Any) -> None:
+        """Model, optimizer and metrics get their variables, where they wait for the shapes of a batch."""
+        if not self._built:
+            self.model._symbolic_build(data_batch=batch)
+            self.model.make_train_function()
+            self._built = True
+
+    def _look_for_stop(self) -> None:
+        if getattr(self.model, "stop_training", False) and not self._told_stop:
+            self._told_stop = True
+            _say("a callback asked to stop training: the search decides how long a trial trains, so it goes on")
+
+    def _end_epoch(self, validation: dict[str, float]) -> None:
+        epoch, self._epoch_ends = self._epoch_ends, None
+        if epoch is not None:
+            self._list.on_epoch_end(epoch, self._training_metrics() | validation)
+
+    def _training_metrics(self) -> dict[str, float]:
+        return floats(self.model._get_metrics_result_or_logs(self._logs))
+
+    def take_metrics(self) -> dict[str, float]:
+        """As Keras shows them: over the batches since the epoch began."""
+        if self._taken_at == self._batches:
+            return {}
+        self._taken_at = self._batches
+        metrics = self._training_metrics()
+        if self.epoch_batches is None:
+            self.model.reset_metrics()
+        return metrics
+
+    def validate(self) -> dict[str, float]:
+        """Leaves no trace in the training: metrics and generators are as before. The callbacks may leave some."""
+        training = self._training_metrics() if self._epoch_ends is not None else {}
+        if not self._built:
+            self._hold_batch()
+        self._begin()
+        kept = {kind: variables_of(self.model)[kind] for kind in ("metrics", "generators")}
+        before = {kind: copies_of(variables) for kind, variables in kept.items()}
+        with randomness.isolated_randomness(derive_seed(self._seed, "validation")):
+            result = self._evaluate()
+        for kind, variables in kept.items():
+            assign(variables, before[kind], kind)
+        metrics = {f"val_{name}": value for name, value in floats(result).items()}
+        if self._epoch_ends is not None:
+            epoch, self._epoch_ends = self._epoch_ends, None
+            self._list.on_epoch_end(epoch, training | metrics)
+        return metrics
+
+    def _evaluate(self) -> Any:
+        given = self._validation
+        arguments: dict[str, Any] = {"x": given}
+        if isinstance(given, tuple):
+            arguments = dict(zip(("x", "y", "sample_weight"), given, strict=False)) | {"batch_size": self.context.batch_size}
+        return self.model.evaluate(
+            **arguments, steps=self.trial.validation_batches, callbacks=self._list, verbose=0, return_dict=True
+        )
+
+    def save(self, directory: Path) -> None:
+        self.snapshot()(directory)
+
+    def snapshot(self) -> Callable[[Path], None]:
+        if not self._built:
+            self._hold_batch()
+        if self._held is None:
+            self._place = self._training.place()
+        values = {
+            "batches": self._batches,
+            "taken_at": self._taken_at,
+            "epoch_ends": self._epoch_ends,
+            "logs": floats(self._logs),
+            "signatures": getattr(self._backend, "signatures", []),
+            "random": randomness.random_state(),
+            "callbacks": [(type(item).__name__, callback_state.state_of(item)) for item in self._callbacks],
+            "trial": dict(self.trial.state_dict()),
+        }
+        return Captured(self.model, values, self._place, self._backend.record()).write
+
+    def _hold_batch(self) -> None:
+        """Fetches the next batch before its time, to build the model from."""
+        self._place = self._training.place()
+        batch = self._backend.to_batch(self._training.next_batch())
+        self._build(batch)
+        self._held = batch
+
+    def load(self, directory: Path) -> None:
+        loaded = Loaded(directory)
+        values = loaded.values
+        saved = [name for name, _ in values["callbacks"]]
+        if saved != (have := [type(item).__name__ for item in self._callbacks]):
+            raise UserError(
+                f"the checkpoint holds the callbacks {saved}, but build_callbacks returned {have}; it must return the same ones "
+                "each time.",
+                at=self.trial.build_callbacks,
+            )
+        self._batches, self._taken_at, self._epoch_ends = values["batches"], values["taken_at"], values["epoch_ends"]
+        self._logs = values["logs"]
+        self._training.seek(self._batches, loaded.place)
+        self._backend.signatures = list(values["signatures"])
+        # A batch is fetched now, and trained first: a model may get its variables from the shapes of a batch only.
+        self._place = loaded.place
+        self._held = self._backend.to_batch(self._training.next_batch())
+        self._build(self._held)
+        self._backend.retrace(self.model)
+        self._began = False
+        self._begin()
+        loaded.into(self.model)
+        for callback, (_, state) in zip(self._callbacks, values["callbacks"], strict=True):
+            callback_state.restore(callback, state)
+        if values["trial"]:
+            self.trial.load_state_dict(values["trial"])
+        self._backend.resume(loaded.exactness)
+        randomness.restore_random_state(values["random"])
+
+    def close(self) -> None:
+        self._training.close()
+        self._backend.close()
+        if self._began and not self._ended:
+            self._ended = True
+            under_way = sys.exception()
+            try:
+                self._list.on_train_end()
+            except Exception as error:
+                if under_way is None:
+                    raise
+                _say(f"on_train_end failed, too: {type(error).__name__}: {error}")  # the first error says more
+
+
+def _say(sentence: str) -> None:
+    print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
+
+
+def _apply(optimizations: Optimizations) -> None:
+    """Raises UserError for what Keras has a place of its own for."""
+    if optimizations.aggregation_frequency > 1:
+        raise UserError("optimizations.aggregation_frequency: in Keras, give the optimizer gradient_accumulation_steps instead.")
+    if optimizations.clip_grad_norm is not None or optimizations.clip_grad_value is not None:
+        raise UserError("optimizations.clip_grad_*: in Keras, give the optimizer global_clipnorm, clipnorm or clipvalue instead.")
+    if optimizations.mixed_precision is not None:
+        keras.config.set_dtype_policy(POLICIES[optimizations.mixed_precision])
+
+
+def _checked_model(trial: KerasTrial) -> Any:
+    model = trial.build_model()
+    if not isinstance(model, keras.Model):
+        raise UserError(f"build_model returned {type(model).__name__}; it must return a keras.Model.", at=trial.build_model)
+    if not model.compiled:
+        raise UserError(
+            "build_model returned a model that is not compiled; call model.compile(optimizer=..., loss=..., metrics=...) in it.",
+            at=trial.build_model,
+        )
+    return model
+
+
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def _has_batch_hooks(callbacks: list[Any]) -> bool:
+    """Logs of each batch are fetched for those only that look at them."""
+    base = keras.callbacks.Callback
+    return any(getattr(type(item), name) is not getattr(base, name) for item in callbacks for name in _BATCH_HOOKS)

@@ -1,0 +1,65 @@
+"""The class that users of Keras derive their trial from."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tenuto.workers.harness.trainer import TrialBase, TrialInfo
+
+if TYPE_CHECKING:
+    from tenuto.workers.harness.trainer import Trainer
+    from tenuto.workers.keras.context import KerasTrialContext
+
+
+class KerasTrial(TrialBase):
+    """One configuration in training.
+
+    Validation metrics are reported under the names that `model.fit` gives them: `val_loss`, `val_accuracy`, ...
+    """
+
+    deterministic: ClassVar[bool] = True
+    """False: as `reproducibility: {exact: false}` in the configuration, for a trial that never needs the same bits twice."""
+    batches_per_epoch: int | None = None
+    """For training data without a length (a generator, an endless `repeat()`): set it, in the class or in `__init__`, to count
+    in epochs."""
+    validation_batches: int | None = None
+    """For validation data without an end: how many of its batches count."""
+    shuffle: bool = True
+    """Arrays and PyDatasets are read in an order drawn for each epoch, as `model.fit(shuffle=True)` does. tf.data and torch
+    loaders shuffle themselves."""
+
+    def __init__(self, context: KerasTrialContext) -> None:
+        self.context = context
+
+    @abstractmethod
+    def build_model(self) -> Any:
+        """A compiled `keras.Model`."""
+
+    @abstractmethod
+    def build_training_data(self) -> Any:
+        """A `tf.data.Dataset`, a `keras.utils.PyDataset`, a torch `DataLoader`, or arrays as `(x, y)` or `(x, y, sample_weight)`,
+        which are cut into batches of `context.batch_size`."""
+
+    @abstractmethod
+    def build_validation_data(self) -> Any:
+        """As `build_training_data`."""
+
+    def build_callbacks(self) -> Sequence[Any]:
+        """Keras callbacks. Their plain attributes (numbers, strings, arrays, and lists and dicts of them) are saved with each
+        checkpoint; a callback with `state_dict` and `load_state_dict` says itself what is."""
+        return ()
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """State of your own to save with each checkpoint."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Given what `state_dict` returned, after `__init__` and `build_model`."""
+
+    @classmethod
+    def make_trainer(cls, info: TrialInfo) -> Trainer:
+        from tenuto.workers.keras.trainer import KerasTrainer
+
+        return KerasTrainer(cls, info)

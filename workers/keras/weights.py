@@ -1,0 +1,91 @@
+"""The weights file of a Keras trial's checkpoint: names and arrays, readable without pickle, Keras or Tenuto."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from tenuto.workers.harness.errors import UserError
+
+WEIGHTS_FILE = "model.safetensors"
+ORDER = "tenuto_order"
+"""Metadata: the arrays' names in the order of the variables, as JSON. Such a file has an order of its own."""
+TYPES = "tenuto_types"
+"""Metadata: names of types that NumPy knows by an extension only (bfloat16), by array: stored as whole numbers of that size."""
+_WHOLE = {1: np.uint8, 2: np.uint16}
+
+Arrays = list[tuple[str, np.ndarray[Any, Any]]]
+"""Names, each once, and values."""
+
+
+def names_of(variables: Sequence[Any]) -> list[str]:
+    """Each variable's path in the model, with a number where several share it."""
+    counts: dict[str, int] = {}
+    names = []
+    for variable in variables:
+        path = str(getattr(variable, "path", None) or getattr(variable, "name", "variable"))
+        counts[path] = counts.get(path, 0) + 1
+        names.append(path if counts[path] == 1 else f"{path}#{counts[path]}")
+    return names
+
+
+def copies_of(variables: Sequence[Any]) -> Arrays:
+    """Their values now, in memory of their own."""
+    return [(name, np.array(variable.numpy())) for name, variable in zip(names_of(variables), variables, strict=True)]
+
+
+def write_arrays(arrays: Arrays, path: Path) -> None:
+    """Raises OSError."""
+    types = {name: array.dtype.name for name, array in arrays if array.dtype.isbuiltin != 1}
+    stored = {name: array.view(_WHOLE[array.dtype.itemsize]) if name in types else array for name, array in arrays}
+    metadata = {ORDER: json.dumps([name for name, _ in arrays]), TYPES: json.dumps(types)}
+    try:
+        safetensors.numpy.save_file(stored, path, metadata=metadata)
+    except safetensors.SafetensorError as error:  # its way to say that the disk is full
+        raise OSError(errno.EIO, str(error), str(path)) from error
+
+
+def read_arrays(path: Path) -> Arrays:
+    """In the order in which they were written. Raises OSError."""
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            names = json.loads(metadata.get(ORDER, "[]")) or list(file.keys())
+            types = json.loads(metadata.get(TYPES, "{}"))
+            arrays = [(name, file.get_tensor(name)) for name in names]
+    except safetensors.SafetensorError as error:
+        raise OSError(errno.EIO, str(error), str(path)) from error
+    if not types:
+        return arrays
+    import ml_dtypes  # type: ignore[import-untyped]  # Keras needs it, too
+
+    return [(name, array.view(getattr(ml_dtypes, types[name])) if name in types else array) for name, array in arrays]
+
+
+def load_weights(model: Any, directory: str | Path) -> None:
+    """Gives a built Keras model the weights in a downloaded checkpoint: in the model's own order, whatever its layers are called.
+
+    Raises OSError; UserError where the architecture is another one.
+    """
+    assign(model.weights, read_arrays(Path(directory) / WEIGHTS_FILE), "the model's weights")
+
+
+def assign(variables: Sequence[Any], arrays: Arrays, what: str) -> None:
+    """In order. Raises UserError where they are other ones than those that were saved."""
+    again = "build the same model, optimizer and metrics each time."
+    if len(variables) != len(arrays):
+        raise UserError(f"{what}: the checkpoint holds {len(arrays)} arrays, but there are {len(variables)} variables; {again}")
+    for variable, (name, array) in zip(variables, arrays, strict=True):
+        if tuple(variable.shape) != array.shape:
+            raise UserError(
+                f"{what}: {getattr(variable, 'path', variable)} has shape {tuple(variable.shape)}, but {name} in the checkpoint "
+                f"has {array.shape}; {again}"
+            )
+        variable.assign(array)
