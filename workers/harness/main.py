@@ -124,6 +124,10 @@ def _run_script(
 
     if gang is not None:
         gang.progress.idle()
+        if welcome.assignment.config.distributed.strategy == "horovod":
+            from tenuto.workers.horovod import rendezvous
+
+            rendezvous.prepare(gang)  # so that the script's own hvd.init() works
     session = Session(
         welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment, gang=gang
     )

@@ -13,6 +13,7 @@ from tenuto.schemas.config.experiment import Optimizations
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.trial_context import TrialContext
+from tenuto.workers.horovod import rendezvous
 from tenuto.workers.pytorch.gradients import mark_used
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
@@ -65,7 +66,12 @@ class PyTorchTrialContext(TrialContext):
         from tenuto.workers.pytorch.distributed.gradients import GradientSync
         from tenuto.workers.pytorch.distributed.ranks import Ranks
 
-        self._ranks = Ranks(gang, self.device)
+        if rendezvous.is_wanted(self._info.config):
+            from tenuto.workers.pytorch.distributed.horovod_ranks import HorovodRanks
+
+            self._ranks = HorovodRanks(gang, self.device)
+        else:
+            self._ranks = Ranks(gang, self.device)
         self._gradients = GradientSync(self._ranks, self.steps_optimizers, self._gradient_factor)
 
     def _gradient_factor(self) -> float:

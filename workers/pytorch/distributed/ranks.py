@@ -47,6 +47,10 @@ class Ranks:
         wait: Callable[[], Any] = work.wait
         return wait
 
+    def sum_now(self, tensor: torch.Tensor) -> None:
+        """In place."""
+        dist.all_reduce(tensor)
+
     def objects(self, value: Any) -> list[Any]:
         """What each rank gave, by rank. Anything that can be pickled."""
         found: list[Any] = [None] * self.size
@@ -67,7 +71,7 @@ class Ranks:
         vector[0], vector[1] = mark, float(mark) ** 2  # both sums fit only where all ranks have the same names
         if mark >= 0:
             vector[2 : 2 + len(names)] = torch.tensor([numbers[name] for name in names], dtype=torch.float64)
-        dist.all_reduce(vector)
+        self.sum_now(vector)
         if mark >= 0 and vector[0] == self.size * mark and vector[1] == self.size * float(mark) ** 2:
             return dict(zip(names, vector[2 : 2 + len(names)].tolist(), strict=True))
         every = self.objects(numbers)

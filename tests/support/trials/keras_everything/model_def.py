@@ -1,5 +1,5 @@
 """A Keras trial in which everything that a resumed one could get wrong is at work: shuffling, augmentation in the data and in the
-model, dropout, batch normalisation, a learning-rate schedule, callbacks with state, a short last batch, a layer without a shape."""
+model, dropout, batch normalisation, callbacks that change the learning rate, a short last batch, layers without a shape."""
 
 import os
 import random

@@ -1,0 +1,94 @@
+"""Ranks that Horovod connects: found by its own rendezvous, without horovodrun. Where Horovod is not built (`make horovod`), what
+the user is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tenuto.workers.horovod import rendezvous
+from tests.integration.test_gang_training import EPOCH_BATCHES, bench_of, finish, same, stop_at, weights
+from tests.support.gang_bench import GangBench
+
+SCRIPTS = Path(__file__).parents[1] / "support" / "trials" / "horovod_script"
+HOROVOD = {"distributed": {"strategy": "horovod"}}
+built = pytest.mark.skipif(not rendezvous.is_installed(), reason="Horovod is not built for this Python: make horovod")
+
+
+def test_numbers_of_ranks_on_agents_of_different_sizes() -> None:
+    places = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    numbers = [tuple(int(rendezvous.variables(places, rank)[f"HOROVOD_{name}"]) for name in names) for rank in range(6)]
+    assert numbers == [
+        (0, 6, 0, 3, 0, 3),
+        (1, 6, 1, 3, 0, 2),
+        (2, 6, 2, 3, 0, 1),
+        (3, 6, 0, 1, 1, 3),
+        (4, 6, 0, 2, 2, 3),
+        (5, 6, 1, 2, 1, 2),
+    ]
+
+
+@built
+def test_numbers_are_those_of_horovodrun() -> None:
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts  # type: ignore[import-not-found]
+
+    plan = get_host_assignments(parse_hosts("agent-0:3,agent-1:1,agent-2:2"), 6)
+    places = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1)]
+    for rank, slot in enumerate(plan):
+        own = rendezvous.variables(places, rank)
+        assert own["HOROVOD_HOSTNAME"] == slot.hostname
+        for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
+            assert own[f"HOROVOD_{name.upper()}"] == str(getattr(slot, name))
+
+
+@pytest.mark.skipif(rendezvous.is_installed(), reason="Horovod is built for this Python")
+def test_without_horovod_the_user_is_told_what_to_do(tmp_path: Path) -> None:
+    with bench_of(tmp_path / "t", **HOROVOD) as bench:
+        _, [run] = bench.gang(2, 4)
+        assert run.wait() == 1, run.output()
+        assert "Horovod is not installed" in run.error
+        assert "`make horovod`" in run.error
+
+
+@built
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, 1), (1, 2)])
+def test_horovod_trains_like_ddp(tmp_path: Path, ranks: int, nodes: int) -> None:
+    found: list[dict[str, torch.Tensor]] = []
+    for name, changes in (("ddp", {}), ("horovod", HOROVOD)):
+        with bench_of(tmp_path / name, random=False, **changes) as bench:
+            found.append(weights(finish(bench, ranks, 2 * EPOCH_BATCHES, nodes=nodes).checkpoints()[-1]))
+    assert same(*found), "the sum of two numbers has the same bits in any order"
+
+
+@built
+def test_a_killed_rank_and_the_same_bits(tmp_path: Path) -> None:
+    with bench_of(tmp_path / "whole", **HOROVOD) as bench:
+        expected = weights(finish(bench, 3, 24).checkpoints()[-1])
+    with bench_of(tmp_path / "killed", **HOROVOD) as bench:
+        agent, [run] = bench.gang(3, 24, TEST_ACT="kill 1 13")
+        assert run.wait() == -9, run.output()
+        assert run.error.startswith("rank 1 of 3 on agent first died by signal 9")
+        again = finish(bench, 3, 24, agent.checkpoints()[-1])
+        assert same(expected, weights(again.checkpoints()[-1]))
+
+
+@built
+def test_a_script_of_horovods_own_kind(tmp_path: Path) -> None:
+    """hvd.init(), DistributedOptimizer, broadcasts: as the script would run under horovodrun."""
+    config: dict[str, Any] = {
+        "name": "script",
+        "entrypoint": "train.py",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 6}},
+        **HOROVOD,
+    }
+    with GangBench(tmp_path / "t", SCRIPTS, config, {"learning_rate": 0.1}) as bench:
+        agent, [run] = bench.gang(2, 6)
+        agent.react = stop_at(6)
+        assert run.wait() == 0, run.output()
+        [validation] = agent.validations()
+        assert validation.metrics["ranks"] == 2
+        assert validation.metrics["spread"] == 0, "all ranks end with the same weights"

@@ -1,0 +1,114 @@
+"""Where Horovod's ranks find each other: its own Gloo rendezvous, in rank 0's process, told to the others by their supervisors.
+
+After `prepare`, `hvd.init()` of any framework works, in a trial as in a script that knows nothing of this platform. The variables
+are those that horovodrun sets (horovod/runner/gloo_run.py, 0.28).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tenuto.workers.harness.errors import UserError
+
+if TYPE_CHECKING:
+    from tenuto.workers.harness.gang import Gang
+
+GLOO_SECONDS_MAX = 24 * 3600
+"""Gloo's own deadline for a message. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must come first."""
+ADDRESS_KEY = "horovod rendezvous"
+
+
+def is_installed() -> bool:
+    return importlib.util.find_spec("horovod") is not None
+
+
+def require() -> None:
+    """Raises UserError where Horovod is absent."""
+    if not is_installed():
+        raise UserError(
+            "distributed.strategy is horovod, but Horovod is not installed for the agents' Python. It has no wheel: build it by "
+            "`make horovod` (docs/horovod.md), or set distributed.strategy to ddp."
+        )
+
+
+def is_wanted(config: Any) -> bool:
+    """`config`: the experiment configuration as plain data."""
+    return bool((config.get("distributed") or {}).get("strategy") == "horovod")
+
+
+_prepared = False
+
+
+def prepare(gang: Gang) -> None:
+    """Called by every rank, before `hvd.init()`; once per process. Raises UserError."""
+    global _prepared
+    require()
+    if _prepared:
+        return
+    _prepared = True
+    places = [(int(node), int(local)) for node, local in gang.gather([os.environ["GROUP_RANK"], gang.local_rank], "horovod")]
+    own = variables(places, gang.rank)
+    if gang.leads:
+        gang.put(ADDRESS_KEY, list(_serve(os.environ["MASTER_ADDR"], places)))
+    address, port = gang.get(ADDRESS_KEY)
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    common = {
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": str(address),
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        # Gradients come in buckets already; and which of them meet in Horovod's own depends on time, and with it the sums' order.
+        "HOROVOD_FUSION_THRESHOLD": os.environ.get("HOROVOD_FUSION_THRESHOLD", "0"),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", str(GLOO_SECONDS_MAX)),
+    }
+    if interface:
+        common["HOROVOD_GLOO_IFACE"] = interface
+    os.environ.update(common | own)
+
+
+def variables(places: Sequence[tuple[int, int]], rank: int) -> dict[str, str]:
+    """Horovod's numbers of one rank. `places`: (index of its agent, rank on that agent) of each rank.
+
+    A rank's cross rank is its agent's place among the agents that have a rank of the same local number.
+    """
+    nodes = defaultdict(list)
+    for node, local in places:
+        nodes[node].append(local)
+    node, local = places[rank]
+    across = sorted(other for other, locals_there in nodes.items() if local in locals_there)
+    return {
+        "HOROVOD_HOSTNAME": _host(node),
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(len(places)),
+        "HOROVOD_LOCAL_RANK": str(local),
+        "HOROVOD_LOCAL_SIZE": str(len(nodes[node])),
+        "HOROVOD_CROSS_RANK": str(across.index(node)),
+        "HOROVOD_CROSS_SIZE": str(len(across)),
+    }
+
+
+def _host(node: int) -> str:
+    return f"agent-{node}"
+
+
+def _serve(address: str, places: Sequence[tuple[int, int]]) -> tuple[str, int]:
+    """Starts Horovod's rendezvous server, on a port that the kernel chooses. It ends with this process."""
+    from horovod.runner.common.util.hosts import SlotInfo  # type: ignore[import-not-found]
+    from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer  # type: ignore[import-not-found]
+
+    server = RendezvousHTTPServer((address, 0), RendezvousHandler, False)
+    plan = []
+    for rank in range(len(places)):
+        own = variables(places, rank)
+        numbers = [
+            int(own[f"HOROVOD_{name}"]) for name in ("RANK", "LOCAL_RANK", "CROSS_RANK", "SIZE", "LOCAL_SIZE", "CROSS_SIZE")
+        ]
+        plan.append(SlotInfo(own["HOROVOD_HOSTNAME"], *numbers))
+    server.init(plan)
+    threading.Thread(target=server.serve_forever, name="tenuto-horovod", daemon=True).start()
+    return address, server.server_address[1]
