@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tenuto.workers.agent.processes import RUN_VARIABLE
 from tenuto.workers.harness.zygote import MARK_BYTES, SIGNAL_EXIT_BASE, Job
+from tenuto.workers.launch.layout import GANG_VARIABLE
 
 READY_SECONDS_MAX = 120.0
 """To import a framework on a machine that does much else."""
@@ -104,6 +105,7 @@ class WarmStarts:
                 exit_file=str(exit_file),
                 stdout=str(log),
                 stderr=str(log),
+                gang=GANG_VARIABLE in environment,
             )
             ours.sendall(json.dumps(job).encode() + b"\n")
             process = WarmProcess(int(ours.recv(32)), exit_file)

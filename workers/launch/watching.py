@@ -21,6 +21,8 @@ STRAGGLER_FACTOR = 1.5
 """Own time per step, against the median of all ranks."""
 STRAGGLER_LOOKS = 10
 """Looks in a row (seconds) before a straggler is told."""
+STRAGGLER_STEPS = 20
+"""Steps before the times of ranks are compared: the first ones load and warm up."""
 STRAGGLER_SECONDS_MIN = 0.005
 """Steps shorter than this are never told as slow: there is nothing to gain."""
 
@@ -72,7 +74,7 @@ class Watch:
         told = []
         for rank in sorted(own):
             usual = median(seconds for other, seconds in own.items() if other != rank)
-            slow = usual > 0 and own[rank] > STRAGGLER_FACTOR * usual and own[rank] > STRAGGLER_SECONDS_MIN
+            slow = self._warmed_up() and own[rank] > STRAGGLER_FACTOR * usual > 0 and own[rank] > STRAGGLER_SECONDS_MIN
             self._slow[rank] = self._slow.get(rank, 0) + 1 if slow else 0
             if self._slow[rank] >= STRAGGLER_LOOKS and rank not in self._told:
                 self._told.add(rank)
@@ -81,3 +83,6 @@ class Watch:
                     f"({1000 * own[rank]:.0f} ms against {1000 * usual:.0f} ms a step)"
                 )
         return told
+
+    def _warmed_up(self) -> bool:
+        return min(steps for steps, *_ in self._ranks.values()) >= STRAGGLER_STEPS

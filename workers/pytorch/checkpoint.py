@@ -14,6 +14,9 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch import seeds, state
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
+from tenuto.workers.pytorch.distributed.collected import Collected as Collected
+from tenuto.workers.pytorch.distributed.collected import of_rank
+from tenuto.workers.pytorch.distributed.collected import collect as collect_ranks
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
 from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
@@ -34,21 +37,18 @@ class Parts:
     exactness: Exactness
 
 
-@dataclass(frozen=True)
-class Collected:
-    """What differs between the ranks at a position, by rank."""
-
-    batches: int
-    ranks: list[dict[str, Any]]
-
-
 def collect(parts: Parts, ranks: Ranks) -> Collected:
-    own = {
+    """Called on all ranks."""
+    context = parts.context
+    own: dict[str, Any] = {
         "random": seeds.random_state(),
         "metrics": parts.metrics.state(),
-        "reducers": [_state_of(item.reducer) if item.for_training else None for item in parts.context._reducers],
+        "reducers": [_state_of(item.reducer) if item.for_training else None for item in context._reducers],
     }
-    return Collected(parts.context._batches, ranks.objects(own))
+    if context._optimizations.aggregation_frequency > 1:  # else gradients are the same on all ranks
+        own["gradients"] = open_gradients(context._optimizers, lambda gradient: gradient.detach().cpu())
+    users = {"trial": _state_of(parts.trial), "callbacks": {name: _state_of(item) for name, item in parts.callbacks.items()}}
+    return collect_ranks(context._batches, own, users, ranks)
 
 
 def capture(
@@ -109,16 +109,17 @@ def restore(parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int
         item.optimizer_steps = steps
     for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
         scaler.load_state_dict(value)
-    restore_gradients(context._optimizers, saved["gradients"])
-    own = _of_rank(saved, ranks)
+    own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
+    restore_gradients(context._optimizers, own.get("gradients", saved["gradients"]))
     parts.metrics.restore(own["metrics"])
     for reducer, value in zip(context._reducers, own["reducers"], strict=True):
         if value is not None:
             reducer.reducer.load_state_dict(value)
-    if saved["trial"]:
-        parts.trial.load_state_dict(saved["trial"])
+    users = own.get("users", saved)
+    if users["trial"]:
+        parts.trial.load_state_dict(users["trial"])
     for name, callback in parts.callbacks.items():
-        callback.load_state_dict(saved["callbacks"][name])
+        callback.load_state_dict(users["callbacks"][name])
     context._batches = int(saved["batches"])
     parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
     if own["random"] is not None:
@@ -127,25 +128,6 @@ def restore(parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int
         seeds.seed_everything(seeds.derive_seed(seed, "training", context.rank, "from", context._batches))
     stream: dict[str, Any] | None = saved["stream"]
     return stream
-
-
-def _of_rank(saved: Mapping[str, Any], ranks: Ranks | None) -> dict[str, Any]:
-    """This rank's own state. With another number of ranks than saved it: the open metrics of all go to rank 0, where their sum is
-    the same, and further ranks draw from new generators (`random` is None)."""
-    alone = {name: saved[name] for name in ("random", "metrics", "reducers")}
-    before: list[dict[str, Any]] = saved.get("ranks") or [alone]
-    rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
-    if len(before) == size:
-        return before[rank]
-    if rank > 0:
-        none = {name: [0.0] * len(values) for name, values in before[0]["metrics"].items()}
-        random = before[rank]["random"] if rank < len(before) else None
-        return {"random": random, "metrics": none, "reducers": [None for _ in before[0]["reducers"]]}
-    metrics = {
-        name: [sum(values) for values in zip(*(item["metrics"].get(name, []) for item in before), strict=False)]
-        for name in before[0]["metrics"]
-    }
-    return {"random": before[0]["random"], "metrics": metrics, "reducers": before[0]["reducers"]}
 
 
 def _state_of(owner: Any) -> dict[str, Any]:

@@ -1,0 +1,182 @@
+"""A PyTorch trial on several ranks: real processes, gradients by gloo, compared with one process."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
+from tenuto.schemas.wire import worker_pb2 as pb
+from tests.support.checkpoint_reports import stored_files
+from tests.support.gang_bench import GangBench
+
+CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
+EPOCH_BATCHES = 6
+RECORDS = 53
+
+
+def bench_of(directory: Path, *, random: bool = True, batch: int = 9, workers: int = 0, **changes: Any) -> GangBench:
+    config = {
+        "name": "ranked",
+        "entrypoint": "model_def:RankedTrial",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 24}},
+        "min_checkpoint_period": {"batches": 5},
+        "log_period": {"batches": 4},
+        **changes,
+    }
+    return GangBench(directory, CONTEXT, config, {"random": random, "batch": batch, "loader_workers": workers})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def stop_at(length: int) -> Any:
+    def react(report: TrackerReport) -> pb.Directive | None:
+        at_target = isinstance(report, ValidationReport) and report.length >= length
+        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
+
+    return react
+
+
+def weights(report: CheckpointReport) -> dict[str, torch.Tensor]:
+    return safetensors.torch.load_file(stored_files(report)["model.safetensors"])
+
+
+def finish(bench: GangBench, ranks: int, length: int, checkpoint: CheckpointReport | None = None, **more: Any) -> Any:
+    agent, runs = bench.gang(ranks, length, checkpoint, **more)
+    agent.react = stop_at(length)
+    for run in runs:
+        assert run.wait() == 0, run.output()
+    return agent
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(2, 1), (3, 1), (1, 2)])
+def test_ranks_train_like_one_process(directory: Path, ranks: int, nodes: int) -> None:
+    notes = directory / "notes"
+    with bench_of(directory / "many", random=False) as bench:
+        many = finish(bench, ranks, 2 * EPOCH_BATCHES, nodes=nodes, TEST_NOTES=str(notes))
+        found = weights(many.checkpoints()[-1])
+    with bench_of(directory / "one", random=False) as bench:
+        one = bench.agent(2 * EPOCH_BATCHES)
+        one.react = stop_at(2 * EPOCH_BATCHES)
+        assert bench.start(one).wait() == 0
+        expected = weights(one.checkpoints()[-1])
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+    validation, reference = many.validations()[-1].metrics, one.validations()[-1].metrics
+    assert validation.keys() == reference.keys()
+    for name, number in reference.items():
+        assert validation[name] == pytest.approx(number, rel=1e-5)
+    points = [[point.metrics["loss"] for report in agent.metrics for point in report.points] for agent in (many, one)]
+    assert points[0] == pytest.approx(points[1], rel=1e-5)
+    lines = [line.split() for line in notes.read_text().splitlines()]
+    for epoch in ("0", "1"):
+        seen = Counter(index for line in lines if line[:2] == ["train", epoch] for index in line[4].split(","))
+        assert seen == Counter(str(index) for index in range(RECORDS)), "each record once"
+    validated = Counter(index for line in lines if line[0] == "validate" for index in line[2].split(","))
+    assert validated == Counter(str(index) for index in range(RECORDS))
+
+
+def test_a_killed_rank_ends_the_gang_and_the_resumed_one_ends_with_the_same_bits(directory: Path) -> None:
+    with bench_of(directory / "whole", workers=2) as bench:
+        expected = weights(finish(bench, 2, 24).checkpoints()[-1])
+    with bench_of(directory / "killed", workers=2) as bench:
+        agent, [run] = bench.gang(2, 24, TEST_ACT="kill 1 13")
+        assert run.wait() == -9, run.output()
+        assert run.error.startswith("rank 1 of 2 on agent first died by signal 9 (SIGKILL")
+        assert not run.processes()
+        last = agent.checkpoints()[-1]
+        assert last.batches == 10, "saved every 5 batches"
+        again = finish(bench, 2, 24, last)
+        assert [report.batches for report in again.checkpoints()] == [15, 20, 24]
+        assert same(expected, weights(again.checkpoints()[-1]))
+
+
+def test_all_ranks_leave_in_the_same_batch_and_go_on_from_there(directory: Path) -> None:
+    held, go = directory / "held", directory / "go"
+    with bench_of(directory / "whole", optimizations={"aggregation_frequency": 4}) as bench:
+        expected = weights(finish(bench, 2, 24).checkpoints()[-1])
+    with bench_of(directory / "left", optimizations={"aggregation_frequency": 4}) as bench:
+        agent, [run] = bench.gang(2, 24, TEST_ACT="hold 1 8", TEST_HELD=str(held), TEST_GO=str(go))
+        while not held.exists():
+            assert run.process.poll() is None, run.output()
+        agent.wait_for(lambda: agent.watchers > 0)
+        agent.direct("preempt")
+        time.sleep(0.5)  # nothing shows from outside that rank 0 has heard it; a later word would only make the test say less
+        go.touch()
+        assert run.wait() == 80, run.output()
+        left_at = agent.checkpoints()[-1].batches
+        assert 9 <= left_at < 24
+        again = finish(bench, 2, 24, agent.checkpoints()[-1])
+        assert same(expected, weights(again.checkpoints()[-1]))
+
+
+def test_another_number_of_ranks_goes_on(directory: Path) -> None:
+    with bench_of(directory / "whole", random=False) as bench:
+        agent = finish(bench, 2, 24)
+        expected = weights(agent.checkpoints()[-1])
+    with bench_of(directory / "moved", random=False) as bench:
+        first = finish(bench, 2, 7)
+        second = finish(bench, 3, 14, first.checkpoints()[-1])
+        alone = bench.agent(19, second.checkpoints()[-1])
+        alone.react = stop_at(19)
+        assert bench.start(alone).wait() == 0
+        last = finish(bench, 2, 24, alone.checkpoints()[-1])
+        for name, value in expected.items():
+            torch.testing.assert_close(weights(last.checkpoints()[-1])[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_with_fewer_records_than_ranks(directory: Path) -> None:
+    """53 records in batches of 26: the third has one."""
+    with bench_of(directory / "many", random=False, batch=26) as bench:
+        found = weights(finish(bench, 2, 6).checkpoints()[-1])
+    with bench_of(directory / "one", random=False, batch=26) as bench:
+        one = bench.agent(6)
+        one.react = stop_at(6)
+        assert bench.start(one).wait() == 0
+        for name, value in weights(one.checkpoints()[-1]).items():
+            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_the_rank_that_failed_first_is_named_with_the_users_line(directory: Path) -> None:
+    with bench_of(directory) as bench:
+        _, runs = bench.gang(1, 24, nodes=2, TEST_ACT="raise 1 3")
+        first, second = runs
+        assert second.wait() == 1, second.output()
+        assert first.wait() == 83, first.output()
+        headline = second.error.splitlines()[0]
+        assert headline.startswith("model_def.py:")
+        assert "ValueError: no data for this rank" in headline
+        assert headline.endswith("(rank 1 of 2 on agent second failed first)")
+
+
+def test_a_rank_that_hangs_is_found(directory: Path) -> None:
+    with bench_of(directory, distributed={"progress_seconds_max": 3}) as bench:
+        _, [run] = bench.gang(2, 24, TEST_ACT="sleep 1 6")
+        assert run.wait() == 84, run.output()
+        assert run.error.startswith("rank 1 of 2 on agent first hangs: computing for")
+        assert not run.processes()
+
+
+def test_a_node_that_vanishes_is_noticed_by_the_others(directory: Path) -> None:
+    go = directory / "go"
+    with bench_of(directory) as bench:
+        _, [first, second] = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 6", TEST_HELD=str(directory / "held"), TEST_GO=str(go))
+        while not (directory / "held").exists():
+            assert first.process.poll() is None, first.output()
+        for process in second.processes():
+            process.kill()
+        assert first.wait() == 83, first.output()
+        assert first.error == "the ranks on agent second have gone"

@@ -1,0 +1,125 @@
+"""Real ranks under real supervisors, with an agent's stand-in: allocation after allocation of one trial."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.reports import CheckpointReport
+from tenuto.workers.launch.layout import GANG_VARIABLE, RENDEZVOUS_FILE, GangPart
+from tests.support.agent_stand_in import TOKEN, WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
+from tests.support.warm_starts import WarmProcess, warm_starts
+
+NODES = ("first", "second", "third")
+
+
+@dataclass
+class GangRun:
+    """One supervisor with its ranks."""
+
+    process: WarmProcess
+    directory: Path
+    log: Path
+
+    def wait(self) -> int:
+        return self.process.wait(WAIT_SECONDS_MAX)
+
+    @property
+    def error(self) -> str:
+        path = self.directory / "error.txt"
+        return path.read_text() if path.exists() else ""
+
+    def output(self) -> str:
+        """All that was printed, for a failing test."""
+        paths = [self.log, *sorted(self.directory.glob("rank-*/std*"))]
+        return "\n".join(f"--- {path}\n{path.read_text()}" for path in paths if path.exists())
+
+    def processes(self) -> list[psutil.Process]:
+        """The leader, the supervisor, its ranks and theirs."""
+        try:
+            leader = psutil.Process(self.process.pid)
+            return [leader, *leader.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def supervisor(self) -> psutil.Process:
+        return psutil.Process(self.process.pid).children()[0]
+
+    def rank(self, local_rank: int) -> psutil.Process:
+        found: psutil.Process = self.supervisor().children()[local_rank]
+        return found
+
+
+class GangBench(WorkerBench):
+    def __init__(self, directory: Path, *arguments: Any) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory, *arguments)
+        self.gangs: list[GangRun] = []
+
+    def gang(
+        self, ranks: int, target_length: int, checkpoint: CheckpointReport | None = None, nodes: int = 1, **environment: str
+    ) -> tuple[AgentStandIn, list[GangRun]]:
+        """The trial's next allocation, started: `ranks` on each of so many nodes."""
+        agent = self.agent(target_length, checkpoint)
+        slots = tuple(AgentSlots(agent_id=NODES[node], slot_ids=tuple(range(ranks))) for node in range(nodes))
+        agent.assignment = agent.assignment.model_copy(update={"slots": slots})
+        runs = [self._start(agent, node, nodes, ranks, environment) for node in range(nodes)]
+        if nodes > 1:
+            threading.Thread(target=_carry_rendezvous, args=(runs,), daemon=True).start()
+        return agent, runs
+
+    def _start(self, agent: AgentStandIn, node: int, nodes: int, ranks: int, environment: dict[str, str]) -> GangRun:
+        directory = self.directory / f"run-{agent.assignment.allocation_id}-{node}"
+        directory.mkdir()
+        part = GangPart(
+            allocation_id=agent.assignment.allocation_id,
+            agents=tuple((NODES[index], ranks) for index in range(nodes)),
+            agent_index=node,
+            directory=str(directory),
+            address="127.0.0.1",
+            interface="lo",
+            progress_seconds_max=agent.assignment.config.distributed.progress_seconds_max,
+        )
+        everything = {
+            **os.environ,
+            "TENUTO_AGENT_SOCKET": str(agent.socket),
+            "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
+            "TENUTO_TOKEN": TOKEN,
+            "TENUTO_RANK": str(part.first_rank),
+            "TENUTO_ERROR_FILE": str(directory / "error.txt"),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            GANG_VARIABLE: part.to_json(),
+            **environment,
+        }
+        log = directory / "log"
+        run = GangRun(warm_starts().start(everything, self.context_directory, log), directory, log)
+        self.gangs.append(run)
+        return run
+
+    def __exit__(self, *arguments: object) -> None:
+        for run in self.gangs:
+            for process in run.processes():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        super().__exit__(*arguments)
+
+
+def _carry_rendezvous(runs: list[GangRun]) -> None:
+    """What agents and launcher do."""
+    path = runs[0].directory / RENDEZVOUS_FILE
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for run in runs[1:]:
+        partial = run.directory / "partial"
+        partial.write_text(path.read_text())
+        partial.rename(run.directory / RENDEZVOUS_FILE)

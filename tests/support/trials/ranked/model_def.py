@@ -1,0 +1,98 @@
+"""A trial for several ranks: it notes which records each rank was given, and does at a batch what the environment says."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from tenuto import pytorch
+
+RECORDS = 53
+BATCH = 9
+"""Neither divides: the last batch of an epoch has 8 records."""
+
+
+class Records(Dataset):
+    def __init__(self, first, noise=0.0):
+        self.inputs = torch.randn(RECORDS, 12, generator=torch.Generator().manual_seed(first))
+        self.labels = (self.inputs.sum(dim=1) > 0).long()
+        self.noise = noise
+
+    def __len__(self):
+        return RECORDS
+
+    def __getitem__(self, index):
+        return self.inputs[index] + self.noise * torch.randn(12), self.labels[index], index
+
+
+class RankedTrial(pytorch.PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        layers = [nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 2)]
+        if context.get_hparam("random"):
+            layers.insert(2, nn.Dropout(0.3))
+            layers.insert(1, nn.BatchNorm1d(16))
+        self.model = context.wrap_model(nn.Sequential(*layers))
+        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
+        self.batch = context.get_hparam("batch")
+        self.seen = 0
+
+    def build_training_data_loader(self):
+        workers = self.context.get_hparam("loader_workers")
+        noise = 0.1 if self.context.get_hparam("random") else 0.0
+        return pytorch.DataLoader(Records(1, noise), batch_size=self.batch, shuffle=True, num_workers=workers)
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(Records(2), batch_size=10)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        inputs, labels, indices = batch
+        self._act(batch_idx)
+        records = self.context._share[0] if self.context.slots > 1 else len(indices)
+        note(f"train {epoch_idx} {batch_idx} {self.context.rank} {','.join(map(str, indices.tolist()[:records]))}")
+        loss = nn.functional.cross_entropy(self.model(inputs), labels)
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        self.seen += records
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch):
+        inputs, labels, indices = batch
+        note(f"validate {self.context.rank} {','.join(map(str, indices.tolist()))}")
+        output = self.model(inputs)
+        return {
+            "loss": nn.functional.cross_entropy(output, labels),
+            "accuracy": (output.argmax(dim=1) == labels).float().mean(),
+        }
+
+    def _act(self, batch_idx):
+        """TEST_ACT: `what rank batch`, once."""
+        what, rank, batch = os.environ.get("TEST_ACT", "nothing 0 -1").split()
+        if (int(rank), int(batch)) != (self.context.rank, batch_idx):
+            return
+        if what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "raise":
+            raise ValueError("no data for this rank")
+        if what == "sleep":
+            time.sleep(600)
+        if what == "hold":
+            Path(os.environ["TEST_HELD"]).touch()
+            while not Path(os.environ["TEST_GO"]).exists():
+                time.sleep(0.01)
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def note(text):
+    if path := os.environ.get("TEST_NOTES"):
+        with open(path, "a") as file:
+            file.write(f"{text}\n")
