@@ -24,7 +24,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFinished, ValidationReported
-from tenuto.services.searcher.decide import decide
+from tenuto.services.searcher.decide import settle
 from tenuto.services.searcher.evolve import evolve
 from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.sampling import draw_bits
@@ -74,9 +74,7 @@ class Search:
             data = self.todo.popleft()
             began = time.process_time()
             state = evolve(self.state, data)
-            decided = decide(state, data, RULE_VERSION)
-            for made in decided:
-                state = evolve(state, made)
+            decided, state = settle(state, data, RULE_VERSION)
             self.seconds += time.process_time() - began
             self.state = state
             self.inputs += 1

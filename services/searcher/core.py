@@ -9,7 +9,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.services.searcher.codec import dump, load
 from tenuto.services.searcher.commands import ProposeTrial
-from tenuto.services.searcher.decide import decide, propose
+from tenuto.services.searcher.decide import decide, propose, settle
 from tenuto.services.searcher.evolve import evolve, experiment_of
 from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.state import SearcherState, check, initial
@@ -52,6 +52,14 @@ class SearcherCore:
         if not isinstance(cause, Event):
             raise Refused("The searcher takes no commands; ask the REST interface instead.", "invalid")
         return decide(state, cause.data, self.rule_version) if cause.type in CONSUMES else []
+
+    def settle(self, state: SearcherState, cause: Event | Command) -> tuple[list[EventData], SearcherState]:
+        if isinstance(cause, Event) and cause.type in CONSUMES:
+            return settle(state, cause.data, self.rule_version)
+        decided = self.decide(state, cause)
+        for data in decided:
+            state = evolve(state, data)
+        return decided, state
 
     def correlation_id(self, state: SearcherState, data: EventData) -> str:
         experiment_id = experiment_of(data)

@@ -22,7 +22,7 @@ from tenuto.schemas.events.search import (
 )
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.services.searcher.commands import ProposeTrial
-from tenuto.services.searcher.evolve import experiment_of, fold, number_of
+from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, place
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, ended, never_started
@@ -42,6 +42,22 @@ def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[Ev
     experiment_id = experiment_of(cause)
     experiment = None if experiment_id is None else state.experiments.get(experiment_id)
     return [] if experiment is None else _Decision(experiment, rule_version).of(cause)
+
+
+def settle(state: SearcherState, cause: EventData, rule_version: int) -> tuple[list[EventData], SearcherState]:
+    """What `decide` returns, and the state with it folded in."""
+    experiment_id = experiment_of(cause)
+    experiment = None if experiment_id is None else state.experiments.get(experiment_id)
+    if experiment is None:
+        return [], state
+    decision = _Decision(experiment, rule_version)
+    decided = decision.of(cause)
+    if decided and type(decided[-1]) in ENDINGS:
+        return decided, SearcherState(state.experiments.delete(experiment.id))
+    if decision.now is experiment:
+        return decided, state
+    # A pause that was taken back is folded here and not there; what follows it undoes all of it.
+    return decided, SearcherState(state.experiments.set(experiment.id, decision.now))
 
 
 def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from tenuto.schemas import ids
@@ -42,7 +43,9 @@ from tenuto.services.searcher.state import (
     Trial,
 )
 
-_ENDINGS = frozenset({ExperimentCompleted, ExperimentFailed, ExperimentCanceled})
+IDS_CACHED_MAX = 4_096
+"""Ids taken apart that are kept: each event about a trial asks for its parts several times."""
+ENDINGS = frozenset({ExperimentCompleted, ExperimentFailed, ExperimentCanceled})
 _BY_TRIAL = frozenset({ValidationReported, CheckpointSaved, TrialFailed, TrialFinished})
 _BY_EXPERIMENT = frozenset(
     {
@@ -59,12 +62,16 @@ def experiment_of(data: EventData) -> int | None:
     """The experiment that an event is about; None if it is about none."""
     kind = type(data)
     if kind in _BY_TRIAL:
-        return ids.experiment_of(data.trial_id)  # type: ignore[attr-defined]
+        return _experiment_of_trial(data.trial_id)  # type: ignore[attr-defined]
     return data.experiment_id if kind in _BY_EXPERIMENT else None  # type: ignore[attr-defined]
 
 
+@lru_cache(maxsize=IDS_CACHED_MAX)
 def number_of(trial_id: str) -> int:
     return int(trial_id.rsplit("-", 1)[1])
+
+
+_experiment_of_trial = lru_cache(maxsize=IDS_CACHED_MAX)(ids.experiment_of)
 
 
 def evolve(state: SearcherState, data: EventData) -> SearcherState:
@@ -80,7 +87,7 @@ def evolve(state: SearcherState, data: EventData) -> SearcherState:
         return SearcherState(state.experiments.set(experiment_id, begin(data)))  # type: ignore[arg-type]
     if experiment is None:
         return state  # It is over: nothing that comes late matters to the search.
-    if kind in _ENDINGS:
+    if kind in ENDINGS:
         return SearcherState(state.experiments.delete(experiment_id))
     changed = fold(experiment, data)
     return state if changed is experiment else SearcherState(state.experiments.set(experiment_id, changed))
@@ -184,6 +191,7 @@ def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
     if experiment.remembers != "nothing":
         memory = memory.set(data.trial_number, json.dumps(data.hyperparameters, separators=(",", ":")))
     return experiment.with_trial(
+        None,
         Trial(data.trial_number, index, "running", own_target=data.target_length if custom else None),
         requested=max(experiment.requested, data.trial_number),
         rungs=experiment.with_rung(index, experiment.rungs[index].start()),
@@ -195,7 +203,7 @@ def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
 def _saved(experiment: Experiment, trial: Trial, data: CheckpointSaved) -> Experiment:
     if experiment.remembers != "living":
         return experiment  # only who copies trials needs to know
-    return experiment.with_trial(trial.changed(checkpoint_id=data.checkpoint_id))
+    return experiment.with_trial(trial, trial.changed(checkpoint_id=data.checkpoint_id))
 
 
 def _finished(experiment: Experiment, trial: Trial, data: TrialFinished) -> Experiment:
@@ -211,11 +219,12 @@ def _paused(experiment: Experiment, trial: Trial, data: TrialPaused) -> Experime
     rungs = experiment.rungs
     if trial.key is not None and trial.own_target is None:
         rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
-    return experiment.with_trial(trial.changed(status="paused"), rungs=rungs)
+    return experiment.with_trial(trial, trial.changed(status="paused"), rungs=rungs)
 
 
 def _stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experiment:
     return experiment.with_trial(
+        trial,
         trial.changed(status="stopped"),
         rungs=_left(experiment, trial),
         extensions=_without(experiment.extensions, trial.number),
@@ -225,14 +234,14 @@ def _stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experi
 
 def _extended(experiment: Experiment, trial: Trial, data: TrialExtended) -> Experiment:
     if trial.own_target is not None:
-        trial = trial.changed(own_target=data.target_length, status="running", score=None)
-        return experiment.with_trial(trial, extensions=_without(experiment.extensions, trial.number))
+        extended = trial.changed(own_target=data.target_length, status="running", score=None)
+        return experiment.with_trial(trial, extended, extensions=_without(experiment.extensions, trial.number))
     rungs = list(experiment.rungs)
     if trial.status == "paused" and trial.key is not None:
         rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
     rung = trial.rung + 1
     rungs[rung] = rungs[rung].enter()
-    return experiment.with_trial(trial.changed(rung=rung, status="running", score=None), rungs=tuple(rungs))
+    return experiment.with_trial(trial, trial.changed(rung=rung, status="running", score=None), rungs=tuple(rungs))
 
 
 def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
@@ -247,14 +256,15 @@ def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -
     experiment = _noted(experiment, trial, score, data)
     if trial.status != "running" or data.length < experiment.target(trial):
         return experiment
-    trial = trial.changed(status="reported", score=score)
+    reported = trial.changed(status="reported", score=score)
     if trial.own_target is not None:
-        return experiment.with_trial(trial)
-    rungs = experiment.with_rung(trial.rung, experiment.rungs[trial.rung].arrive(trial.key))
+        return experiment.with_trial(trial, reported)
+    rungs = experiment.with_rung(trial.rung, experiment.rungs[trial.rung].arrive(reported.key))
     scores = experiment.scores_of(data.metrics)
     if scores is None:
-        return experiment.with_trial(trial, rungs=rungs)
-    return experiment.with_trial(trial, rungs=rungs, objectives=experiment.objectives.set(trial.number, scores))
+        return experiment.with_trial(trial, reported, rungs=rungs)
+    objectives = experiment.objectives.set(trial.number, scores)
+    return experiment.with_trial(trial, reported, rungs=rungs, objectives=objectives)
 
 
 def _noted(experiment: Experiment, trial: Trial, score: float | None, data: ValidationReported) -> Experiment:
@@ -286,12 +296,13 @@ def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experime
     if data.invalid_hyperparameters and experiment.replaces and _may_be_replaced(experiment, trial):
         # It never counted: neither for a rung nor for the number of trials.
         rungs = experiment.with_rung(index, experiment.rungs[index].withdraw())
-        return experiment.with_trial(trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)
+        return experiment.with_trial(trial, trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)
     rungs = _left(experiment, trial)
     if trial.status == "running" and trial.own_target is None:
         # It counts as worst of the rung that it did not reach. One that waited is compared there already.
         rungs = experiment.with_rung(index, rungs[index].arrive(None))
     return experiment.with_trial(
+        trial,
         trial.changed(status="failing"),
         rungs=rungs,
         last_error=data.error[:ERROR_CHARACTERS_MAX],

@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, overload
+from itertools import accumulate
+from typing import Any, TypeVar, overload
 
 Key = tuple[float, int]
 """(score, trial number): smaller is better, and of two equal scores the earlier trial. Total: scores are finite."""
 
-CHUNK_KEYS_MAX = 512
-"""A change copies one chunk and the list of chunks: about 2 * sqrt(n) references at 100,000 keys."""
+CHUNK_KEYS_MAX = 64
+NODE_CHUNKS_MAX = 64
+"""A change copies one chunk, one node and the list of nodes: some 100 references at 100,000 keys."""
+
+T = TypeVar("T")
+Node = tuple[tuple[Key, ...], tuple[int, ...], tuple[tuple[Key, ...], ...]]
+"""Of each of its chunks: the last key, the number of keys, and the keys."""
 
 
-def _last(chunk: tuple[Key, ...]) -> Key:
-    return chunk[-1]
+def _put(items: tuple[T, ...], at: int, *new: T) -> tuple[T, ...]:
+    """With `new` in place of one item."""
+    return (*items[:at], *new, *items[at + 1 :])
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """A sorted set of keys that is never changed in place. Two are equal when their keys are, however they are chunked."""
+    """A sorted set of keys that is never changed in place: a tree of two levels. Two are equal when their keys are, however they
+    are chunked."""
 
-    chunks: tuple[tuple[Key, ...], ...] = ()
+    lasts: tuple[Key, ...] = ()
+    sizes: tuple[int, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    """Of each node: the last key, the number of keys, and the node."""
     size: int = 0
 
     @classmethod
     def of(cls, keys: Iterable[Key]) -> Ranking:
         ordered = sorted(keys)
         half = CHUNK_KEYS_MAX // 2
-        return cls(tuple(tuple(ordered[i : i + half]) for i in range(0, len(ordered), half)), len(ordered))
+        chunks = [tuple(ordered[i : i + half]) for i in range(0, len(ordered), half)]
+        half = NODE_CHUNKS_MAX // 2
+        return _ranking(tuple(_node(tuple(chunks[i : i + half])) for i in range(0, len(chunks), half)))
+
+    @property
+    def chunks(self) -> tuple[tuple[Key, ...], ...]:
+        return tuple(chunk for _, _, chunks in self.nodes for chunk in chunks)
 
     def __len__(self) -> int:
         return self.size
 
     def __iter__(self) -> Iterator[Key]:
-        for chunk in self.chunks:
-            yield from chunk
+        for _, _, chunks in self.nodes:
+            for chunk in chunks:
+                yield from chunk
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Ranking) and self.size == other.size and all(a == b for a, b in zip(self, other, strict=True))
@@ -44,10 +62,11 @@ class Ranking:
     __hash__ = None  # type: ignore[assignment]
 
     def __contains__(self, key: Key) -> bool:
-        at = bisect_left(self.chunks, key, key=_last)
-        if at == len(self.chunks):
+        at = bisect_left(self.lasts, key)
+        if at == len(self.lasts):
             return False
-        chunk = self.chunks[at]
+        lasts, _, chunks = self.nodes[at]
+        chunk = chunks[bisect_left(lasts, key)]
         return chunk[bisect_left(chunk, key)] == key
 
     @overload
@@ -58,43 +77,93 @@ class Ranking:
         if isinstance(rank, slice):
             return tuple(self)[rank]
         if rank < 0:
-            if rank == -1 and self.chunks:
-                return self.chunks[-1][-1]
             rank += self.size
-        for chunk in self.chunks:
-            if 0 <= rank < len(chunk):
-                return chunk[rank]
-            rank -= len(chunk)
-        raise IndexError(rank)
+        if not 0 <= rank < self.size:
+            raise IndexError(rank)
+        if rank == 0:
+            return self.nodes[0][2][0][0]
+        if rank == self.size - 1:
+            return self.lasts[-1]
+        before = list(accumulate(self.sizes))
+        at = bisect_right(before, rank)
+        _, sizes, chunks = self.nodes[at]
+        rank -= before[at] - self.sizes[at]
+        before = list(accumulate(sizes))
+        at = bisect_right(before, rank)
+        return chunks[at][rank - before[at] + sizes[at]]
 
     def rank(self, key: Key) -> int:
         """How many keys are better than this one, which need not be a member."""
-        at = bisect_left(self.chunks, key, key=_last)
-        before = sum(map(len, self.chunks[:at])) if at else 0
-        return before + (bisect_left(self.chunks[at], key) if at < len(self.chunks) else 0)
+        at = bisect_left(self.lasts, key)
+        if at == len(self.lasts):
+            return self.size
+        lasts, sizes, chunks = self.nodes[at]
+        inside = bisect_left(lasts, key)
+        before = sum(self.sizes[:at]) if at else 0
+        if inside:
+            before += sum(sizes[:inside])
+        return before + bisect_left(chunks[inside], key)
 
     def add(self, key: Key) -> Ranking:
-        if not self.chunks:
-            return Ranking(((key,),), 1)
-        at = min(bisect_left(self.chunks, key, key=_last), len(self.chunks) - 1)
-        chunk = self.chunks[at]
-        inside = bisect_left(chunk, key)
-        if inside < len(chunk) and chunk[inside] == key:
+        if not self.size:
+            return _ranking((_node(((key,),)),))
+        at = min(bisect_left(self.lasts, key), len(self.lasts) - 1)
+        lasts, _, chunks = self.nodes[at]
+        inside = min(bisect_left(lasts, key), len(lasts) - 1)
+        chunk = chunks[inside]
+        place = bisect_left(chunk, key)
+        if place < len(chunk) and chunk[place] == key:
             return self
-        grown = (*chunk[:inside], key, *chunk[inside:])
+        grown = (*chunk[:place], key, *chunk[place:])
+        if len(grown) <= CHUNK_KEYS_MAX:
+            return self._changed(at, inside, grown)
         middle = len(grown) // 2
-        parts = (grown,) if len(grown) <= CHUNK_KEYS_MAX else (grown[:middle], grown[middle:])
-        return Ranking((*self.chunks[:at], *parts, *self.chunks[at + 1 :]), self.size + 1)
+        chunks = _put(chunks, inside, grown[:middle], grown[middle:])
+        if len(chunks) <= NODE_CHUNKS_MAX:
+            return _ranking(_put(self.nodes, at, _node(chunks)))
+        middle = len(chunks) // 2
+        return _ranking(_put(self.nodes, at, _node(chunks[:middle]), _node(chunks[middle:])))
 
     def remove(self, key: Key) -> Ranking:
         """Without the key, if it was a member."""
-        if key not in self:
+        at = bisect_left(self.lasts, key)
+        if at == len(self.lasts):
             return self
-        at = bisect_left(self.chunks, key, key=_last)
-        chunk = self.chunks[at]
-        inside = bisect_left(chunk, key)
-        rest = (*chunk[:inside], *chunk[inside + 1 :])
-        return Ranking((*self.chunks[:at], *((rest,) if rest else ()), *self.chunks[at + 1 :]), self.size - 1)
+        lasts, _, chunks = self.nodes[at]
+        inside = bisect_left(lasts, key)
+        chunk = chunks[inside]
+        place = bisect_left(chunk, key)
+        if chunk[place] != key:
+            return self
+        if len(chunk) > 1:
+            return self._changed(at, inside, (*chunk[:place], *chunk[place + 1 :]))
+        rest = _put(chunks, inside)
+        return _ranking(_put(self.nodes, at, _node(rest)) if rest else _put(self.nodes, at))
+
+    def _changed(self, at: int, inside: int, chunk: tuple[Key, ...]) -> Ranking:
+        """With another chunk in place of one, in which a key was added or removed."""
+        lasts, sizes, chunks = self.nodes[at]
+        more = len(chunk) - sizes[inside]
+        if lasts[inside] != chunk[-1]:
+            lasts = _put(lasts, inside, chunk[-1])
+        node = (lasts, _put(sizes, inside, len(chunk)), _put(chunks, inside, chunk))
+        copy = object.__new__(Ranking)
+        copy.__dict__.update(
+            lasts=self.lasts if self.lasts[at] == lasts[-1] else _put(self.lasts, at, lasts[-1]),
+            sizes=_put(self.sizes, at, self.sizes[at] + more),
+            nodes=_put(self.nodes, at, node),
+            size=self.size + more,
+        )
+        return copy
+
+
+def _node(chunks: tuple[tuple[Key, ...], ...]) -> Node:
+    return tuple(chunk[-1] for chunk in chunks), tuple(map(len, chunks)), chunks
+
+
+def _ranking(nodes: tuple[Node, ...]) -> Ranking:
+    sizes = tuple(sum(sizes) for _, sizes, _ in nodes)
+    return Ranking(tuple(lasts[-1] for lasts, _, _ in nodes), sizes, nodes, sum(sizes))
 
 
 @dataclass(frozen=True)

@@ -216,15 +216,16 @@ class Experiment:
         copy.__dict__.update(self.__dict__, **fields)
         return copy
 
-    def with_trial(self, trial: Trial, **changes: Any) -> Experiment:
-        """With this trial as it is now, and the counts that follow from its status."""
-        before = self.trials.get(trial.number)
-        return self.changed(
-            trials=self.trials.set(trial.number, trial),
-            active=self.active + trial.active - (before is not None and before.active),
-            paused=self.paused + (trial.status == "paused") - (before is not None and before.status == "paused"),
-            **changes,
-        )
+    def with_trial(self, before: Trial | None, trial: Trial, **changes: Any) -> Experiment:
+        """With this trial as it is now, and the counts that follow from its status; `before` is the trial as it was."""
+        changes["trials"] = self.trials.set(trial.number, trial)
+        was, now = None if before is None else before.status, trial.status
+        if was != now:
+            changes["active"] = self.active + (now in _ACTIVE) - (was in _ACTIVE)
+            changes["paused"] = self.paused + (now == "paused") - (was == "paused")
+        copy = object.__new__(Experiment)
+        copy.__dict__.update(self.__dict__, **changes)
+        return copy
 
     def with_rung(self, index: int, rung: Rung) -> tuple[Rung, ...]:
         return (*self.rungs[:index], rung, *self.rungs[index + 1 :])

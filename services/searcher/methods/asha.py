@@ -98,7 +98,8 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def _waiting(self, experiment: Experiment) -> Iterator[tuple[int, Key]]:
         """The best waiting trial of each rung that has one, the longest rungs first."""
         for index in experiment.order:
-            if waiting := experiment.rungs[index].waiting:
+            waiting = experiment.rungs[index].waiting
+            if waiting.size:
                 yield index, waiting[0]
 
     def _promotion(self, experiment: Experiment) -> TrialExtended | None:
@@ -189,7 +190,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         """A rank only gets worse, and the top 1/eta never holds more than max_trials / eta."""
         limit = self._promotable(experiment, rung) + WAITING_SPARE
         best = experiment.rungs[rung].best
-        return len(best) >= limit and best.rank(key) >= limit
+        return best.size >= limit and best[limit - 1] < key
 
     def _promotable(self, experiment: Experiment, rung: int) -> int:
         return experiment.brackets[experiment.bracket_of(rung)].trials // self.settings.divisor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
@@ -80,14 +80,9 @@ class Core(Protocol[S]):
     def load(self, data: bytes) -> S: ...
 
 
-@runtime_checkable
-class Settling(Protocol):
-    """A core that folds what it decides while it decides, so that it need not be done twice."""
-
-    def settle(self, state: Any, cause: Event | Command) -> tuple[Sequence[EventData], Any]:
-        """What `decide` returns, and the state with all of that folded in: exactly what `evolve` makes of these events as they
-        will be read back."""
-        ...
-
+Settle = Callable[[Any, "Event | Command"], tuple[Sequence[EventData], Any]]
+"""A core may have a method `settle(state, cause)` beside `decide`: what `decide` returns, and the state with all of that folded
+in, exactly as `evolve` makes it of these events when they are read back. A core that folds while it decides need not do it
+twice."""
 
 AnyCore = Core[Any]

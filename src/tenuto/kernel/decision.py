@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tenuto.kernel.core import Command, Core
+from tenuto.kernel.core import Command, Core, Settle
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.ids import derived_event_id
 
@@ -31,7 +31,9 @@ def step(core: Core[S], state: S, cause: Event | Command, *, seen_position: int,
     """
     actor = "" if isinstance(cause, Event) else getattr(cause, "actor", "")
     events: list[Event] = []
-    for index, data in enumerate(core.decide(state, cause)):
+    settle: Settle | None = getattr(core, "settle", None)
+    decided, settled = (core.decide(state, cause), state) if settle is None else settle(state, cause)
+    for index, data in enumerate(decided):
         if data.TYPE not in core.emits:
             raise TypeError(f"{core.name} decided {data.TYPE}, which it does not declare in `emits`")
         event = Event(
@@ -49,6 +51,7 @@ def step(core: Core[S], state: S, cause: Event | Command, *, seen_position: int,
             seen_position=seen_position,
             trace=getattr(cause, "trace", ""),
         )
-        state = core.evolve(state, event)
         events.append(event)
-    return state, tuple(events)
+        if settle is None:
+            settled = core.evolve(settled, event)
+    return settled, tuple(events)
