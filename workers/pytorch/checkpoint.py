@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from tenuto.workers.harness.errors import UserError
-from tenuto.workers.pytorch import seeds, state
+from tenuto.workers.pytorch import seeds, snapshots, state
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
+from tenuto.workers.pytorch.distributed import fsdp
 from tenuto.workers.pytorch.distributed.collected import Collected as Collected
-from tenuto.workers.pytorch.distributed.collected import of_rank
 from tenuto.workers.pytorch.distributed.collected import collect as collect_ranks
+from tenuto.workers.pytorch.distributed.collected import of_rank
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
 from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
@@ -48,25 +49,35 @@ def collect(parts: Parts, ranks: Ranks) -> Collected:
     if context._optimizations.aggregation_frequency > 1:  # else gradients are the same on all ranks
         own["gradients"] = open_gradients(context._optimizers, lambda gradient: gradient.detach().cpu())
     users = {"trial": _state_of(parts.trial), "callbacks": {name: _state_of(item) for name, item in parts.callbacks.items()}}
+    if context._shards is not None:
+        context._shards.collect(
+            {
+                "models": [model.state_dict() for model in context._models],
+                "optimizers": [optimizer.state_dict() for optimizer in context._optimizers],
+                "gradients": open_gradients(context._optimizers, torch.Tensor.detach),
+            }
+        )
     return collect_ranks(context._batches, own, users, ranks)
 
 
 def capture(
-    parts: Parts, stream: dict[str, Any] | None, buffers: state.Buffers | None, collected: Collected | None = None
+    parts: Parts, stream: dict[str, Any] | None, buffers: snapshots.Buffers | None, collected: Collected | None = None
 ) -> Callable[[Path], None]:
     """What writes the state, as it is now, into an empty directory: once. `buffers`: copy into these, so that training may go on
     before it is called; None: it must wait.
 
     Raises UserError for state that cannot be copied; the function raises OSError, and UserError for what cannot be pickled.
     """
-    context, copier = parts.context, None if buffers is None else state.Copier(buffers)
+    context, copier = parts.context, None if buffers is None else snapshots.Copier(buffers)
     copy: Callable[[Any], Any] = _as_it_is if copier is None else copier
+    later: Callable[[Any], Any] = _as_it_is if copier is None else copier.later
     tensor: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach if copier is None else copier.tensor
-    models = [copy(dict(model.state_dict())) for model in context._models]
+    shards = context._shards  # then models and optimizers are in files of their own
+    models = [copy(dict(model.state_dict())) for model in context._models] if shards is None else []
     saved: dict[str, Any] = {
         "batches": context._batches,
-        "optimizers": copy([optimizer.state_dict() for optimizer in context._optimizers]),
-        "gradients": open_gradients(context._optimizers, tensor),
+        "optimizers": later([optimizer.state_dict() if shards is None else {} for optimizer in context._optimizers]),
+        "gradients": open_gradients(context._optimizers, tensor) if shards is None else [None for _ in context._optimizers],
         "schedulers": copy([item.scheduler.state_dict() for item in context._schedulers]),
         "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
         "scalers": copy([scaler.state_dict() for scaler in context._scalers]),
@@ -80,11 +91,18 @@ def capture(
     }
     if collected is not None:
         saved["ranks"] = collected.ranks
+    if copier is not None:
+        copier.finish()
     exactness = parts.exactness.record()
 
     def write(directory: Path) -> None:
         try:
+            if copier is not None:
+                copier.wait()
             others = [state.save_model(model, directory / state.model_file(index)) for index, model in enumerate(models)]
+            if shards is not None:
+                shards.write(directory)
+                others = [{} for _ in context._models]
             state.save_parts({**saved, "models_other": others}, directory)
             (directory / EXACTNESS_FILE).write_bytes(exactness)
         finally:
@@ -94,23 +112,32 @@ def capture(
     return write
 
 
+def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
+    """Makes memory for the first copy, in the background. Called when the optimizers have taken a step, and so have state."""
+    context = parts.context
+    models = [dict(model.state_dict()) for model in context._models]
+    buffers.prepare([models, [optimizer.state_dict() for optimizer in context._optimizers]])
+
+
 def restore(parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0) -> dict[str, Any] | None:
     """Returns the stream's state. Raises OSError; UserError where `__init__` did not wrap what was saved. `seed`: the trial's,
     for ranks that the checkpoint does not know."""
     context, saved = parts.context, state.load_parts(directory)
     _check_same(saved, context, parts.callbacks)
+    whole = fsdp.read_whole(directory) or saved
     for index, model in enumerate(context._models):
-        model.load_state_dict(state.load_model_state(directory, index) | saved["models_other"][index])
+        values = state.load_model_state(directory, index) | saved["models_other"][index]
+        model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
         _restore_unsaved(model, saved["models_unsaved"][index])
-    for optimizer, value in zip(context._optimizers, saved["optimizers"], strict=True):
-        optimizer.load_state_dict(value)
+    for optimizer, value in zip(context._optimizers, whole["optimizers"], strict=True):
+        optimizer.load_state_dict(value if context._shards is None else fsdp.divided_optimizer(optimizer, value))
     for item, value, steps in zip(context._schedulers, saved["schedulers"], saved["scheduler_steps"], strict=True):
         item.scheduler.load_state_dict(value)
         item.optimizer_steps = steps
     for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
         scaler.load_state_dict(value)
     own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
-    restore_gradients(context._optimizers, own.get("gradients", saved["gradients"]))
+    restore_gradients(context._optimizers, own.get("gradients", whole["gradients"]))
     parts.metrics.restore(own["metrics"])
     for reducer, value in zip(context._reducers, own["reducers"], strict=True):
         if value is not None:

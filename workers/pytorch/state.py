@@ -9,12 +9,11 @@ was made, and what may have made it inexact.
 
 from __future__ import annotations
 
-import copy
 import errno
 import json
 import pickle
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import safetensors.torch
 import torch
 
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.distributed import fsdp
 
 STATE_FILE = "state.pt"
 USER_FILE = "user.pt"
@@ -64,6 +64,10 @@ def save_model(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def load_model_state(directory: str | Path, index: int = 0) -> dict[str, torch.Tensor]:
     """The weights in a downloaded checkpoint, for `model.load_state_dict`, on the CPU."""
+    whole = fsdp.read_whole(Path(directory))
+    if whole is not None:
+        model: dict[str, torch.Tensor] = whole["models"][index]
+        return model
     path = Path(directory) / model_file(index)
     with safetensors.safe_open(path, framework="pt") as file:
         aliases: dict[str, str] = json.loads((file.metadata() or {}).get(ALIASES, "{}"))
@@ -78,59 +82,6 @@ def is_plain(value: Any) -> bool:
     if type(value) in (list, tuple, set):
         return all(is_plain(item) for item in value)
     return type(value) in _PLAIN or type(value) in (torch.Tensor, torch.nn.Parameter)
-
-
-class Buffers:
-    """Memory of copies that were written, for the next ones: fresh memory costs several times what copying does, because the
-    system hands it out page by page. Holds at most one copy of the state."""
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[Any, ...], list[torch.Tensor]] = {}
-
-    def take(self, like: torch.Tensor) -> torch.Tensor:
-        free = self._free.get((like.dtype, like.shape, like.stride()))
-        return free.pop() if free else torch.empty_like(like, device="cpu", requires_grad=False)
-
-    def give_back(self, copies: Iterable[tuple[tuple[Any, ...], torch.Tensor]]) -> None:
-        """The copies of one snapshot; the memory of others that were not used since is let go."""
-        self._free = {}
-        for key, kept in copies:
-            self._free.setdefault(key, []).append(kept)
-
-
-class Copier:
-    """Copies state, so that training may go on while the copy is written. Tensors that share memory whole share the copy."""
-
-    def __init__(self, buffers: Buffers) -> None:
-        self._buffers = buffers
-        self._copies: dict[tuple[Any, ...], torch.Tensor] = {}
-
-    def tensor(self, value: torch.Tensor) -> torch.Tensor:
-        if value.layout is not torch.strided:
-            return value.detach().clone().cpu()
-        key = (value.device, value.data_ptr() or id(value), value.dtype, value.shape, value.stride())
-        if key not in self._copies:
-            self._copies[key] = self._buffers.take(value).copy_(value.detach())
-        return self._copies[key]
-
-    def done(self) -> None:
-        """The copies are not needed any more."""
-        self._buffers.give_back((key[2:], copy) for key, copy in self._copies.items())
-
-    def __call__(self, value: Any) -> Any:
-        """Raises UserError for what cannot be copied."""
-        if isinstance(value, torch.Tensor):
-            return self.tensor(value)
-        if type(value) in (dict, OrderedDict):
-            return type(value)((key, self(item)) for key, item in value.items())
-        if type(value) in (list, tuple, set):
-            return type(value)(self(item) for item in value)
-        if type(value) in _PLAIN:
-            return value
-        try:
-            return copy.deepcopy(value)
-        except (AttributeError, TypeError, RuntimeError) as error:
-            raise _unpicklable(error) from error
 
 
 def _unpicklable(error: Exception) -> UserError:

@@ -19,7 +19,7 @@ from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
-from tenuto.workers.pytorch.state import Buffers
+from tenuto.workers.pytorch.snapshots import Buffers
 from tenuto.workers.pytorch.streams import StreamBatches
 from tenuto.workers.pytorch.trial import PyTorchTrial
 
@@ -62,6 +62,11 @@ class PyTorchTrainer(Trainer):
         self._metrics = TrainingMetrics(self.trial.train_batch)
         self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness)
         self._buffers = Buffers()
+        leads = self._ranks is None or self._ranks.rank == 0
+        self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
+        """Batches until memory for copies is made: then each optimizer has taken a step."""
+        if self.context._shards is not None:
+            self.has_snapshots, self._prepare_in = False, 0
         self._started = self._ended = False
         self._collected: checkpoint.Collected | None = None
 
@@ -121,6 +126,10 @@ class PyTorchTrainer(Trainer):
                 result = trial.train_batch(batch, epoch, context._batches)
             self._metrics.add(result, weight)
             context._end_batch()
+            if self._prepare_in:
+                self._prepare_in -= 1
+                if not self._prepare_in:
+                    checkpoint.prepare(self._parts, self._buffers)
             if batch_in_epoch + 1 == epoch_batches:
                 for callback in callbacks:
                     callback.on_epoch_end(epoch)
@@ -179,9 +188,10 @@ class PyTorchTrainer(Trainer):
         else:
             gathered = EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
             rows = []
-            for place, batch in data.placed_validation_batches(self._validation, seed, self._shard):
-                length = self._length_of(batch)
-                rows.append((place, gathered.numbers(trial.evaluate_batch(self.context.to_device(batch))), length))
+            for place, batch in self._validation_batches(seed):
+                numbers = gathered.numbers(trial.evaluate_batch(self.context.to_device(batch)))
+                if place >= 0:
+                    rows.append((place, numbers, self._length_of(batch)))
             if self._ranks is not None:  # in the order of one process: then the result has the same bits
                 rows = sorted((row for own in self._ranks.objects(rows) for row in own), key=lambda row: row[0])
             for _, numbers, length in rows:
@@ -191,6 +201,13 @@ class PyTorchTrainer(Trainer):
             metrics |= item.metrics(self._ranks)
             item.reducer.reset()
         return metrics
+
+    def _validation_batches(self, seed: int) -> Iterator[tuple[int, Any]]:
+        """(place, batch) of this rank. A divided model is evaluated by all ranks together, so a rank that has no batch left
+        evaluates another one, whose result does not count (place -1)."""
+        if self._shard is None or self.context._shards is None:
+            return data.placed_validation_batches(self._validation, seed, self._shard)
+        return data.rounds_of_validation_batches(self._validation, seed, self._shard)
 
     def _length_of(self, batch: Any) -> int:
         length = self.trial.get_batch_length(batch)
@@ -254,6 +271,11 @@ class PyTorchTrainer(Trainer):
 def rank_seed(seed: int, rank: int) -> int:
     """Of what is random in training, such as dropout: rank 0 draws what a single process draws."""
     return seeds.derive_seed(seed, "training") if rank == 0 else seeds.derive_seed(seed, "training", rank)
+
+
+def _saves_on_the_way(config: Mapping[str, Any]) -> bool:
+    """Checkpoints are made while training goes on, and not only where it waits for the search."""
+    return any(config.get(name) for name in ("min_validation_period", "min_checkpoint_period", "checkpoint_period_minutes"))
 
 
 def _say(sentence: str) -> None:
