@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 import safetensors.torch
 import torch
 
+from tenuto.schemas.config.experiment import Distributed
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
 
@@ -48,6 +51,15 @@ def stop_at(length: int) -> Any:
 
 def weights(report: CheckpointReport) -> dict[str, torch.Tensor]:
     return safetensors.torch.load_file(stored_files(report)["model.safetensors"])
+
+
+def state_of(report: CheckpointReport) -> dict[str, torch.Tensor]:
+    """The same, also of a divided model."""
+    files = stored_files(report)
+    if "shards.json" not in files:
+        return weights(report)
+    parts = [torch.load(files[f"shard-{rank}.pt"]) for rank in range(json.loads(files["shards.json"].read_text())["ranks"])]
+    return dict(to_whole(parts)["models"][0])
 
 
 def finish(bench: GangBench, ranks: int, length: int, checkpoint: CheckpointReport | None = None, **more: Any) -> Any:
@@ -180,3 +192,30 @@ def test_a_node_that_vanishes_is_noticed_by_the_others(directory: Path) -> None:
             process.kill()
         assert first.wait() == 83, first.output()
         assert first.error == "the ranks on agent second have gone"
+
+
+def test_a_divided_model_trains_like_a_whole_one_and_moves_between_numbers_of_ranks(directory: Path) -> None:
+    """FSDP on 2 ranks, killed, resumed there bit for bit; then 3 ranks, one process, and 2 ranks that each hold the whole."""
+    fsdp = {"distributed": {"strategy": "fsdp"}}
+    with bench_of(directory / "whole", **fsdp) as bench:
+        expected = state_of(finish(bench, 2, 24).checkpoints()[-1])
+    with bench_of(directory / "killed", **fsdp) as bench:
+        agent, [run] = bench.gang(2, 24, TEST_ACT="kill 1 13")
+        assert run.wait() == -9, run.output()
+        again = finish(bench, 2, 24, agent.checkpoints()[-1])
+        assert same(expected, state_of(again.checkpoints()[-1]))
+    with bench_of(directory / "one", random=False) as bench:
+        one = bench.agent(24)
+        one.react = stop_at(24)
+        assert bench.start(one).wait() == 0
+        expected = state_of(one.checkpoints()[-1])
+    with bench_of(directory / "moved", random=False, **fsdp) as bench:
+        first = finish(bench, 2, 7)
+        second = finish(bench, 3, 14, first.checkpoints()[-1])
+        alone = bench.agent(19, second.checkpoints()[-1])
+        alone.react = stop_at(19)
+        assert bench.start(alone).wait() == 0
+        bench.config = bench.config.model_copy(update={"distributed": Distributed()})
+        last = finish(bench, 2, 24, alone.checkpoints()[-1])
+        for name, value in expected.items():
+            torch.testing.assert_close(state_of(last.checkpoints()[-1])[name], value, rtol=1e-5, atol=1e-6)

@@ -14,12 +14,14 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.trial_context import TrialContext
 from tenuto.workers.horovod import rendezvous
+from tenuto.workers.pytorch.distributed import fsdp
 from tenuto.workers.pytorch.gradients import mark_used
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
 
 if TYPE_CHECKING:
     from tenuto.workers.harness.gang import Gang
+    from tenuto.workers.pytorch.distributed.fsdp import Shards
     from tenuto.workers.pytorch.distributed.gradients import GradientSync
     from tenuto.workers.pytorch.distributed.ranks import Ranks
 
@@ -50,17 +52,19 @@ class PyTorchTrialContext(TrialContext):
         self._epoch_batches: int | None = None
         self._ranks: Ranks | None = None
         self._gradients: GradientSync | None = None
+        self._shards: Shards | None = None
+        """Where models are divided among the ranks (fsdp), their parts meet for a checkpoint."""
         self._share = (1, 1)
         """Records of this rank in the batch being trained, and of the whole batch."""
         self._weighed = False
         """The losses of this batch carry the weight of the share."""
-        if info.gang is not None:
-            self._open_ranks(info.gang)
         self._optimizations = Optimizations.model_validate(info.config.get("optimizations") or {})
         self._precision = PRECISIONS.get(self._optimizations.mixed_precision or "")
         self._own_scaler: Any = None
         if self._precision is torch.float16:
             self._own_scaler = self._keep_scaler(torch.amp.GradScaler(device.type))
+        if info.gang is not None:
+            self._open_ranks(info.gang)
 
     def _open_ranks(self, gang: Gang) -> None:
         from tenuto.workers.pytorch.distributed.gradients import GradientSync
@@ -72,7 +76,12 @@ class PyTorchTrialContext(TrialContext):
             self._ranks = HorovodRanks(gang, self.device)
         else:
             self._ranks = Ranks(gang, self.device)
-        self._gradients = GradientSync(self._ranks, self.steps_optimizers, self._gradient_factor)
+        if (self._info.config.get("distributed") or {}).get("strategy") == "fsdp":
+            if self._precision is torch.float16:
+                raise UserError("distributed.strategy: fsdp does not scale losses, as fp16 needs; use mixed_precision: bf16.")
+            self._shards = fsdp.Shards(self._ranks)
+        else:
+            self._gradients = GradientSync(self._ranks, self.steps_optimizers, self._gradient_factor)
 
     def _gradient_factor(self) -> float:
         """This rank's weight in the sum of gradients. The weights add up to 1, so a second backward pass in the same batch may
@@ -88,6 +97,8 @@ class PyTorchTrialContext(TrialContext):
         if not isinstance(model, nn.Module):
             raise UserError(f"wrap_model was given {type(model).__name__}; it needs a torch.nn.Module.")
         model = model.to(self.device)
+        if self._shards is not None and self._ranks is not None:
+            fsdp.divide(model, self._ranks)
         self._models.append(model)
         return model
 
@@ -246,9 +257,10 @@ class PyTorchTrialContext(TrialContext):
 
     def _begin_batch(self) -> None:
         self._stepped.clear()
-        if self._ranks is not None and self._gradients is not None:
+        if self._ranks is not None:
             self._weighed = False
-            self._gradients.prepare()
+            if self._gradients is not None:
+                self._gradients.prepare()
             self._ranks.gang.progress.begin()
             self._share_buffers()
 
@@ -291,7 +303,7 @@ class PyTorchTrialContext(TrialContext):
 
 def to_device(data: Any, device: torch.device) -> Any:
     if isinstance(data, torch.Tensor):
-        return data.to(device, non_blocking=True)
+        return data if data.is_cpu and device.type == "cpu" else data.to(device, non_blocking=True)
     if callable(getattr(data, "to", None)):
         return data.to(device)
     if isinstance(data, Mapping):

@@ -214,6 +214,19 @@ def validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
     return _positioned(loader, seed, 0, endless=False)
 
 
+def rounds_of_validation_batches(loader: DataLoader[Any], seed: int, shard: Shard) -> Iterator[tuple[int, Any]]:
+    """The same as often on each rank: in the last round, ranks without a batch are given one with place -1."""
+    own: Any = None
+    place = -1
+    for place, batch in placed_validation_batches(loader, seed):
+        if place % shard.size == 0 or place % shard.size == shard.rank:
+            own = (place, batch)
+        if place % shard.size == shard.size - 1:
+            yield own
+    if place % shard.size != shard.size - 1:
+        yield own if own[0] % shard.size == shard.rank and own[0] // shard.size == place // shard.size else (-1, own[1])
+
+
 def _positioned(
     loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None
 ) -> DataLoader[Any]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from tenuto.workers.pytorch.distributed import fsdp
+
 _USED = "_tenuto_used_version"
 
 
@@ -41,7 +43,7 @@ def restore_gradients(optimizers: Sequence[torch.optim.Optimizer], saved: Sequen
     for optimizer, gradients in zip(optimizers, saved, strict=True):
         for parameter, gradient in zip(parameters(optimizer), gradients or [], strict=False):
             if gradient is not None:
-                parameter.grad = gradient.to(parameter.device)
+                parameter.grad = fsdp.like(parameter, gradient).to(parameter.device)
 
 
 def parameters(optimizer: torch.optim.Optimizer) -> list[Any]:

@@ -58,7 +58,8 @@ class Ranks:
         return found
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Rank 0's values, into the tensors of the others."""
+        """Rank 0's values, into the tensors of the others. Those that are divided among the ranks are left alone."""
+        tensors = [tensor for tensor in tensors if not hasattr(tensor, "to_local")]
         if tensors:
             group: Any = dist.group.WORLD
             dist._broadcast_coalesced(group, list(tensors), BROADCAST_BYTES, 0)  # type: ignore[attr-defined]

@@ -1,0 +1,167 @@
+"""Models whose parameters are divided among the ranks (torch's `fully_shard`: Zhao et al., PyTorch FSDP, VLDB 2023), and their
+checkpoints: a file per rank with its part of every tensor, in one checkpoint.
+
+What was saved by some number of ranks is read by any other, and by trials that are not sharded, and the other way round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tenuto.workers.pytorch.distributed.ranks import Ranks
+
+SHARDS_FILE = "shards.json"
+"""In a checkpoint of divided models: how many shard files there are."""
+_PART = "tenuto_part"
+"""Marks, in a shard file, a part of a tensor that is divided along its first dimension."""
+SEND_BYTES = 64 * 1024 * 1024
+
+
+def shard_file(rank: int) -> str:
+    return f"shard-{rank}.pt"
+
+
+def divide(model: nn.Module, ranks: Ranks) -> None:
+    """Each member of a list of layers is fetched when it is needed; what is left, together."""
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = dist.init_device_mesh(ranks.device.type, (ranks.size,))  # type: ignore[attr-defined]
+    for module in list(model.modules()):
+        if isinstance(module, nn.ModuleList):
+            for layer in module:
+                if any(True for _ in layer.parameters()):
+                    fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def is_divided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and hasattr(value, "to_local")
+
+
+def to_parts(value: Any) -> Any:
+    """A nested state with each divided tensor replaced by this rank's part, on the CPU."""
+    if is_divided(value):
+        return {_PART: value.to_local().detach().cpu().clone(), "shape": list(value.shape)}
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, Mapping):
+        return {key: to_parts(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_parts(item) for item in value)
+    return value
+
+
+def to_whole(parts: list[Any]) -> Any:
+    """The same state from all ranks' parts."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        if _PART in first:
+            return torch.cat([part[_PART] for part in parts])[: first["shape"][0]]
+        return {key: to_whole([part[key] for part in parts]) for key in first}
+    if isinstance(first, (list, tuple)):
+        return type(first)(to_whole(list(items)) for items in zip(*parts, strict=True))
+    return first
+
+
+def like(value: Any, whole: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a whole tensor, divided like `value`; the tensor itself where `value` is not divided."""
+    if not is_divided(value):
+        return whole
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(whole.to(value.device), value.device_mesh, value.placements, src_data_rank=None)
+
+
+def divided_model(model: nn.Module, whole: Mapping[str, Any]) -> dict[str, Any]:
+    """A whole state dict, divided like the model."""
+    own = model.state_dict()
+    return {name: like(own.get(name), value) for name, value in whole.items()}
+
+
+def divided_optimizer(optimizer: torch.optim.Optimizer, whole: dict[str, Any]) -> dict[str, Any]:
+    """Its state, divided like the parameters that it belongs to."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+    def divided(index: int, value: Any) -> Any:
+        fits = isinstance(value, torch.Tensor) and value.shape == parameters[index].shape
+        return like(parameters[index], value) if fits else value
+
+    state = {index: {name: divided(index, value) for name, value in items.items()} for index, items in whole["state"].items()}
+    return {**whole, "state": state}
+
+
+class Shards:
+    """Brings all ranks' parts to rank 0's disk, one rank after the other, so that no process needs memory for the whole."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        """Files are put beside those of the run, which its agent cleans up."""
+        error_file = os.environ.get("TENUTO_ERROR_FILE", "")
+        self._ranks, self._parent = ranks, Path(error_file).parent if error_file else None
+        self._directory: Path | None = None
+
+    def collect(self, state: Mapping[str, Any]) -> None:
+        """Called on all ranks. `state`: models, optimizers and gradients, with divided tensors."""
+        self.close()
+        ranks, parts = self._ranks, to_parts(state)
+        if ranks.rank > 0:
+            with tempfile.TemporaryFile(dir=self._parent) as file:
+                torch.save(parts, file)
+                _send(file, ranks)
+            return
+        self._directory = Path(tempfile.mkdtemp(prefix="shards-", dir=self._parent))
+        torch.save(parts, self._directory / shard_file(0))
+        for rank in range(1, ranks.size):
+            with (self._directory / shard_file(rank)).open("wb") as file:
+                _receive(file, rank)
+        (self._directory / SHARDS_FILE).write_text(json.dumps({"ranks": ranks.size}))
+
+    def write(self, into: Path) -> None:
+        """Raises OSError."""
+        assert self._directory is not None
+        shutil.copytree(self._directory, into, dirs_exist_ok=True)
+
+    def close(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+def read_whole(directory: Path) -> dict[str, Any] | None:
+    """The state of a checkpoint of divided models; None: it is none. The files are mapped, not read into memory at once."""
+    if not (directory / SHARDS_FILE).exists():
+        return None
+    count = json.loads((directory / SHARDS_FILE).read_text())["ranks"]
+    files = [directory / shard_file(rank) for rank in range(count)]
+    whole: dict[str, Any] = to_whole([torch.load(path, map_location="cpu", weights_only=True, mmap=True) for path in files])
+    return whole
+
+
+def _send(file: Any, ranks: Ranks) -> None:
+    size = file.seek(0, 2)
+    file.seek(0)
+    dist.send(torch.tensor([size]), 0)
+    while size > 0:
+        piece = file.read(min(size, SEND_BYTES))
+        dist.send(torch.frombuffer(bytearray(piece), dtype=torch.uint8), 0)
+        size -= len(piece)
+
+
+def _receive(file: Any, rank: int) -> None:
+    head = torch.zeros(1, dtype=torch.int64)
+    dist.recv(head, rank)
+    size = int(head.item())
+    while size > 0:
+        piece = torch.empty(min(size, SEND_BYTES), dtype=torch.uint8)
+        dist.recv(piece, rank)
+        file.write(piece.numpy().tobytes())
+        size -= len(piece)
