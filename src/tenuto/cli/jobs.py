@@ -8,8 +8,10 @@ import typer
 
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.picture import picture
 
 app = typer.Typer(no_args_is_help=True)
+app.command("picture")(picture)
 pool_app = typer.Typer(no_args_is_help=True)
 share_app = typer.Typer(no_args_is_help=True)
 Pool = Annotated[str, typer.Argument(help="Name of the pool.")]

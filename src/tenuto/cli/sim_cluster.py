@@ -14,11 +14,9 @@ from tenuto.cli.errors import CliError
 if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
     from tenuto.services.scheduler.simulation.cluster import Outcome
-    from tenuto.services.scheduler.simulation.script import Script, Segment
+    from tenuto.services.scheduler.simulation.script import Script
 
 POLICIES = ("priority", "fair_share", "fifo")
-PICTURE_SLOTS_MAX = 1_024
-"""More rows than a picture can show."""
 HOUR_US = 3_600_000_000
 
 
@@ -32,7 +30,9 @@ def simulate(
     load: Annotated[float, typer.Option(help="Demand of generated jobs as a part of the slots.", min=0.01)] = 0.9,
     trace: Annotated[Path | None, typer.Option(help="A cluster trace (CSV) instead of generated jobs.")] = None,
     recorded: Annotated[bool, typer.Option(help="What if? The running cluster's own history, from its event log.")] = False,
-    log: Annotated[Path | None, typer.Option(help="The same from a file: one event a line, as `tenuto event ls --json`.")] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="The same from a file: one event a line, as `tenuto event tail --json`.")
+    ] = None,
     agents: Annotated[int, typer.Option(min=1, max=20_000)] = 8,
     slots: Annotated[int, typer.Option(help="Of each agent.", min=1, max=64)] = 8,
     elastic: Annotated[int, typer.Option(help="Trials may grow to so many times their slots.", min=1, max=64)] = 1,
@@ -42,6 +42,7 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Run a cluster under a virtual clock and compare policies: utilisation, waiting, fairness, preempted work."""
+    from tenuto.cli.picture import draw, recorded_events
     from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
     from tenuto.services.scheduler.simulation.script import segments
 
@@ -49,9 +50,9 @@ def simulate(
     unknown = [name for name in chosen if name not in POLICIES]
     if unknown:
         raise CliError(f"There is no policy {unknown[0]}; take one of {', '.join(POLICIES)}.")
-    events = _events(context, recorded, log)
+    events = recorded_events(context, log) if recorded or log is not None else []
     if events and picture:
-        _draw(segments((event.time_us, event.data) for event in events), _named(picture, "recorded"), "as it was recorded")
+        draw(segments((event.time_us, event.data) for event in events), _named(picture, "recorded"), "as it was recorded")
     outcomes = []
     for name in chosen:
         script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic)
@@ -65,30 +66,12 @@ def simulate(
         outcomes.append(outcome)
         if picture:
             target = picture if len(chosen) == 1 and not events else _named(picture, name)
-            _draw(segments(outcome.history, outcome.end_us), target, f"policy {name}")
+            draw(segments(outcome.history, outcome.end_us), target, f"policy {name}")
     _report(outcomes, json)
 
 
 def _named(picture: Path, name: str) -> Path:
     return picture.with_name(f"{picture.stem}-{name}{picture.suffix or '.png'}")
-
-
-def _events(context: typer.Context, recorded: bool, log: Path | None) -> list[Event]:
-    from tenuto.cli.common import client
-    from tenuto.schemas.envelope import decode_event
-
-    if not recorded and log is None:
-        return []
-    try:
-        lines = log.read_bytes().splitlines() if log is not None else list(client(context).events())
-        events = [decode_event(line) for line in lines if line.strip()]
-    except OSError as error:
-        raise CliError(f"Cannot read {log}: {error.strerror}.") from error
-    except ValueError as error:
-        raise CliError(f"{log} is not a log of events, one JSON object a line: {error}.") from error
-    if not events:
-        raise CliError("The log is empty: there is nothing to run again.")
-    return events
 
 
 def _script(
@@ -180,43 +163,3 @@ def _time(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def _draw(found: list[Segment], path: Path, title: str) -> None:
-    """Slots by time: a row a slot, a colour an experiment."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    rows = {key: at for at, key in enumerate(sorted({(item.agent_id, item.slot_id) for item in found})[:PICTURE_SLOTS_MAX])}
-    if not rows:
-        raise CliError("No slot was ever used: there is nothing to draw.")
-    start_us = min(item.start_us for item in found)
-    unit, scale = ("hours", 3.6e9) if max(item.end_us for item in found) - start_us > 2 * HOUR_US else ("seconds", 1e6)
-    colours = pyplot.get_cmap("tab20")
-    figure, axes = pyplot.subplots(figsize=(12, min(20, 1.5 + 0.12 * len(rows))))
-    for experiment in sorted({item.experiment_id for item in found}):
-        own = [item for item in found if item.experiment_id == experiment and (item.agent_id, item.slot_id) in rows]
-        axes.barh(
-            [rows[item.agent_id, item.slot_id] for item in own],
-            [(item.end_us - item.start_us) / scale for item in own],
-            left=[(item.start_us - start_us) / scale for item in own],
-            height=0.9,
-            color=colours(experiment % 20),
-            edgecolor="white",
-            linewidth=0.2,
-            label=f"experiment {experiment}",
-        )
-    if len(rows) <= 32:
-        axes.set_yticks(list(rows.values()), [f"{agent}/{slot}" for agent, slot in rows], fontsize=7)
-    if len({item.experiment_id for item in found}) <= 12:
-        axes.legend(fontsize=7, loc="upper right")
-    axes.set(xlabel=unit, ylabel="slot", title=title)
-    figure.tight_layout()
-    try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise CliError(f"Cannot draw {path}: {error}.") from error
-    finally:
-        pyplot.close(figure)
