@@ -1,0 +1,41 @@
+"""A script written for torchrun, as an experiment's entrypoint on several ranks."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.support.gang_bench import GangBench
+from tests.support.gang_reactions import stop_at
+
+CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "data_parallel"
+CONFIG = {
+    "name": "script",
+    "entrypoint": "train.py",
+    "searcher": {"name": "single", "metric": "weight", "max_length": {"batches": 30}},
+}
+
+
+def test_a_script_for_torchrun_runs_and_its_ranks_leave_in_the_same_step(tmp_path: Path) -> None:
+    held, go = tmp_path / "held", tmp_path / "go"
+    with GangBench(tmp_path / "whole", CONTEXT, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 30)
+        agent.react = stop_at(30)
+        assert run.wait() == 0, run.output()
+        expected = agent.validations()[-1].metrics
+        assert [point.batches for report in agent.metrics for point in report.points] == [10, 20, 30], "rank 0 alone reports"
+    with GangBench(tmp_path / "left", CONTEXT, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 30, TEST_HOLD="1 7", TEST_HELD=str(held), TEST_GO=str(go))
+        while not held.exists():
+            assert run.process.poll() is None, run.output()
+        agent.wait_for(lambda: agent.watchers > 0)
+        agent.direct("preempt")
+        time.sleep(0.5)  # nothing shows from outside that rank 0 has heard it; a later word would only make the test say less
+        go.touch()
+        assert run.wait() == 80, run.output()
+        left_at = agent.checkpoints()[-1].batches
+        assert run.output().count(f"leaves at {left_at}") == 2
+        again, [run] = bench.gang(2, 30, agent.checkpoints()[-1])
+        again.react = stop_at(30)
+        assert run.wait() == 0, run.output()
+        assert again.validations()[-1].metrics == expected
