@@ -1,0 +1,201 @@
+"""How long a checkpoint of 500 MB holds the training thread: `python benchmarks/checkpoint_stall.py [--rounds 6]`.
+
+A real PyTorch trial (a perceptron with Adam on the CPU) is trained by the product's trainer, and saved by its checkpoint writer
+into a shared directory on this disk, while training goes on. Turn by turn with it, the training thread saves the same state
+itself, with `torch.save` into a file on the same disk: with fsync, which is as durable as ours, and without.
+
+stall      what the training thread waits for: in the call that takes the checkpoint (the weights' copy), and in the optimizer's
+           next step (until its state's copy is done)
+first      the stall of the first checkpoint of the process, whose memory was made in the background
+following  the batch after, against the median batch: what writing in the background takes from training on this machine
+cpu        processor time of all threads during the call, and of torch.save without fsync: less disturbed by other processes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
+from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.pytorch import PyTorchTrial, PyTorchTrialContext
+from tenuto.workers.pytorch.snapshots import Copier
+from tenuto.workers.pytorch.trainer import PyTorchTrainer
+
+LAYERS = 12
+BATCH = 16
+
+
+class Trial(PyTorchTrial):
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.width = context.get_hparam("width")
+        self.model = context.wrap_model(nn.Sequential(*[nn.Linear(self.width, self.width) for _ in range(LAYERS)]))
+        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters()))
+
+    def build_training_data_loader(self) -> DataLoader[Any]:
+        return DataLoader(TensorDataset(torch.randn(64 * BATCH, self.width)), BATCH, shuffle=True)
+
+    build_validation_data_loader = build_training_data_loader
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        loss = self.model(batch[0]).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        return {"loss": self.model(batch[0]).square().mean()}
+
+
+Times = tuple[float, float, float]
+"""Wall seconds, the training thread's processor seconds, the process's."""
+
+
+def timed(work: Callable[[], object]) -> Times:
+    before = time.perf_counter(), time.thread_time(), time.process_time()
+    work()
+    return time.perf_counter() - before[0], time.thread_time() - before[1], time.process_time() - before[2]
+
+
+class Bench:
+    def __init__(self, directory: Path, state_mb: int) -> None:
+        self.directory = directory
+        width = int((state_mb * 1e6 / (12 * LAYERS)) ** 0.5)  # weights and two moments of 4 bytes
+        config = ExperimentConfig.model_validate(
+            {
+                "name": "bench",
+                "entrypoint": "bench:Trial",
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1_000_000}},
+                "min_checkpoint_period": {"batches": 10},
+            }
+        )
+        info = TrialInfo(1, "1-1", 1, 7, {"width": width}, config.model_dump(mode="json"))
+        self.trainer = PyTorchTrainer(Trial, info)
+        assignment = Assignment(
+            allocation_id="1-1-1", trial_id="1-1", trial_number=1, experiment_id=1, config=config, context_hash="",
+            hyperparameters={}, trial_seed=1, experiment_seed=1, slots=(), checkpoint=None, target_length=1_000_000,
+        )  # fmt: skip
+        self.writer = CheckpointWriter(assignment, Place(assignment, directory / "checkpoints"), lambda _: None, self.say)
+
+    def watch_steps(self) -> None:
+        before_step = Copier._before_step
+
+        def timed_step(copier: Copier) -> None:
+            self.waited += timed(lambda: before_step(copier))[0]
+
+        Copier._before_step = timed_step  # type: ignore[method-assign, assignment]
+
+    def say(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    def train(self, batches: int) -> list[float]:
+        """Wall seconds of each."""
+        until = self.trainer.batches
+        return [timed(lambda goal=until + 1 + n: self.trainer.train(goal, lambda: False))[0] for n in range(batches)]  # type: ignore[misc]
+
+    def ours(self) -> tuple[Times, float, float]:
+        """(the call, seconds that the next step waited, the next batch's seconds)"""
+        batches = self.trainer.batches
+        position = Position(f"1-1-1-{batches}", batches, batches)
+        self.waited = 0.0
+        call = timed(lambda: self.writer.save(position, self.trainer.snapshot))
+        [following] = self.train(1)
+        self.writer.wait()
+        [checkpoint_id] = self.writer.take_stored()
+        assert checkpoint_id == position.checkpoint_id
+        shutil.rmtree(self.directory / "checkpoints")
+        self.writer._base = None
+        return call, self.waited, following
+
+    def torch_save(self, sync: bool) -> Times:
+        model, optimizer = self.trainer.context._models[0], self.trainer.context._optimizers[0]
+        path = self.directory / "blocking.pt"
+
+        def save() -> None:
+            with path.open("wb") as file:
+                torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+                if sync:
+                    file.flush()
+                    os.fsync(file.fileno())
+
+        found = timed(save)
+        path.unlink()
+        return found
+
+    @property
+    def state_mb(self) -> float:
+        return sum(parameter.nbytes for parameter in self.trainer.context._models[0].parameters()) * 3 / 1e6
+
+
+def measure(bench: Bench, rounds: int) -> dict[str, Any]:
+    bench.watch_steps()
+    steps = bench.train(4)
+    (first, *_), first_wait, _ = bench.ours()
+    calls: list[Times] = []
+    stalls, followings, durable, plain = [], [], [], []
+    for _ in range(rounds):
+        steps += bench.train(2)
+        call, waited, following = bench.ours()
+        calls.append(call)
+        stalls.append(call[0] + waited)
+        followings.append(following)
+        durable.append(bench.torch_save(sync=True))
+        plain.append(bench.torch_save(sync=False))
+
+    def ms(values: list[float]) -> float:
+        return round(statistics.median(values) * 1e3, 1)
+
+    def percent(theirs: list[Times]) -> float:
+        return round(statistics.median(mine / other[0] for mine, other in zip(stalls, theirs, strict=True)) * 100, 1)
+
+    return {
+        "state, MB": round(bench.state_mb),
+        "stall, ms": ms(stalls),
+        "of it in the call, ms": ms([call[0] for call in calls]),
+        "first stall, ms": round((first + first_wait) * 1e3, 1),
+        "torch.save with fsync, ms": ms([item[0] for item in durable]),
+        "torch.save without, ms": ms([item[0] for item in plain]),
+        "stall, % of torch.save with fsync": percent(durable),
+        "stall, % of torch.save without": percent(plain),
+        "cpu of the call, ms": ms([call[2] for call in calls]),
+        "cpu of torch.save without fsync, ms": ms([item[2] for item in plain]),
+        "batch, ms": ms(steps),
+        "following batch, ms": ms(followings),
+        "rounds": rounds,
+        "processors": os.cpu_count(),
+        "torch threads": torch.get_num_threads(),
+        "load average": [round(value, 1) for value in os.getloadavg()],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--state-mb", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--directory", type=Path, default=Path.cwd(), help="on the disk that is measured (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix=".stall-", dir=options.directory) as name:
+        print(json.dumps(measure(Bench(Path(name), options.state_mb), options.rounds), indent=1))
+
+
+if __name__ == "__main__":
+    main()
