@@ -119,9 +119,7 @@ class Table:
 
     def loss(self, hyperparameters: Mapping[str, Any], length: int) -> float:
         here = [at for _, at in coordinates(self.space, hyperparameters)]
-        nearest = min(
-            range(len(self.places)), key=lambda row: sum((a - b) ** 2 for a, b in zip(here, self.places[row], strict=True))
-        )
+        nearest = min(range(len(self.places)), key=lambda row: math.dist(here, self.places[row]))
         return self.losses[nearest][max(0, bisect_right(self.lengths, length) - 1)]
 
 
