@@ -165,9 +165,9 @@ def test_numpys_generator_is_as_it_was_whatever_happened_before() -> None:
 def test_pythons_generator_is_as_it_was_whatever_happened_before(memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     aside = PythonAside()
     if memory:
-        assert aside._address is not None, "this CPython keeps the state where it was looked for"
+        assert aside._memory is not None, "this CPython keeps the state where it was looked for"
     else:
-        monkeypatch.setattr(aside, "_address", None)  # as on another interpreter
+        monkeypatch.setattr(aside, "_memory", None)  # as on another interpreter
     random.seed(6)
     for use in range(5):
         for _ in range(use):

@@ -54,8 +54,8 @@ def _kind(value: Any) -> str:
 
 
 class TrainingMetrics:
-    """Averages over the batches of a reporting period. Tensors stay on their device until they are asked for, because reading
-    one makes the CPU wait for the GPU."""
+    """Averages over the batches of a reporting period. Tensors of a GPU stay there until they are asked for, because reading one
+    makes the CPU wait."""
 
     def __init__(self, at: Any = None) -> None:
         """`at`: the user's `train_batch`."""
@@ -76,7 +76,7 @@ class TrainingMetrics:
         for name, value in metrics.items():
             kept = (
                 value.detach().clone()
-                if isinstance(value, torch.Tensor) and value.numel() == 1
+                if isinstance(value, torch.Tensor) and not value.is_cpu and value.numel() == 1
                 else to_number(str(name), value, "train_batch", self._at)
             )
             self._values.setdefault(str(name), []).append(kept if weight is None else kept * weight)

@@ -22,19 +22,22 @@ class NumpyAside:
 
     def __init__(self) -> None:
         self._spare: list[np.random.MT19937] = []
-        self._without_half: tuple[Any, bytes] | None = None
-        """A generator, and a state in which it was seen to keep no half of a normal pair."""
+        self._seen: Any = None
+        """The training's generator, and its words as they lie in memory."""
+        self._words: Any = None
+        self._without_half: tuple[int, int, int] | None = None
+        """The mark of a state in which it was seen to keep no half of a normal pair."""
 
     def enter(self, seed: int) -> tuple[Any, Any]:
         """From here on the global generator is another one, seeded. Returns what `leave` needs."""
         training = np.random.mtrand.get_bit_generator()
+        if training is not self._seen:
+            self._seen, self._words, self._without_half = training, _words(training), None
         state: Any = None
-        words = _words(training)
-        known = self._without_half
-        if words is None or known is None or known[0] is not training or known[1] != words:
+        if self._words is None or _mark(self._words) != self._without_half:
             state = np.random.get_state(legacy=False)
-            if words is not None and not state["has_gauss"]:
-                self._without_half, state = (training, words), None
+            if self._words is not None and not state["has_gauss"]:
+                self._without_half, state = _mark(self._words), None
         np.random.mtrand.set_bit_generator(self._spare.pop() if self._spare else np.random.MT19937(0))
         seed_numpy(seed)
         return training, state
@@ -55,8 +58,13 @@ def seed_numpy(seed: int) -> None:
     np.random.seed(seed & 0xFFFFFFFF)
 
 
-def _words(generator: Any) -> bytes | None:
+def _words(generator: Any) -> Any:
     """The state as it lies in memory. None: a user's generator of another kind."""
     if type(generator) is not np.random.MT19937:
         return None
-    return bytes((ctypes.c_uint32 * STATE_WORDS).from_address(generator.ctypes.state_address))
+    return (ctypes.c_uint32 * STATE_WORDS).from_address(generator.ctypes.state_address)
+
+
+def _mark(words: Any) -> tuple[int, int, int]:
+    """Changes with each number drawn: the position does, and every 624 numbers all words do."""
+    return words[STATE_WORDS - 1], words[0], words[STATE_WORDS - 2]

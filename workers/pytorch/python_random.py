@@ -24,30 +24,32 @@ class PythonAside:
 
     def __init__(self) -> None:
         self._generator: Any = random._inst  # type: ignore[attr-defined]
-        self._address = _state_address(self._generator)
+        self._memory = _state_memory(self._generator)
 
     def enter(self, seed: int) -> Any:
         """From here on the global generator is seeded. Returns what `leave` needs."""
-        if self._address is None:
+        if self._memory is None:
             before: Any = random.getstate()
-        else:
-            before = ctypes.string_at(self._address, STATE_BYTES), self._generator.gauss_next
-        random.seed(seed)
+            random.seed(seed)
+            return before
+        generator = self._generator
+        before = self._memory.raw, generator.gauss_next
+        _random.Random.seed(generator, seed)  # what `random.seed` does with a number
+        generator.gauss_next = None
         return before
 
     def leave(self, entered: Any) -> None:
-        if self._address is None:
+        if self._memory is None:
             random.setstate(entered)
         else:
-            words, self._generator.gauss_next = entered
-            ctypes.memmove(self._address, words, STATE_BYTES)
+            self._memory.raw, self._generator.gauss_next = entered
 
 
-def _state_address(generator: Any) -> int | None:
-    """None where the state does not lie behind the head, word for word as `getstate` tells it."""
+def _state_memory(generator: Any) -> ctypes.Array[ctypes.c_char] | None:
+    """The state as it lies behind the head. None where it is not there, word for word as `getstate` tells it."""
     size_bytes = _random.Random.__basicsize__ - object.__basicsize__
     if not STATE_BYTES <= size_bytes <= STATE_BYTES + PADDING_BYTES_MAX or not isinstance(generator, random.Random):
         return None
     address = id(generator) + object.__basicsize__
     position, *words = (ctypes.c_uint32 * STATE_WORDS).from_address(address)
-    return address if generator.getstate()[1] == (*words, position) else None
+    return (ctypes.c_char * STATE_BYTES).from_address(address) if generator.getstate()[1] == (*words, position) else None
