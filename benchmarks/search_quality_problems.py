@@ -151,6 +151,7 @@ class Trained:
     file: TrainedFile
     counts_early: bool = True
     name: str = "trained"
+    known: dict[tuple[Any, ...], int] = field(default_factory=dict, compare=False)
 
     @property
     def space(self) -> Mapping[str, Any]:
@@ -161,8 +162,11 @@ class Trained:
         return self.file.lengths[-1]
 
     def loss(self, hyperparameters: Mapping[str, Any], length: int) -> float:
-        here = np.array([at for _, at in coordinates(self.space, hyperparameters)])
-        row = int(((self.file.places - here) ** 2).sum(-1).argmin())
+        key = tuple(hyperparameters.values())
+        row = self.known.get(key)
+        if row is None:
+            here = np.array([at for _, at in coordinates(self.space, hyperparameters)])
+            row = self.known.setdefault(key, int(((self.file.places - here) ** 2).sum(-1).argmin()))
         return float(self.file.errors[row, self.file.lengths.index(length)])
 
 
@@ -174,7 +178,7 @@ class Surrogate:
     weights: list[np.ndarray[Any, Any]]
     counts_early: bool = True
     name: str = "surrogate"
-    known: dict[tuple[float, ...], np.ndarray[Any, Any]] = field(default_factory=dict, compare=False)
+    known: dict[tuple[Any, ...], np.ndarray[Any, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def space(self) -> Mapping[str, Any]:
@@ -190,10 +194,11 @@ class Surrogate:
         return cls(file, [weights[f"w{index}"].astype(np.float32) for index in range(len(weights.files))])
 
     def loss(self, hyperparameters: Mapping[str, Any], length: int) -> float:
-        here = tuple(at for _, at in coordinates(self.space, hyperparameters))
-        curve = self.known.get(here)
+        key = tuple(hyperparameters.values())
+        curve = self.known.get(key)
         if curve is None:
-            curve = self.known.setdefault(here, self.curve(np.array(here, np.float32)))
+            here = np.array([at for _, at in coordinates(self.space, hyperparameters)], np.float32)
+            curve = self.known.setdefault(key, self.curve(here))
         return float(curve[self.file.lengths.index(length)])
 
     def curve(self, place: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
