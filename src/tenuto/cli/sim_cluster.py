@@ -31,7 +31,8 @@ def simulate(
     trace: Annotated[Path | None, typer.Option(help="A cluster trace (CSV) instead of generated jobs.")] = None,
     recorded: Annotated[bool, typer.Option(help="What if? The running cluster's own history, from its event log.")] = False,
     log: Annotated[
-        Path | None, typer.Option(help="The same from a file: one event a line, as `tenuto event tail --json`.")
+        Path | None,
+        typer.Option(help="The same from a file: one event a line, as `tenuto event tail --from 1 --no-follow --json`."),
     ] = None,
     agents: Annotated[int, typer.Option(min=1, max=20_000)] = 8,
     slots: Annotated[int, typer.Option(help="Of each agent.", min=1, max=64)] = 8,

@@ -1,0 +1,214 @@
+"""A cluster that is shared, for real: 4 agents of 2 CPU slots, three users' searches, a gang of 6, and changing priorities.
+
+    python benchmarks/shared_cluster.py [--picture slots.png] [--trials 4] [--batches 600] [--gang-batches 60]
+
+Starts a cluster of its own, with real agents and workers, makes three users, and lets each of them search with the digits
+example. Then a gang of 6 slots comes. It waits; it becomes urgent, and six trials give way to it; one user's search becomes more
+urgent than the gang, and the gang gives way. In the end everything runs to its end.
+
+Then each experiment is run again alone and undisturbed. Every trial must end with the same weights and the same state of
+optimizer and generators, by the SHA-256 of its last checkpoint's files: both are read from the event log. The exit code is 1 if
+one differs, or if nothing was preempted. The picture is drawn from the log, by `tenuto job picture`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tenuto.cli.client import Client, Target
+from tenuto.schemas.envelope import Event, decode_event
+
+TENUTO = Path(sys.executable).with_name("tenuto")
+MODEL = Path(__file__).parents[1] / "examples" / "digits"
+USERS = ("ada", "bob", "eve")
+GANG_SLOTS = 6
+COMPARED = ("model.safetensors", "state.pt")
+STEP_SECONDS_MAX = 240.0
+"""For whatever is waited for; on two cores eight processes start slowly."""
+POLL_SECONDS = 0.1
+
+
+class Show:
+    def __init__(self, directory: Path) -> None:
+        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory)}
+        for name in ("TENUTO_URL", "TENUTO_TOKEN", "TENUTO_TOKEN_FILE"):
+            self.environment.pop(name, None)
+        self.directory, self.tokens, self.started = directory, dict[str, str](), time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.started:6.1f} s  {text}", flush=True)
+
+    def tenuto(self, *arguments: str | Path, user: str = "") -> str:
+        environment = self.environment | ({"TENUTO_TOKEN": self.tokens[user]} if user else {})
+        done = subprocess.run(
+            [TENUTO, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=STEP_SECONDS_MAX, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"tenuto {' '.join(map(str, arguments))} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+    def client(self) -> Client:
+        return Client(Target.find(str(self.directory), None))
+
+    def events(self) -> list[Event]:
+        return [decode_event(line) for line in self.client().events()]
+
+    def until(self, what: str, true: Callable[[], bool]) -> None:
+        limit = time.monotonic() + STEP_SECONDS_MAX
+        while not true():
+            if time.monotonic() > limit:
+                raise SystemExit(f"Waited {STEP_SECONDS_MAX:.0f} s in vain until {what}:\n{self.tenuto('job', 'ls')}")
+            time.sleep(POLL_SECONDS)
+        self.say(what)
+
+    def running(self, *experiments: int) -> int:
+        """Trials of these experiments (or of all) whose workers train."""
+        found = self.client().get("/allocations")
+        return sum(item["state"] == "running" and (not experiments or item["experiment_id"] in experiments) for item in found)
+
+    def submit(self, config: dict[str, Any], user: str) -> int:
+        path = self.directory / f"{config['name']}.json"
+        path.write_text(json.dumps(config))
+        return int(json.loads(self.tenuto("exp", "create", path, MODEL, "--json", user=user))["id"])
+
+    def ended(self, *experiments: int) -> Callable[[], bool]:
+        return lambda: all(self.client().get(f"/experiments/{item}")["ended_us"] is not None for item in experiments)
+
+
+def search(name: str, seed: int, trials: int, batches: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "entrypoint": "model_def:DigitsTrial",
+        "hyperparameters": {
+            "learning_rate": {"type": "log", "minval": -3, "maxval": -1.5, "base": 10},
+            "channels": 16, "dropout": 0.1, "activation": "relu", "weight_decay": 1e-4, "batch_size": 32,
+        },
+        "searcher": {
+            "name": "random", "metric": "accuracy", "smaller_is_better": False, "max_trials": trials,
+            "max_concurrent_trials": trials, "max_length": {"batches": batches},
+        },
+        "checkpoint_policy": "all",
+        "reproducibility": {"experiment_seed": seed},
+    }  # fmt: skip
+
+
+def gang(batches: int) -> dict[str, Any]:
+    config = search("gang", 99, 1, batches)
+    config["hyperparameters"] |= {"batch_size": 36, "learning_rate": 0.01}
+    config["searcher"] = {
+        "name": "single", "metric": "accuracy", "smaller_is_better": False, "max_length": {"batches": batches},
+    }  # fmt: skip
+    config["resources"] = {"slots_per_trial": GANG_SLOTS}
+    return config
+
+
+def shared(show: Show, configs: list[dict[str, Any]]) -> list[int]:
+    """The story. Returns the experiments, the gang last."""
+    searches = [show.submit(config, user) for config, user in zip(configs[:-1], USERS, strict=True)]
+    show.until("8 trials of three users train", lambda: show.running() == 8)
+    wide = show.submit(configs[-1], USERS[2])
+    show.until("the gang waits", lambda: _reason(show, wide) != "")
+    show.say(f"why: {_reason(show, wide)}")
+    show.tenuto("job", "set", str(wide), "--priority", "10", user=USERS[2])
+    show.until("the gang became urgent, and trains on 6 slots", lambda: show.running(wide) == 1)
+    second = searches[1]
+    show.tenuto("job", "set", str(second), "--priority", "5", user=USERS[1])
+    show.until(f"{USERS[1]}'s search became more urgent than the gang, which gave way", lambda: _preempted(show, wide))
+    show.tenuto("job", "set", str(wide), "--priority", "42", user=USERS[2])
+    show.until("all have ended", show.ended(*searches, wide))
+    return [*searches, wide]
+
+
+def _reason(show: Show, experiment: int) -> str:
+    rows = [row for pool in show.client().get("/jobs")["pools"] for row in pool["rows"]]
+    return next((str(row["text"]) for row in rows if row["experiment_id"] == experiment), "")
+
+
+def _preempted(show: Show, experiment: int) -> bool:
+    ended = show.ended(experiment)()
+    if ended:
+        raise SystemExit("The gang ended before it could give way: give it more to do with --gang-batches.")
+    return any(event.type == "AllocationPreempted" and event.data.experiment_id == experiment for event in show.events())  # type: ignore[attr-defined]
+
+
+def last_files(events: list[Event], experiment: int) -> dict[int, dict[str, str]]:
+    """Trial's number -> what its last checkpoint holds, by SHA-256."""
+    found: dict[int, dict[str, str]] = {}
+    for event in events:
+        data: Any = event.data
+        if event.type == "CheckpointSaved" and data.trial_id.startswith(f"{experiment}-"):
+            hashes = {file.path: file.sha256 for file in data.files if file.path in COMPARED}
+            found[int(data.trial_id.partition("-")[2])] = {"batches": str(data.batches), **hashes}
+    return found
+
+
+@contextlib.contextmanager
+def cluster(directory: Path) -> Iterator[Show]:
+    show = Show(directory)
+    show.tenuto("up", "--detach", "--agents", "4", "--cpu-slots", "2")
+    try:
+        show.until("4 agents of 2 slots are there", lambda: len(show.client().get("/agents")) == 4)
+        for user in USERS:
+            show.tokens[user] = json.loads(show.tenuto("user", "create", user, "--json"))["token"]
+        yield show
+    finally:
+        show.tenuto("down")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=4, help="of each user's search")
+    parser.add_argument("--batches", type=int, default=600, help="of each trial of a search")
+    parser.add_argument("--gang-batches", type=int, default=60)
+    parser.add_argument("--picture", default="", help="draw slots by time here")
+    given = parser.parse_args()
+    configs = [search(user, seed, given.trials, given.batches) for seed, user in enumerate(USERS, 1)] + [gang(given.gang_batches)]
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-shared-"))
+    try:
+        with cluster(directory) as show:
+            disturbed = shared(show, configs)
+            events = show.events()
+            if given.picture:
+                print(show.tenuto("job", "picture", Path(given.picture).absolute()), end="")
+            alone = []
+            for config, user in zip(configs, (*USERS, USERS[2]), strict=True):
+                alone.append(show.submit(config, user))
+                show.until(f"{config['name']} ran again, undisturbed", show.ended(alone[-1]))
+            different = judge(show, events, disturbed, alone)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(1 if different else 0)
+
+
+def judge(show: Show, events: list[Event], disturbed: list[int], alone: list[int]) -> list[str]:
+    """Compares, and prints the table. Returns what is wrong."""
+    preempted = [event.data.trial_id for event in events if event.type == "AllocationPreempted"]  # type: ignore[attr-defined]
+    everything, wrong = show.events(), []
+    print("| trial | preempted | weights, optimizer and generators |\n|---|---|---|")
+    for first, second in zip(disturbed, alone, strict=True):
+        one, other = last_files(everything, first), last_files(everything, second)
+        if one.keys() != other.keys() or not one:
+            wrong.append(f"experiment {first}")
+        for number in sorted(one):
+            trial, same = f"{first}-{number}", one[number] == other.get(number)
+            wrong += [] if same and len(one[number]) == 1 + len(COMPARED) else [trial]
+            print(f"| {trial} | {preempted.count(trial)} x | {'equal' if same else 'DIFFERENT'} |")
+    if not preempted:
+        wrong.append("nothing was preempted")
+    print(f"{len(set(preempted))} trials were preempted, {len(preempted)} times; different: {', '.join(wrong) or 'none'}")
+    return wrong
+
+
+if __name__ == "__main__":
+    main()
