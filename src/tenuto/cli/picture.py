@@ -17,6 +17,7 @@ PICTURE_SLOTS_MAX = 1_024
 """More rows than a picture can show."""
 LEGEND_MAX = 12
 """Experiments named beside a picture."""
+LABEL_LEVELS = 3
 HOUR_US = 3_600_000_000
 
 
@@ -96,7 +97,7 @@ def draw(found: list[Segment], path: Path, title: str, marked: dict[str, list[tu
     if len(rows) <= 32:
         axes.set_yticks(list(rows.values()), [f"{agent}/{slot}" for agent, slot in rows], fontsize=7)
     if len({item.experiment_id for item in found}) <= LEGEND_MAX:
-        axes.legend(fontsize=7, loc="upper right")
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.set(xlabel=unit, ylabel="slot", title=title)
     figure.tight_layout()
     try:
@@ -121,7 +122,8 @@ def _mark(
     for time_us, allocation_id in marked.get("told", ()):
         for row in where.get(allocation_id, ()):
             axes.plot([(time_us - start_us) / scale] * 2, [row - 0.45, row + 0.45], color="black", linewidth=1.2)
-    for time_us, text in marked.get("changed", ()):
+    for number, (time_us, text) in enumerate(marked.get("changed", ())):
         at = (time_us - start_us) / scale
         axes.axvline(at, color="grey", linewidth=0.8, linestyle="--")
-        axes.text(at, len(rows) - 0.4, f" {text}", fontsize=7, color="dimgrey", va="bottom")
+        height = len(rows) - 0.4 + 0.45 * (number % LABEL_LEVELS)  # beside each other, not over each other
+        axes.text(at, height, f" {text}", fontsize=7, color="dimgrey", va="bottom")

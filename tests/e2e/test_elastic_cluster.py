@@ -1,0 +1,78 @@
+"""Two users share two agents, with real processes: an elastic trial gives a slot up for the other's, and takes it back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.live_cluster import ROOT, LiveCluster
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+MODEL = ROOT / "examples" / "digits"
+HYPERPARAMETERS = {
+    "learning_rate": 0.01, "channels": 12, "dropout": 0.1, "activation": "relu", "weight_decay": 1e-4, "batch_size": 32,
+}  # fmt: skip
+
+
+def config(name: str, batches: int, resources: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name, "entrypoint": "model_def:DigitsTrial", "hyperparameters": HYPERPARAMETERS, "resources": resources,
+        "searcher": {
+            "name": "single", "metric": "accuracy", "smaller_is_better": False, "max_length": {"batches": batches},
+        },
+        "min_checkpoint_period": {"batches": 25}, "reproducibility": {"experiment_seed": 3},
+    }  # fmt: skip
+
+
+class Shared(LiveCluster):
+    tokens: dict[str, str]
+
+    def up(self) -> None:
+        self.cli("up", "--detach", "--cpu-slots", "1", "--agents", "2")
+
+    def submit(self, description: dict[str, Any], user: str) -> int:
+        path = self.directory / f"{description['name']}.json"
+        path.write_text(json.dumps(description))
+        admin = dict(self.environment)
+        self.environment["TENUTO_TOKEN"] = self.tokens[user]
+        try:
+            return int(self.json("exp", "create", path, MODEL)["id"])
+        finally:
+            self.environment = admin
+
+    def allocations(self, kind: str, trial: str) -> list[Any]:
+        return [event.data for event in self.events() if event.type == kind and event.data.trial_id == trial]  # type: ignore[attr-defined]
+
+    def sizes(self, trial: str) -> list[int]:
+        return [sum(len(part.slot_ids) for part in data.slots) for data in self.allocations("AllocationGranted", trial)]
+
+
+def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(tmp_path: Path) -> None:
+    cluster = Shared(tmp_path / "cluster")
+    cluster.up()
+    try:
+        cluster.tokens = {user: cluster.json("user", "create", user)["token"] for user in ("ada", "bob")}
+        cluster.wait_for(lambda: len(cluster.json("agent", "ls")) == 2)
+        elastic = config("elastic", 100_000, {"slots_per_trial": {"min": 1, "max": 2, "keep_seconds": 0}})
+        own = cluster.submit(elastic, "ada")
+        cluster.wait_for(lambda: bool(cluster.allocations("CheckpointSaved", f"{own}-1")))
+        assert cluster.sizes(f"{own}-1") == [2]
+        other = cluster.submit(config("other", 10, {}), "bob")
+        cluster.cli("exp", "wait", str(other))
+        cluster.wait_for(lambda: cluster.sizes(f"{own}-1")[:3] == [2, 1, 2])
+        known = len(cluster.allocations("CheckpointSaved", f"{own}-1"))
+        cluster.wait_for(lambda: len(cluster.allocations("CheckpointSaved", f"{own}-1")) > known)
+        rows = cluster.json("job", "ls")["pools"][0]["rows"]
+        assert [(row["experiment_id"], row["user"], row["slots"]) for row in rows] == [(own, "ada", 2)]
+        picture = tmp_path / "slots.png"
+        cluster.cli("job", "picture", picture)
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        resized = [data.reason.numbers for data in cluster.allocations("AllocationResized", f"{own}-1")]
+        assert [(numbers["slots_from"], numbers["slots_to"]) for numbers in resized[:2]] == [(2, 1), (1, 2)]
+        cluster.cli("exp", "kill", str(own))
+    finally:
+        cluster.down()
