@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,42 +18,161 @@ import pytest
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.directory import DirectoryStore
-from tenuto.kernel.storage.manifest import Manifest
+from tenuto.kernel.storage.manifest import Manifest, writer_of
 from tenuto.kernel.storage.s3 import S3Store
 from tenuto.kernel.storage.store import PART_BYTES, Store, StoreError
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.config import ExperimentConfig
 from tests.support.s3_server import SECRET_KEY, S3Server
 
 FIRST, SECOND = "1-1-1-10", "1-1-1-20"
 FILES = {f"part-{index}": bytes([index]) * 3000 for index in range(4)} | {"same": b"same" * 1000}
 
+LARGE_PART_BYTES = 5 << 20
+"""The smallest parts that S3 allows."""
 SAVER = """
-import os, signal, sys
+# Each line of the input: which store, and before which of its steps the saving process, a fork of this one, is to be killed.
+import json, os, signal, sys, threading
 from pathlib import Path
-from tenuto.kernel.storage import checkpoints, directory
-from tenuto.kernel.storage.checkpoints import Staged
+from tenuto.kernel.storage import checkpoints, s3
+from tenuto.kernel.storage.directory import DirectoryStore
+from tenuto.schemas.assignments import Assignment
+from tenuto.workers.checkpoints.place import Place
+from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
+from tests.support.s3_server import S3Server
 
-root, staged, kill_at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-steps = 0
+lock, steps = threading.Lock(), 0
+s3.PART_BYTES = int(sys.argv[1])
 
-def step(event, arguments):
-    # Each change of the file system is a step of the commit: the process dies just before one of them.
+
+def step(kill_at):
     global steps
-    if event in ("os.rename", "os.mkdir", "os.remove", "open", "tempfile.mkstemp"):
-        path = str(arguments[0])
-        if event == "open" and (not isinstance(arguments[2], int) or not arguments[2] & (os.O_WRONLY | os.O_RDWR)):
-            return
-        if not path.startswith((str(root), str(staged))):
-            return
+    with lock:
         steps += 1
         if steps == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-store = directory.DirectoryStore(root)
-base = checkpoints.read_manifest(store, "1-1-1-10")
-sys.addaudithook(step)
-checkpoints.save(store, Staged("1-1-1-20", staged, base))
-print(steps)
+
+def directory_steps(store, kill_at):
+    # Each change of the file system is a step.
+    def hook(event, arguments):
+        if event in ("os.rename", "os.mkdir", "os.remove", "open", "tempfile.mkstemp"):
+            reads = event == "open" and (not isinstance(arguments[2], int) or not arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            if str(arguments[0]).startswith(str(store.root)) and not reads:
+                step(kill_at)
+
+    sys.addaudithook(hook)
+
+
+def request_steps(store, kill_at):
+    # Each request is a step.
+    send = store._client._http.urlopen
+
+    def urlopen(*arguments, **named):
+        step(kill_at)
+        return send(*arguments, **named)
+
+    store._client._http.urlopen = urlopen
+
+
+def save(order):
+    assignment = Assignment.from_json(json.dumps(order["assignment"]))
+    if order["port"]:
+        server = S3Server(Path("unused"))
+        server.port, server.bucket = order["port"], order["bucket"]
+        store = server.store(order["prefix"])
+        request_steps_of = request_steps
+    else:
+        store = DirectoryStore(Path(order["root"]))
+        request_steps_of = directory_steps
+    place = Place(assignment, Path(order["root"]), {})
+    place.store = store
+    base = checkpoints.read_manifest(store, "1-1-1-10")
+
+    def fill(into):
+        for path in Path(order["files"]).iterdir():
+            (into / path.name).write_bytes(path.read_bytes())
+
+    def report(body):
+        step(order["kill_at"])  # everything is stored, and nothing said of it yet
+        Path(order["reported"]).write_bytes(body.to_json())
+
+    writer = CheckpointWriter(assignment, place, report, print, base=base)
+    request_steps_of(store, order["kill_at"])
+    writer.save_now(Position("1-1-1-20", 20, 20), lambda: fill)
+    return steps
+
+
+for line in sys.stdin:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, b"%d" % save(json.loads(line)))
+        os._exit(0)
+    os.close(write)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(json.dumps([status, os.read(read, 10).decode()]), flush=True)
+    os.close(read)
 """
+
+
+class Saver:
+    """Saves checkpoints in processes that it kills."""
+
+    def __init__(self, directory: Path, server: S3Server | None) -> None:
+        self.directory, self.server = directory, server
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SAVER, str(LARGE_PART_BYTES)], cwd=directory, text=True, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )  # fmt: skip
+
+    def store(self, kill_at: int) -> Store:
+        if self.server is not None:
+            return self.server.store(f"killed/{kill_at}")
+        return DirectoryStore(self.directory / "stores" / str(kill_at))
+
+    def save(self, kill_at: int, files: dict[str, bytes]) -> int | None:
+        """A first checkpoint, then a second one by a process that is killed before its `kill_at`-th step. Returns how many steps
+        there were; None: it was killed."""
+        here = self.directory / str(kill_at)
+        save(self.store(kill_at), fill(here / "first", FILES), FIRST)
+        order = {
+            "assignment": json.loads(assignment().to_json()),
+            "port": self.server.port if self.server else 0,
+            "bucket": self.server.bucket if self.server else "",
+            "prefix": f"killed/{kill_at}",
+            "root": str(self.directory / "stores" / str(kill_at)),
+            "files": str(fill(here / "second", files)),
+            "reported": str(here / "reported"),
+            "kill_at": kill_at,
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        status, steps = json.loads(self._process.stdout.readline())
+        assert status in (0, -signal.SIGKILL)
+        return int(steps) if status == 0 else None
+
+    def reported(self, kill_at: int) -> bool:
+        return (self.directory / str(kill_at) / "reported").exists()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def assignment() -> Assignment:
+    config = ExperimentConfig.model_validate(
+        {
+            "name": "n",
+            "entrypoint": "m:T",
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+        }
+    )
+    return Assignment(
+        allocation_id="1-1-1", trial_id="1-1", trial_number=1, experiment_id=1, config=config, context_hash="",
+        hyperparameters={}, trial_seed=1, experiment_seed=1, slots=(), checkpoint=None, target_length=100,
+    )  # fmt: skip
 
 
 def fill(directory: Path, files: dict[str, bytes]) -> Path:
@@ -67,35 +186,41 @@ def save(store: Store, staged: Path, checkpoint_id: str, base: Manifest | None =
     return checkpoints.save(store, Staged(checkpoint_id, staged, base))
 
 
-def kill_saver(directory: Path, kill_at: int) -> tuple[DirectoryStore, Manifest, int | None]:
-    """A first checkpoint, then a second one by a process that is killed before its `kill_at`-th step. None: it was done."""
-    store = DirectoryStore(directory / "store")
-    first = save(store, fill(directory / "staged-1", FILES), FIRST)
-    staged = fill(directory / "staged-2", {**FILES, "part-0": b"new", "part-1": b"newer"})
-    done = subprocess.run(
-        [sys.executable, "-c", SAVER, str(store.root), str(staged), str(kill_at)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return store, first, int(done.stdout) if done.returncode == 0 else None
-
-
-def test_a_save_that_is_killed_before_any_of_its_steps_harms_nothing(tmp_path: Path) -> None:
-    _, _, steps = kill_saver(tmp_path / "whole", 10_000)
-    assert steps is not None
-    assert steps >= 4, "two blobs and a manifest are put in place"
-    for kill_at in range(1, steps + 1):
-        store, first, survived = kill_saver(tmp_path / str(kill_at), kill_at)
-        assert survived is None
-        assert checkpoints.verify(store, first) == [], f"killed before step {kill_at}"
-        if SECOND in checkpoints.list_manifests(store):  # a manifest is there only when all it names is
-            assert checkpoints.verify(store, checkpoints.read_manifest(store, SECOND)) == []
-        # The trial goes on: the next allocation saves under its own id; what was left is an orphan and can be removed.
-        third = save(store, fill(tmp_path / str(kill_at) / "staged-3", FILES), "1-1-2-20", first)
-        checkpoints.delete(store, SECOND)
-        for entry in store.entries("blobs"):
-            assert SECOND not in entry.key
-        assert checkpoints.verify(store, third) == []
-        assert checkpoints.verify(store, first) == []
+@pytest.mark.parametrize("kind", ["directory", "s3"])
+def test_a_save_that_is_killed_before_any_of_its_steps_harms_nothing(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Before the first byte, between blobs, inside a large one, before the manifest, before the report."""
+    changed = {**FILES, "part-0": b"new", "part-1": b"newer"}
+    if kind == "s3":
+        changed["large"] = random.Random(7).randbytes(LARGE_PART_BYTES + 1)
+    saver = Saver(tmp_path, request.getfixturevalue("s3_server") if kind == "s3" else None)
+    try:
+        steps = saver.save(10_000, changed)
+        assert saver.reported(10_000)
+        assert steps is not None
+        assert steps >= 7, "S3: a pack, a large file (four requests), a manifest, a report; the directory has more"
+        stored_at = []
+        for kill_at in range(1, steps + 1):
+            assert saver.save(kill_at, changed) is None
+            store = saver.store(kill_at)
+            first = checkpoints.read_manifest(store, FIRST)
+            assert checkpoints.verify(store, first) == [], f"killed before step {kill_at}"
+            if SECOND in checkpoints.list_manifests(store):  # a manifest is there only when all it names is
+                assert checkpoints.verify(store, checkpoints.read_manifest(store, SECOND)) == []
+                stored_at.append(kill_at)
+            assert not saver.reported(kill_at), "and what is reported is stored"
+            # The trial goes on: the next allocation saves under its own id; what was left is an orphan and can be removed.
+            third = save(store, fill(tmp_path / f"third-{kill_at}", changed), "1-1-2-20", first)
+            checkpoints.delete(store, SECOND)
+            store.delete_unfinished(2**62)
+            assert {writer_of(entry.key) for entry in store.entries("")} <= {FIRST, "1-1-2-20"}
+            assert store.delete_unfinished(2**62) == []
+            assert checkpoints.verify(store, third) == []
+            assert checkpoints.verify(store, first) == []
+        assert stored_at[-1:] == [steps], "killed after the manifest, before the report"
+    finally:
+        saver.close()
 
 
 def test_a_deletion_that_is_killed_is_completed_by_the_next(tmp_path: Path) -> None:
@@ -158,39 +283,3 @@ def test_a_server_that_dies_in_the_middle_of_an_upload(s3_server: S3Server, tmp_
     target = tmp_path / "out"
     checkpoints.load(again, second, target)
     assert (target / "big").read_bytes() == big
-
-
-def test_a_process_that_is_killed_during_an_upload_leaves_no_checkpoint(s3_server: S3Server, tmp_path: Path) -> None:
-    store = s3_server.store("p/1/1-2")
-    script = textwrap.dedent(
-        f"""
-        import os, signal, sys, threading
-        from pathlib import Path
-        from tenuto.kernel.storage import checkpoints
-        from tenuto.kernel.storage.checkpoints import Staged
-        from tests.support.s3_server import S3Server
-        server = S3Server(Path({str(s3_server.directory)!r}))
-        server.port, server.bucket = {s3_server.port}, {s3_server.bucket!r}
-        store = server.store("p/1/1-2")
-        original = store._client._upload_part
-        parts = 0
-        def upload(*arguments, **named):
-            global parts
-            parts += 1
-            if parts == int(sys.argv[2]):
-                os.kill(os.getpid(), signal.SIGKILL)
-            return original(*arguments, **named)
-        store._client._upload_part = upload
-        checkpoints.save(store, Staged("1-1-1-20", Path(sys.argv[1]), None))
-        """
-    )
-    staged = fill(tmp_path / "staged", {"big": random.Random(8).randbytes(4 * PART_BYTES)})
-    for kill_at in (1, 3):
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(staged), str(kill_at)], check=False, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        )  # fmt: skip
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        assert list(store.entries("")) == []
-    assert len(store.delete_unfinished(2**62)) == 2, "the parts that were sent are found and freed"
-    assert store.delete_unfinished(2**62) == []

@@ -63,8 +63,9 @@ class S3Server:
             f"-dir={self.directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
             f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=50",
             f"-master.port.grpc={_free_port()}", f"-volume.port.grpc={_free_port()}", f"-filer.port.grpc={_free_port()}",
-            "-master.volumeSizeLimitMB=1024", "-s3", f"-s3.port={self.port}", f"-s3.port.grpc={_free_port()}",
-            f"-s3.config={identities}",
+            "-master.volumeSizeLimitMB=1024", "-master.electionTimeout=1s",
+            "-s3", f"-s3.port={self.port}", f"-s3.port.grpc={_free_port()}",
+            f"-s3.config={identities}", "-s3.port.iceberg=0", "-s3.port.lance=0",  # they have fixed ports
         ]  # fmt: skip
         with (self.directory / "weed.log").open("ab") as log:
             self._process = subprocess.Popen([program, "server", *options], stdout=log, stderr=log, cwd=self.directory)
@@ -75,13 +76,15 @@ class S3Server:
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
+                # First without the client, which would wait longer from try to try.
+                socket.create_connection(("127.0.0.1", self.port), 1.0).close()
                 self.make_bucket("ready")
                 return
             except Exception:
                 text = (self.directory / "weed.log").read_text(errors="replace")[-2000:]
                 assert self._process.poll() is None, f"the S3 server ended: {text}"
                 assert time.monotonic() < deadline, f"the S3 server does not answer: {text}"
-                time.sleep(0.1)
+                time.sleep(0.02)
 
     @property
     def running(self) -> bool:
