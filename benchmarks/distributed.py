@@ -226,7 +226,13 @@ def gangs(count: int) -> dict[str, Any]:
         time.sleep(3.0)  # they join, and import the framework
         began = time.time()
         experiments = [
-            cluster.create("model_def:RanksTrial", 10, name=f"gang-{number}", user=("ada", "bob", "cyd")[number % 3])
+            cluster.create(
+                "model_def:RanksTrial",
+                10,
+                name=f"gang-{number}",
+                user=("ada", "bob", "cyd")[number % 3],
+                resources={"slots_per_trial": 2, "placement": ("pack", "spread")[number % 2]},
+            )
             for number in range(count)
         ]
         for experiment in experiments:
@@ -257,7 +263,9 @@ def _marked(cluster: Cluster) -> int:
 
 
 def _shared_memory() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()} if Path("/dev/shm").is_dir() else set()
+    """Of PyTorch and its libraries; PostgreSQL, of this cluster or others, has some of its own."""
+    names = {path.name for path in Path("/dev/shm").iterdir()} if Path("/dev/shm").is_dir() else set()
+    return {name for name in names if not name.startswith("PostgreSQL")}
 
 
 def _times(cluster: Cluster, kind: str) -> dict[str, float]:

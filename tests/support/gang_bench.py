@@ -16,9 +16,18 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.launch.layout import GANG_VARIABLE, RENDEZVOUS_FILE, GangPart
 from tests.support.agent_stand_in import TOKEN, WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
-from tests.support.warm_starts import WarmProcess, warm_starts
+from tests.support.warm_starts import WarmProcess, WarmStarts, warm_starts
 
 NODES = ("first", "second", "third")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A node's place in the network, and what starts processes there."""
+
+    address: str = "127.0.0.1"
+    interface: str = "lo"
+    starts: WarmStarts | None = None
 
 
 @dataclass
@@ -63,6 +72,8 @@ class GangBench(WorkerBench):
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory, *arguments)
         self.gangs: list[GangRun] = []
+        self.networks: tuple[Network, ...] = ()
+        """Of the nodes, by their index. Empty: all are on this machine's loopback."""
 
     def gang(
         self, ranks: int, target_length: int, checkpoint: CheckpointReport | None = None, nodes: int = 1, **environment: str
@@ -79,13 +90,14 @@ class GangBench(WorkerBench):
     def _start(self, agent: AgentStandIn, node: int, nodes: int, ranks: int, environment: dict[str, str]) -> GangRun:
         directory = self.directory / f"run-{agent.assignment.allocation_id}-{node}"
         directory.mkdir()
+        network = self.networks[node] if self.networks else Network()
         part = GangPart(
             allocation_id=agent.assignment.allocation_id,
             agents=tuple((NODES[index], ranks) for index in range(nodes)),
             agent_index=node,
             directory=str(directory),
-            address="127.0.0.1",
-            interface="lo",
+            address=network.address,
+            interface=network.interface,
             progress_seconds_max=agent.assignment.config.distributed.progress_seconds_max,
         )
         everything = {
@@ -101,7 +113,7 @@ class GangBench(WorkerBench):
             **environment,
         }
         log = directory / "log"
-        run = GangRun(warm_starts().start(everything, self.context_directory, log), directory, log)
+        run = GangRun((network.starts or warm_starts()).start(everything, self.context_directory, log), directory, log)
         self.gangs.append(run)
         return run
 

@@ -70,14 +70,15 @@ class WarmProcess:
 
 
 class WarmStarts:
-    def __init__(self, modules: tuple[str, ...] = ()) -> None:
-        """`modules`: what to import besides what an agent's warm process imports."""
+    def __init__(self, modules: tuple[str, ...] = (), inside: tuple[str, ...] = ()) -> None:
+        """`modules`: what to import besides what an agent's warm process imports. `inside`: a command that runs another one, in a
+        network namespace for example."""
         self._channel, theirs = socket.socketpair()
         log = Path(tempfile.gettempdir()) / f"tenuto-warm-{os.getpid()}-{len(_STARTS)}.log"
         command = ("-m", "tenuto.workers.harness.zygote") if not modules else ("-c", _MORE_MODULES)
         with theirs, log.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", *command, str(theirs.fileno()), *((",".join(modules),) if modules else ())],
+                [*inside, sys.executable, "-P", *command, str(theirs.fileno()), *((",".join(modules),) if modules else ())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -1,0 +1,78 @@
+"""Ranks on two nodes with a network between them that is cut: network namespaces, real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.gang_bench import GangBench, Network
+from tests.support.gang_reactions import stop_at
+from tests.support.warm_starts import WarmStarts
+
+CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
+CONFIG = {
+    "name": "ranked",
+    "entrypoint": "model_def:RankedTrial",
+    "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 24}},
+    "min_checkpoint_period": {"batches": 5},
+}
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[tuple[str, str]]:
+    """Two, each with one end of a cable: 10.123.0.1 and 10.123.0.2."""
+    names = (f"tenuto-{os.getpid()}-a", f"tenuto-{os.getpid()}-b")
+    if shutil.which("ip") is None:
+        pytest.skip("there is no `ip` command to make network namespaces with")
+    try:
+        ip("netns", "add", names[0])
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
+    try:
+        ip("netns", "add", names[1])
+        ip("-n", names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names[1])
+        for index, name in enumerate(names, start=1):
+            ip("-n", name, "address", "add", f"10.123.0.{index}/24", "dev", "cable")
+            for device in ("lo", "cable"):
+                ip("-n", name, "link", "set", device, "up")
+        yield names
+    finally:
+        for name in names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                ip("netns", "delete", name)
+
+
+def test_a_cut_link_ends_the_gang_on_both_sides_and_the_trial_goes_on_when_it_is_mended(
+    tmp_path: Path, namespaces: tuple[str, str]
+) -> None:
+    held, go = tmp_path / "held", tmp_path / "go"
+    starts = [WarmStarts(inside=("ip", "netns", "exec", name)) for name in namespaces]
+    try:
+        with GangBench(tmp_path / "bench", CONTEXT, CONFIG, {"random": True, "batch": 9, "loader_workers": 0}) as bench:
+            bench.networks = tuple(Network(f"10.123.0.{index}", "cable", start) for index, start in enumerate(starts, start=1))
+            agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
+            while not held.exists():
+                assert all(run.process.poll() is None for run in runs), "\n".join(run.output() for run in runs)
+            ip("-n", namespaces[0], "link", "set", "cable", "down")
+            go.touch()
+            assert [run.wait() for run in runs] == [84, 84], "\n".join(run.output() for run in runs)
+            assert runs[0].error == "agent second could not be reached by agent first over the network for 5 s"
+            assert runs[1].error == "agent first could not be reached by agent second over the network for 5 s"
+            assert not [process for run in runs for process in run.processes()]
+            ip("-n", namespaces[0], "link", "set", "cable", "up")
+            again, runs = bench.gang(1, 24, agent.checkpoints()[-1], nodes=2)
+            again.react = stop_at(24)
+            assert [run.wait() for run in runs] == [0, 0], "\n".join(run.output() for run in runs)
+    finally:
+        for start in starts:
+            start.close()
