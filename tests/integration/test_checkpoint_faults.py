@@ -123,7 +123,7 @@ class Saver:
         self.directory, self.server = directory, server
         self._process = subprocess.Popen(
             [sys.executable, "-c", SAVER, str(LARGE_PART_BYTES)], cwd=directory, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
 
     def store(self, kill_at: int) -> Store:
