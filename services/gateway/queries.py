@@ -36,7 +36,8 @@ _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "u
     pool, slots_per_trial, priority, weight, max_slots, seed, context_hash, context_size_bytes, submitted_us, ended_us, error,
     best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
-    latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason, requested_us, ended_us"""
+    latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason,
+    excluded_agents, requested_us, ended_us"""
 _TRIAL_ID = "experiment_id || '-' || trial_number AS trial_id"
 _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
 _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
@@ -127,6 +128,19 @@ class Views:
             limit,
         )
         return [ValidationView(**_parsed(row, "metrics")) for row in rows]
+
+    async def measures(self, experiment_id: int) -> list[tuple[int, int, dict[str, Any]]]:
+        """Trial number, length and metrics of all validations, by trial and time."""
+        rows = await self._rows(
+            """SELECT trial_number, length, metrics FROM trial_validations WHERE experiment_id = $1
+               ORDER BY trial_number, batches""",
+            experiment_id,
+        )
+        return [(row["trial_number"], row["length"], json.loads(row["metrics"])) for row in rows]
+
+    async def trials_numbered(self, experiment_id: int, numbers: Sequence[int]) -> dict[int, TrialView]:
+        query = f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number = ANY($2::int[])"
+        return {row["number"]: _trial(row) for row in await self._rows(query, experiment_id, list(numbers))}
 
     async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> list[MetricPointView]:
         rows = await self._rows(

@@ -114,8 +114,35 @@ class TrialView(Model):
     error: str | None
     reason: str
     """Why the search last decided about it."""
+    excluded_agents: list[str] = []
+    """Where it is not placed again, because of a line in its log."""
     requested_us: int
     ended_us: int | None
+
+
+class GoalView(Model):
+    metric: str
+    smaller_is_better: bool
+
+
+class FrontTrialView(Model):
+    """A trial that no other one beats in all goals."""
+
+    trial_id: str
+    state: TrialState
+    length: int
+    """Of the validation compared: the trial's last one with all goals."""
+    values: dict[str, float]
+    """The goals' metrics."""
+    hyperparameters: dict[str, Any]
+
+
+class ParetoView(Model):
+    goals: tuple[GoalView, ...]
+    compared: int
+    """Trials that reported all goals."""
+    front: tuple[FrontTrialView, ...]
+    """The best in the first goal come first."""
 
 
 class ValidationView(Model):

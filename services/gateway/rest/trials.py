@@ -6,11 +6,20 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from tenuto.services.gateway.policies.pareto import Goal, front, measured
 from tenuto.services.gateway.projections.common import numbers
 from tenuto.services.gateway.queries import POINTS_MAX
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
-from tenuto.services.gateway.rest.errors import not_found
-from tenuto.services.gateway.views import LogLineView, MetricPointView, TrialView, ValidationView
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.views import (
+    FrontTrialView,
+    GoalView,
+    LogLineView,
+    MetricPointView,
+    ParetoView,
+    TrialView,
+    ValidationView,
+)
 
 router = APIRouter(tags=["trials"])
 TrialId = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]
@@ -45,6 +54,39 @@ async def logs(door: Door, trial_id: TrialId, after: int = 0, limit: Points = 10
     """Log lines in the order of arrival; with `tail` the last ones."""
     rows = await door.views.lines(*numbers(trial_id), after, limit, tail)
     return answer(rows) if rows else await _empty(door, trial_id)
+
+
+@router.get("/experiments/{experiment_id}/pareto", response_model=ParetoView)
+async def pareto(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]) -> Response:
+    """The Pareto front of a search with several metrics (`nsga2`): the trials that no other one beats in all of them."""
+    found = await door.views.experiment(experiment_id)
+    if found is None:
+        raise not_found(f"experiment {experiment_id}")
+    searcher = found.config["searcher"]
+    if not searcher.get("objectives"):
+        message = f"Experiment {experiment_id} compares {found.metric} only: a Pareto front needs searcher.objectives (nsga2)."
+        raise DoorError("conflict", message)
+    goals = [Goal(found.metric, found.smaller_is_better)]
+    goals += [Goal(objective["metric"], objective["smaller_is_better"]) for objective in searcher["objectives"]]
+    compared = measured(goals, await door.views.measures(experiment_id))
+    best = front(goals, compared)
+    trials = await door.views.trials_numbered(experiment_id, [one.number for one in best])
+    return answer(
+        ParetoView(
+            goals=tuple(GoalView(metric=goal.metric, smaller_is_better=goal.smaller_is_better) for goal in goals),
+            compared=len(compared),
+            front=tuple(
+                FrontTrialView(
+                    trial_id=trials[one.number].id,
+                    state=trials[one.number].state,
+                    length=one.length,
+                    values=dict(zip([goal.metric for goal in goals], one.values, strict=True)),
+                    hyperparameters=trials[one.number].hyperparameters,
+                )
+                for one in best
+            ),
+        )
+    )
 
 
 async def _trial(door: Gateway, trial_id: str) -> TrialView:

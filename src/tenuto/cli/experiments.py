@@ -12,6 +12,7 @@ from tenuto.cli.common import ExperimentId, Json, client, items
 from tenuto.cli.errors import CliError
 from tenuto.cli.logs import show_logs
 from tenuto.cli.overrides import Settings as Overrides
+from tenuto.cli.pareto import pareto
 from tenuto.cli.preview import preview
 from tenuto.cli.replay_commands import replay
 from tenuto.cli.reproduce import fork, go_on, reproduce, reproduction
@@ -26,6 +27,7 @@ app.command()(fork)
 app.command("continue")(go_on)
 app.command()(preview)
 app.command()(why)
+app.command()(pareto)
 
 ENDED = ("completed", "failed", "canceled")
 EXIT_NOT_COMPLETED = 2
