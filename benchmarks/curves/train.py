@@ -40,7 +40,7 @@ SPACE = {
     "weight_decay": {"type": "log", "minval": -6, "maxval": -0.5},
     "width": {"type": "int", "minval": 4, "maxval": 64},
 }
-LENGTHS = tuple(2**k for k in range(12))
+STEPS = 2_048
 CLASSES = 10
 VALIDATION_IMAGES = 4_000
 TOGETHER = 128
@@ -155,17 +155,17 @@ class Group:
         return [int(value) for value in torch.where(broken, guessing, count)]
 
 
-def train(rows: list[dict[str, Any]], data: Data, seed: int) -> list[list[int]]:
-    """Wrong answers of each configuration at each of LENGTHS."""
+def train(rows: list[dict[str, Any]], data: Data, seed: int, lengths: list[int]) -> list[list[int]]:
+    """Wrong answers of each configuration at each length (steps, rising)."""
     x, y, validation_x, validation_y = data
     group, size = Group(rows, x.shape[1], seed), rows[0]["batch_size"]
     order = torch.Generator().manual_seed(seed)
     found: list[list[int]] = [[] for _ in rows]
-    for step in range(1, LENGTHS[-1] + 1):
+    for step in range(1, lengths[-1] + 1):
         # The same images for every group: a batch of 8 is the beginning of the batch of 64.
         chosen = torch.randint(len(x), (64,), generator=order)[:size]
         group.step(x[chosen], y[chosen])
-        if step in LENGTHS:
+        if step in lengths:
             for curve, wrong in zip(found, group.wrong(validation_x, validation_y), strict=True):
                 curve.append(wrong)
     return found
@@ -174,12 +174,14 @@ def train(rows: list[dict[str, Any]], data: Data, seed: int) -> list[list[int]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--configurations", type=int, default=1_000)
+    parser.add_argument("--steps", type=int, default=STEPS, help="full length, a power of two")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", choices=("fashion", "mnist"), default="fashion")
     parser.add_argument("--data-directory", type=Path, default=FASHION)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=DEFAULT_FILE)
     arguments = parser.parse_args()
+    lengths = [2**k for k in range(arguments.steps.bit_length())]
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)
@@ -189,13 +191,13 @@ def main() -> None:
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         groups[row["layers"], row["batch_size"]].append(index)
-    errors = np.zeros((len(rows), len(LENGTHS)), np.uint16)
+    errors = np.zeros((len(rows), len(lengths)), np.uint16)
     began, done = time.monotonic(), 0
     for _, members in sorted(groups.items()):
         members.sort(key=lambda index: rows[index]["width"])
         for part in range(0, len(members), TOGETHER):
             chosen = members[part : part + TOGETHER]
-            errors[chosen] = train([rows[index] for index in chosen], data, arguments.seed)
+            errors[chosen] = train([rows[index] for index in chosen], data, arguments.seed, lengths)
             done += len(chosen)
             print(f"{done} of {len(rows)} trained, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     names = sorted(SPACE)
@@ -205,11 +207,11 @@ def main() -> None:
         names=np.array(names),
         space=json.dumps(SPACE),
         hyperparameters=np.array([[row[name] for name in names] for row in rows], np.float32),
-        lengths=np.array(LENGTHS),
+        lengths=np.array(lengths),
         errors=errors,
         validation_images=len(data[3]),
-        made_by=f"benchmarks/curves/train.py --configurations {len(rows)} --seed {arguments.seed} --data {arguments.data},"
-        f" torch {torch.__version__}",
+        made_by=f"benchmarks/curves/train.py --configurations {len(rows)} --steps {lengths[-1]} --seed {arguments.seed}"
+        f" --data {arguments.data}, torch {torch.__version__}",
     )
     final = np.sort(errors[:, -1]) / len(data[3])
     print(
