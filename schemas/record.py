@@ -17,6 +17,9 @@ DATA_NAMES_MAX = 64
 GIT_DIFF_CHARACTERS_MAX = 100_000
 """Of uncommitted changes. What is longer is cut and marked; the packed code itself is kept whole anyway."""
 OVERRIDES_MAX = 200
+IMPORT_SCRIPT, IMPORT_RECORD, IMPORT_PLACE = "tenuto_import.py", "tenuto_record", "tenuto_place.txt"
+"""In the model directory of an imported run (made without a cluster), beside its own code: what reports it, the record, or where
+the record is."""
 SOURCES_MAX = 1_000
 """Trials that one experiment goes on with: they stand in one event."""
 
@@ -107,6 +110,8 @@ class Origin(Model):
     overrides: dict[str, str] = Field(default={}, max_length=OVERRIDES_MAX)
     """What was set on the command line over the configuration file: value as JSON, by path such as `hyperparameters.lr`."""
     git: GitState | None = None
+    seed_drawn: bool = False
+    """Nobody chose the seed that the configuration holds: it is that of a run without a cluster, which drew one."""
 
 
 class TrialSource(Model):

@@ -9,10 +9,12 @@ import io
 import tarfile
 import warnings
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tenuto.schemas.record import IMPORT_PLACE, IMPORT_RECORD, IMPORT_SCRIPT
 from tenuto.services.gateway.policies.differences import CodeChange
 
 FILES_SHOWN_MAX = 100
@@ -41,7 +43,7 @@ def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
     except (OSError, tarfile.TarError, EOFError, zlib.error):
         return None
     changes = []
-    for path in sorted(left.keys() | right.keys()):
+    for path in sorted(_compared(left, right)):
         before, after = left.get(path), right.get(path)
         if before is None or after is None:
             changes.append(CodeChange(path, "added" if before is None else "removed"))
@@ -50,6 +52,15 @@ def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
         if len(changes) >= FILES_SHOWN_MAX:
             break
     return changes
+
+
+def _compared(left: Mapping[str, _File], right: Mapping[str, _File]) -> set[str]:
+    """Of a run that was made without a cluster only the code is on record that it imported; what else lies in the other's
+    directory is no difference."""
+    imported = [side for side in (left, right) if IMPORT_SCRIPT in side]
+    paths = {path for side in imported or (left, right) for path in side}
+    added = (IMPORT_SCRIPT, IMPORT_PLACE)
+    return {path for path in paths if not imported or (path not in added and not path.startswith(f"{IMPORT_RECORD}/"))}
 
 
 def _changed(path: str, before: bytes | None, after: bytes | None) -> CodeChange:

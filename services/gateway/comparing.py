@@ -111,7 +111,8 @@ class Comparing:
     async def _made_side(self, submitted: ExperimentSubmitted, trial: TrialView | None, as_trial: bool) -> Side:
         config: dict[str, Any] = json.loads(submitted.config.to_json())
         searcher = config["searcher"]
-        chosen = config["reproducibility"]["experiment_seed"] is not None
+        origin = submitted.origin
+        chosen = config["reproducibility"]["experiment_seed"] is not None and not (origin and origin.seed_drawn)
         pinned = searcher.get("trial_seed")
         environment = None
         data: dict[str, DataFingerprint] = {}
@@ -140,8 +141,8 @@ class Comparing:
             seed_chosen=seed_chosen,
             target_length=trial.target_length if own and trial else None,
             context_hash=submitted.context_hash,
-            overrides=submitted.origin.overrides if submitted.origin else None,
-            git=submitted.origin.git if submitted.origin else None,
+            overrides=origin.overrides if origin else None,
+            git=origin.git if origin else None,
             environment=environment,
             environment_count=max(1, len(set(hashes))),
             changed_data=tuple(sorted(changed)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -94,19 +95,89 @@ def test_a_run_without_a_cluster_is_brought_in(cluster: LiveCluster, tmp_path: P
     assert f"{tmp_path} holds no record of a run" in refused.stderr
 
 
-def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster, tmp_path: Path) -> None:
-    go = tmp_path / "go"
+DECLARING = """\
+import sys
+import helper
+import tenuto
+with tenuto.init("config.yaml", hyperparameters={"factor": int(sys.argv[1])}) as run:
+    total = float((tenuto.data(run.hyperparameters["data"], name="points")).read_text()) * helper.SCALE
+    for operation in run.operations():
+        run.report_validation(operation.steps, {"total": total * run.hyperparameters["factor"]})
+"""
+
+
+def test_imported_runs_are_compared_like_others(cluster: LiveCluster, tmp_path: Path) -> None:
+    points = tmp_path / "points.txt"
     (tmp_path / "config.yaml").write_text(
-        f"""\
-name: damaged
+        f"name: declaring\nentrypoint: train.py\nhyperparameters: {{factor: 2, data: {points}}}\n"
+        "searcher: {name: single, metric: total, max_length: {batches: 3}}\n"
+    )
+    (tmp_path / "train.py").write_text(DECLARING)
+    (tmp_path / "helper.py").write_text("SCALE = 1\n")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TENUTO_")}
+    experiments = []
+    for content, factor, helper in (("1", "2", "SCALE = 1\n"), ("5", "3", "SCALE = 1  # as before\n")):
+        points.write_text(content)
+        (tmp_path / "helper.py").write_text(helper)
+        subprocess.run([sys.executable, "train.py", factor], cwd=tmp_path, env=clean, check=True)
+        record = tmp_path / "tenuto-runs" / f"declaring-{len(experiments) + 1}"
+        experiments.append(str(cluster.json("run", "import", record)["id"]))
+    for experiment in experiments:
+        cluster.cli("exp", "wait", experiment)
+    found = cluster.json("diff", *experiments)
+    data, factor_changed, seed, *others = found["differences"]
+    assert (data["kind"], data["name"]) == ("data", "points")
+    assert (factor_changed["name"], factor_changed["overridden"]) == ("hyperparameters.factor", True)
+    assert seed["kind"] == "drawn_seed"
+    assert {item["name"] for item in others if item["effect"] != "none"} == set(), others
+    assert "helper.py" in {item["name"] for item in others}, "comments alone"
+    record = cluster.json("trial", "record", f"{experiments[0]}-1")
+    [start] = record["starts"]
+    assert record["environments"][start["environment_hash"]]["packages"]["tenuto"]
+    assert record["origin"]["command_line"] == "train.py 2"
+
+
+HELD = """\
+name: held
 entrypoint: train.py
 hyperparameters: {{factor: 2}}
 searcher: {{name: single, metric: total, max_length: {{epochs: 4}}, smaller_is_better: false}}
 min_checkpoint_period: {{batches: 10}}
 checkpoint_policy: all
-environment: {{variables: {{TEST_HOLD_AT: "25", TEST_HOLD_FILE: {go}}}}}
+environment: {{variables: {{TEST_HOLD_AT: "{at}", TEST_HOLD_FILE: {go}}}}}
 """
-    )
+TOTAL = float(sum(2 * step for step in range(40)))
+
+
+def test_a_checkpoint_that_was_reported_counts_though_its_worker_died_before_it_was_recorded(
+    cluster: LiveCluster, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    (tmp_path / "config.yaml").write_text(HELD.format(at=15, go=go))
+    experiment = cluster.json("exp", "create", tmp_path / "config.yaml", SCRIPT.parent)["id"]
+    cluster.wait_for(go.with_suffix(".held").exists)
+    store = cluster.directory / "shared" / "checkpoints" / str(experiment)
+    tracker = cluster.pid("tracker")
+    os.kill(tracker, signal.SIGSTOP)
+    try:
+        go.touch()
+        # A checkpoint is saved when the one before is reported: those at 20 and 30 are on the agent's disk, at 40 perhaps.
+        cluster.wait_for(lambda: any(store.rglob("*-40.json")))
+        cluster.kill("worker")
+    finally:
+        os.kill(tracker, signal.SIGCONT)
+    cluster.cli("exp", "wait", str(experiment))
+    assert cluster.json("exp", "describe", str(experiment))["best_metric"] == TOTAL
+    saved = [event.data for event in of(cluster, experiment) if event.type == "CheckpointSaved"]
+    first = [data.batches for data in saved if data.allocation_id == f"{experiment}-1-1"]  # type: ignore[attr-defined]
+    assert first in ([10, 20, 30], [10, 20, 30, 40])
+    assert len({data.batches for data in saved}) == len(saved) == 4, "no step was trained twice"  # type: ignore[attr-defined]
+    cluster.cli("exp", "replay", str(experiment), "--verify")
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    (tmp_path / "config.yaml").write_text(HELD.format(at=25, go=go))
     experiment = cluster.json("exp", "create", tmp_path / "config.yaml", SCRIPT.parent)["id"]
     cluster.wait_for(go.with_suffix(".held").exists)
     cluster.cli("exp", "pause", str(experiment))
@@ -123,7 +194,7 @@ environment: {{variables: {{TEST_HOLD_AT: "25", TEST_HOLD_FILE: {go}}}}}
     cluster.cli("exp", "resume", str(experiment))
     cluster.cli("exp", "wait", str(experiment))
     view = cluster.json("exp", "describe", str(experiment))
-    assert view["best_metric"] == float(sum(2 * step for step in range(40))), "as if nothing had happened"
+    assert view["best_metric"] == TOTAL, "as if nothing had happened"
     [damaged] = [event for event in of(cluster, experiment) if event.type == "CheckpointDamaged"]
     assert damaged.stream == f"trial/{experiment}-1"
     assert damaged.data.checkpoint_id == latest["id"]  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.schemas.reports import CheckpointReport, MetricsReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, DataReport, EnvironmentReport, MetricsReport, ValidationReport
 from tenuto.workers.core_api.local_record import Started, checkpoints_of, read_lines, read_run
 from tests.support.agent_stand_in import WAIT_SECONDS_MAX
 
@@ -186,6 +186,54 @@ for rate in (0.25, 0.5):
         (report,) = bodies(tmp_path / f"rate-{rate}", MetricsReport)
         assert [point.metrics["loss"] for point in report.points] == [rate, rate]
     assert json.loads((tmp_path / "rate-0.5" / "run.json").read_text())["hyperparameters"] == {"rate": 0.5, "net": {"size": 4}}
+
+
+def test_a_checkpoint_is_due_by_the_clock(tmp_path: Path) -> None:
+    program = """
+import tenuto, time
+def ask(minutes, directory):
+    config = {"checkpoint_period_minutes": minutes, "searcher": {"metric": "loss", "max_length": {"batches": 2}}}
+    with tenuto.init(config, directory=directory) as run:
+        time.sleep(0.01)
+        first = run.should_save(1), run.checkpoint_due()
+        with run.checkpoint.save(1):
+            pass
+        due = run.checkpoint_due()
+        run.checkpoint.begun_clock -= 60 * minutes
+        return first, due, run.checkpoint_due()
+assert ask(1e-5, "soon")[0] == (True, True)
+assert ask(1000, "late") == ((False, False), False, True)
+"""
+    code, said = run(tmp_path, "-c", program)
+    assert code == 0, said
+
+
+def test_environment_data_and_code_are_on_record(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "late.py").write_text("SCALE = 2\n")
+    (tmp_path / "own" / "unused.py").write_text("")
+    (tmp_path / "points.txt").write_text("3")
+    (tmp_path / "train.py").write_text(
+        """
+import tenuto
+config = {"searcher": {"metric": "loss", "max_length": {"batches": 2}}, "reproducibility": {"experiment_seed": 1}}
+with tenuto.init(config, directory="record") as run:
+    from own import late
+    run.report_validation(1, {"loss": float(tenuto.data("points.txt").read_text()) * late.SCALE})
+"""
+    )
+    assert run(tmp_path, "train.py")[0] == 0
+    (tmp_path / "points.txt").write_text("4")
+    code, said = run(tmp_path, "train.py", OMP_NUM_THREADS="3")
+    assert code == 0, said
+    assert "the data 'points.txt' are not what they were when trial 0-1 started with them" in said
+    assert "the trial goes on in another environment than before" in said
+    first, second = bodies(tmp_path / "record", EnvironmentReport)
+    assert first.environment.packages["tenuto"]
+    assert second.environment.threads["OMP_NUM_THREADS"] == "3"
+    assert [item.changed_from is None for item in bodies(tmp_path / "record", DataReport)] == [True, False]
+    kept = sorted(path.relative_to(tmp_path / "record").as_posix() for path in (tmp_path / "record" / "code").rglob("*.py"))
+    assert kept == ["code/own/late.py", "code/train.py"], "what it imported, also late, and nothing else"
 
 
 def test_one_process_at_a_time_writes_a_record(here: Path, tmp_path: Path) -> None:

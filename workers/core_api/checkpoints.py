@@ -58,6 +58,8 @@ class Checkpoints:
         self._saving: dict[str, Checkpoint] = {}
         """Given to the writer, by id."""
         self._ids: set[str] = set()
+        self.begun_clock = session.clock.monotonic()
+        """When the last one was begun; else when this process was."""
         self.resumed_validation: tuple[int, dict[str, float]] | None = None
         """(steps, metrics) of the validation that was made where the trial resumes."""
         if self._source is not None:
@@ -107,6 +109,7 @@ class Checkpoints:
             return
         length = self._length_of(steps)
         position = Position(self._new_id(steps), steps, length)
+        self.begun_clock = self._session.clock.monotonic()
         try:
             filling = self._place.staging(f"{position.checkpoint_id}-filling")
         except OSError as error:

@@ -5,6 +5,7 @@ holds, through the same door as every worker. So the log stays true: it says whe
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,20 +15,26 @@ import yaml
 
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
-from tenuto.schemas.reports import CheckpointReport, LogsReport, MetricsReport, ValidationReport
+from tenuto.schemas.record import IMPORT_PLACE, IMPORT_RECORD, IMPORT_SCRIPT, OVERRIDES_MAX, Origin
+from tenuto.schemas.reports import (
+    CheckpointReport,
+    DataReport,
+    EnvironmentReport,
+    LogsReport,
+    MetricsReport,
+    ValidationReport,
+)
 from tenuto.workers.core_api.checkpoints import METADATA_FILE, link_or_copy
-from tenuto.workers.core_api.local_record import RunDescription, checkpoints_of, read_lines, read_run, store_of
+from tenuto.workers.core_api.local_record import CODE_DIRECTORY, RunDescription, checkpoints_of, read_lines, read_run, store_of
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session, current, say
 from tenuto.workers.core_api.start import init
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.record import recorder
 
-SCRIPT_FILE = "tenuto_import.py"
-RECORD_DIRECTORY = "record"
-PLACE_FILE = "place.txt"
-"""Names the record's directory where it was not packed."""
 IMPORTED_LABEL = "imported"
+COMMAND_LINE_CHARACTERS_MAX = 10_000
 
 
 def import_config(directory: Path) -> str:
@@ -44,7 +51,7 @@ def import_config(directory: Path) -> str:
     plain |= {
         "description": f"{_origin(description)} {plain['description']}".strip(),
         "labels": [*(label for label in plain["labels"] if label != IMPORTED_LABEL), IMPORTED_LABEL],
-        "entrypoint": SCRIPT_FILE,
+        "entrypoint": IMPORT_SCRIPT,
         "hyperparameters": _constants(description.hyperparameters),
         "searcher": {
             "name": "single",
@@ -58,23 +65,44 @@ def import_config(directory: Path) -> str:
 
 
 def fill_context(directory: Path, context: Path, *, packed: bool) -> None:
-    """Writes the model directory of the imported experiment. Not packed: agents read the record where it is."""
-    (context / SCRIPT_FILE).write_text("from tenuto.workers.core_api.importing import main\n\nmain()\n")
+    """Writes the model directory of the imported experiment: the run's own code, so that it can be compared, and beside it what
+    reports the record. Not packed: agents read the record where it is."""
+    if (directory / CODE_DIRECTORY).is_dir():
+        shutil.copytree(directory / CODE_DIRECTORY, context, dirs_exist_ok=True)
+    (context / IMPORT_SCRIPT).write_text("from tenuto.workers.core_api.importing import main\n\nmain()\n")
     if packed:
-        shutil.copytree(directory, context / RECORD_DIRECTORY, copy_function=link_or_copy)
+        shutil.copytree(
+            directory, context / IMPORT_RECORD, copy_function=link_or_copy, ignore=lambda path, _: _code_of(directory, path)
+        )
     else:
-        (context / PLACE_FILE).write_text(str(directory.absolute()))
+        (context / IMPORT_PLACE).write_text(str(directory.absolute()))
+
+
+def _code_of(directory: Path, path: str) -> list[str]:
+    return [CODE_DIRECTORY] if Path(path) == directory else []
+
+
+def import_origin(directory: Path) -> Origin:
+    """As what the run was started."""
+    description = read_run(directory)
+    return Origin(
+        command_line=shlex.join(description.command)[:COMMAND_LINE_CHARACTERS_MAX],
+        overrides=dict(list(description.given.items())[:OVERRIDES_MAX]),
+        git=description.git,
+        seed_drawn=description.config.reproducibility.experiment_seed is None,
+    )
 
 
 def main() -> None:
     """The script of an imported experiment."""
-    place = Path(PLACE_FILE)
-    directory = Path(place.read_text()) if place.exists() else Path(RECORD_DIRECTORY)
+    place = Path(IMPORT_PLACE)
+    directory = Path(place.read_text()) if place.exists() else Path(IMPORT_RECORD)
     if not directory.is_dir():
         raise UserError(f"the record is not in {directory} on this node; import it without --in-place, which packs it.")
     session = current()
     assert session is not None
     session.at_begin = None  # this process's environment is not the one in which the run was made
+    recorder.install(None)
     with init() as run:
         _report(directory, session, run)
 
@@ -91,6 +119,8 @@ def _report(directory: Path, session: Session, run: Run) -> None:
             session.reports.report("metrics", body.model_copy(update=trial))
         elif isinstance(body, LogsReport):
             session.reports.report("logs", body.model_copy(update=trial))
+        elif isinstance(body, (EnvironmentReport, DataReport)):
+            session.reports.report("tracker", body.model_copy(update=trial))
         elif isinstance(body, CheckpointReport) and body.checkpoint_id in there and body.batches > done:
             _save(directory, body, run)
 

@@ -1,6 +1,7 @@
 """Scripts without a cluster: the configuration is read here, and the reports go into a directory.
 
     run.json          RunDescription: what was run
+    code/             the script, and what it imported from its own directory
     reports.jsonl     one ReportLine per line, in the order of the reports: the same bodies that an agent would be sent
     checkpoints/      a store as a cluster has it: manifests, and contents by their hash
     lock              held while a process writes the record
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import fcntl
+import json
 import os
 import platform
 import re
@@ -19,7 +21,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -33,10 +35,25 @@ from tenuto.schemas.config.errors import ConfigError, explain, parse_config
 from tenuto.schemas.config.storage import SharedDirectoryStorage
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.ids import allocation_id, trial_id
-from tenuto.workers.core_api.local_record import RUN_FILE, LocalReports, RunDescription, checkpoints_of, read_run, store_of, sweep
+from tenuto.schemas.record import GitState, KnownData
+from tenuto.schemas.reports import DataReport, EnvironmentReport
+from tenuto.workers.core_api.local_record import (
+    CODE_DIRECTORY,
+    RUN_FILE,
+    LocalReports,
+    RunDescription,
+    checkpoints_of,
+    read_lines,
+    read_run,
+    store_of,
+    sweep,
+)
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.harness.directives import Directive, DirectiveBox
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.record import recorder
+from tenuto.workers.record.code import keep_sources
+from tenuto.workers.record.git import git_state
 
 CONFIG_FILE = "config.yaml"
 RUNS_DIRECTORY = "tenuto-runs"
@@ -72,6 +89,8 @@ def open_local(
         tenuto_version=tenuto.__version__,
         python_version=platform.python_version(),
         host=platform.node(),
+        given={f"hyperparameters.{name}": text for name, text in _dotted(hyperparameters)},
+        git=_git_of_script(),
     )
     if known is None:
         (directory / RUN_FILE).write_bytes(description.to_json() + b"\n")
@@ -105,7 +124,16 @@ def open_local(
         checkpoint=sources[0] if sources else None,
         earlier_checkpoints=sources[1:],
         target_length=length,
+        **_known(directory, trial),
     )
+    recorder.install(recorder.Recorder(assignment, lambda body: reports.report("tracker", body), say))
+
+    def close() -> None:
+        recorder.install(None)
+        keep_sources(directory / CODE_DIRECTORY)  # once more: some are imported late
+        reports.close()
+
+    keep_sources(directory / CODE_DIRECTORY)
     say(f"no cluster here: the record of this run is kept in {directory}")
     return Session(
         assignment=assignment,
@@ -114,8 +142,34 @@ def open_local(
         checkpoint_directory=store.root,
         clock=clock,
         local_directory=directory,
-        at_close=[reports.close, _leave_on_signals(box), unlock],
+        at_close=[close, _leave_on_signals(box), unlock],
     )
+
+
+def _known(directory: Path, trial: str) -> dict[str, Any]:
+    """What earlier processes of this run recorded, to be compared with."""
+    data: dict[str, KnownData] = {}
+    environment = ""
+    for line in read_lines(directory):
+        if isinstance(line.body, DataReport):
+            found = line.body.data
+            data[found.name] = KnownData(name=found.name, fingerprint=found.fingerprint, recorded_by=trial)
+        elif isinstance(line.body, EnvironmentReport):
+            environment = line.body.environment.digest()
+    return {"known_data": tuple(data.values()), "known_environment": environment}
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value, default=str)
+
+
+def _git_of_script() -> GitState | None:
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return git_state(Path(script).resolve().parent) if isinstance(script, str) else None
 
 
 def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None) -> ExperimentConfig:

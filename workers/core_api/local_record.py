@@ -17,13 +17,25 @@ from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.directory import PARTIAL_PREFIX, DirectoryStore
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.reports import CheckpointReport, DamageReport, LogsReport, MetricsReport, ProgressReport, ValidationReport
+from tenuto.schemas.record import GitState
+from tenuto.schemas.reports import (
+    CheckpointReport,
+    DamageReport,
+    DataReport,
+    EnvironmentReport,
+    LogsReport,
+    MetricsReport,
+    ProgressReport,
+    ValidationReport,
+)
 from tenuto.workers.core_api.session import say
 from tenuto.workers.harness.directives import Directive, DirectiveBox
 from tenuto.workers.harness.errors import UserError
 
 RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"
+CODE_DIRECTORY = "code"
+"""The script, and what it imported from its own directory."""
 
 
 class RunDescription(Model):
@@ -38,6 +50,9 @@ class RunDescription(Model):
     tenuto_version: str
     python_version: str
     host: str
+    given: dict[str, str] = {}
+    """What `tenuto.init(hyperparameters=...)` gave over the configuration: value as JSON, by path."""
+    git: GitState | None = None
 
 
 class Started(Model):
@@ -54,7 +69,18 @@ class Deleted(Model):
     checkpoint_id: str
 
 
-Body = ValidationReport | CheckpointReport | DamageReport | ProgressReport | MetricsReport | LogsReport | Started | Deleted
+Body = (
+    ValidationReport
+    | CheckpointReport
+    | DamageReport
+    | ProgressReport
+    | MetricsReport
+    | LogsReport
+    | EnvironmentReport
+    | DataReport
+    | Started
+    | Deleted
+)
 
 
 class ReportLine(Model):

@@ -191,8 +191,15 @@ class Run:
         return self._schedule.validates_at(steps)
 
     def should_save(self, steps: int) -> bool:
-        """`min_checkpoint_period` has passed."""
-        return self._schedule.saves_at(steps)
+        """`min_checkpoint_period` has passed, or `checkpoint_period_minutes`. With several ranks only the former, on which they
+        agree; for the other see `checkpoint_due`."""
+        return self._schedule.saves_at(steps) or (self._session.gang is None and self.checkpoint_due())
+
+    def checkpoint_due(self) -> bool:
+        """`checkpoint_period_minutes` have passed since the last checkpoint was begun, or this process. By this process's clock:
+        with several ranks ask on one, and tell the others."""
+        minutes = self._session.assignment.config.checkpoint_period_minutes
+        return minutes is not None and self._session.clock.monotonic() - self.checkpoint.begun_clock >= 60 * minutes
 
     # Reports.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, GitState
+from tenuto.schemas.record import IMPORT_SCRIPT, DataFingerprint, EnvironmentRecord, GitState
 from tenuto.services.gateway.policies.likely_effect import Difference, Kind, by_likely_effect
 
 
@@ -149,6 +149,9 @@ def _settings(a: Side, b: Side) -> Iterator[Difference]:
             continue
         by_hand = any(path == item or path.startswith(f"{item}.") or item.startswith(f"{path}.") for item in overridden)
         note = _override_note(path, a, b) if by_hand else ""
+        if path == "entrypoint" and IMPORT_SCRIPT in (before, after):
+            yield Difference("cosmetic", path, before, after, note="one was made without a cluster, and imported")
+            continue
         yield Difference(_kind_of(path), path, before, after, overridden=by_hand, note=note)
 
 

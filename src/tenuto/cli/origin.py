@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX, OVERRIDES_MAX, GitState, Origin
+from tenuto.schemas.record import OVERRIDES_MAX, Origin
+from tenuto.workers.record.git import CREDENTIALS, git_state
 
-GIT_SECONDS_MAX = 10.0
-"""A submission does not wait longer for a slow repository; then its state is left out."""
-DIFF_BYTES_READ = 4 * GIT_DIFF_CHARACTERS_MAX
-UNTRACKED_MAX = 100
 COMMAND_LINE_CHARACTERS_MAX = 10_000
-_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def origin(directory: Path | None, overrides: Mapping[str, Any], arguments: Sequence[str] | None = None) -> Origin:
@@ -27,49 +20,7 @@ def origin(directory: Path | None, overrides: Mapping[str, Any], arguments: Sequ
 
     line = shlex.join(["tenuto", *(sys.argv[1:] if arguments is None else arguments)])
     return Origin(
-        command_line=_CREDENTIALS.sub("(hidden)@", line)[:COMMAND_LINE_CHARACTERS_MAX],
+        command_line=CREDENTIALS.sub("(hidden)@", line)[:COMMAND_LINE_CHARACTERS_MAX],
         overrides=dict(list(dotted(overrides).items())[:OVERRIDES_MAX]),
         git=git_state(directory) if directory is not None else None,
     )
-
-
-def git_state(directory: Path) -> GitState | None:
-    """None where the directory is not in a repository with a commit, or git is not there."""
-    commit = _git(directory, "rev-parse", "HEAD")
-    if not commit:
-        return None
-    diff = _git(directory, "diff", "HEAD", "--no-ext-diff", "--no-color", "--relative", "--", ".") or ""
-    untracked = (_git(directory, "ls-files", "--others", "--exclude-standard", "-z") or "").split("\0")
-    return GitState(
-        commit=commit.strip(),
-        branch=(_git(directory, "rev-parse", "--abbrev-ref", "HEAD") or "").strip(),
-        remote=_CREDENTIALS.sub("", (_git(directory, "config", "--get", "remote.origin.url") or "").strip()),
-        diff=diff[:GIT_DIFF_CHARACTERS_MAX],
-        diff_truncated=len(diff) > GIT_DIFF_CHARACTERS_MAX,
-        untracked=tuple(name for name in untracked if name)[:UNTRACKED_MAX],
-    )
-
-
-def _git(directory: Path, *arguments: str) -> str | None:
-    """Its output, cut at DIFF_BYTES_READ; None where it fails. Takes no locks: the user may be working there."""
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
-    command = ["git", "-C", str(directory), *arguments]
-    try:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, env=environment
-        )
-    except OSError:
-        return None
-    with process:
-        assert process.stdout is not None
-        try:
-            output = process.stdout.read(DIFF_BYTES_READ)
-            if len(output) == DIFF_BYTES_READ:
-                process.kill()
-            code = process.wait(GIT_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return None
-    if code != 0 and len(output) < DIFF_BYTES_READ:
-        return None
-    return output.decode(errors="replace")

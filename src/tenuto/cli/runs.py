@@ -32,7 +32,7 @@ def import_run(
 
     from tenuto.cli.context import pack
     from tenuto.kernel.settings import Settings
-    from tenuto.workers.core_api.importing import fill_context, import_config
+    from tenuto.workers.core_api.importing import fill_context, import_config, import_origin
     from tenuto.workers.core_api.local import lock
     from tenuto.workers.core_api.local_record import read_run
     from tenuto.workers.harness.errors import UserError
@@ -53,7 +53,8 @@ def import_run(
                         f"see that disk ({error})"
                     ) from error
                 archive.seek(0)
-                answer = client(context).submit(text.encode(), archive, packed.size_bytes)
+                origin = import_origin(directory).to_json()
+                answer = client(context).submit(text.encode(), archive, packed.size_bytes, origin)
         finally:
             unlock()
     except UserError as error:
