@@ -25,7 +25,7 @@ from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, space_o
 from tenuto.services.searcher.sampling import sample
 
 FORMS = ("asha", "asha_stopping")
-RATIOS = (1024, 256, 16)
+RATIOS = (256, 16)
 PARTS = (0.02, 1 / 300)
 LANDSCAPE_ROWS = 2_000
 TRIALS = 20_000
@@ -70,13 +70,18 @@ def power_law(seed: int) -> Rows:
     return Rows(np.array([[family.loss(row, length) for length in lengths] for row in rows]), lengths, "power_law")
 
 
+TABLES = {"trained": trained, "power_law": power_law}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--problems", nargs="+", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     out: dict[str, Any] = {"ratios": RATIOS, "parts": PARTS, "forms": FORMS, "budget": BUDGET}
-    for name, make in {"trained": trained, "power_law": power_law}.items():
+    for name in arguments.problems:
+        make = TABLES[name]
         tables = [make(seed) for seed in range(1 if name == "trained" else arguments.seeds)]
         costs = np.full((len(FORMS), len(RATIOS), arguments.seeds, len(PARTS)), math.inf)
         for seed in range(arguments.seeds):
