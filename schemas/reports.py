@@ -77,8 +77,20 @@ class DataReport(Model):
     changed_from: str | None = None
 
 
+class LogMatchReport(Model):
+    """From the agent itself."""
+
+    kind: Literal["log_match"] = "log_match"
+    trial_id: str
+    allocation_id: str
+    agent_id: str
+    pattern: str
+    action: Literal["exclude_agent"]
+    line: str
+
+
 TrackerReport = Annotated[
-    ValidationReport | CheckpointReport | DamageReport | ProgressReport | EnvironmentReport | DataReport,
+    ValidationReport | CheckpointReport | DamageReport | ProgressReport | EnvironmentReport | DataReport | LogMatchReport,
     Field(discriminator="kind"),
 ]
 TRACKER_REPORT: TypeAdapter[TrackerReport] = TypeAdapter(TrackerReport)

@@ -10,6 +10,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constants
 from tenuto.schemas.config.length import Length
+from tenuto.schemas.config.log_policies import LOG_POLICIES_MAX, LogPolicy
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
 from tenuto.schemas.config.space import check_space
@@ -77,6 +78,11 @@ class Reproducibility(Model):
         return {"exact": True} if value == "exact" else value
 
 
+def _is_empty(value: list[Any]) -> bool:
+    """Left out when written, so that what was recorded before the field existed is written back as it was."""
+    return not value
+
+
 class ExperimentConfig(Model):
     name: str = Field(min_length=1, max_length=256)
     description: str = Field(default="", max_length=10_000)
@@ -100,6 +106,8 @@ class ExperimentConfig(Model):
     """Report training metrics this often, averaged over the batches between."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
     """Times a trial starts again after an error of its own code. Infrastructure failures do not count."""
+    log_policies: list[LogPolicy] = Field(default=[], max_length=LOG_POLICIES_MAX, exclude_if=_is_empty)
+    """What follows when a worker prints a line that matches a pattern."""
     environment: Environment = Environment()
     optimizations: Optimizations = Optimizations()
     reproducibility: Reproducibility = Reproducibility()

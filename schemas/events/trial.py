@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -85,6 +85,19 @@ class TrialProgressed(Trial):
     allocation_id: str
     batches: int
     length: int
+
+
+@event("LogMatched")
+class LogMatched(Trial):
+    """A worker printed a line that matches one of the experiment's `log_policies`; what follows is `action`."""
+
+    allocation_id: str
+    agent_id: str
+    """Where it was printed."""
+    pattern: str
+    action: Literal["exclude_agent"]
+    line: str
+    """Its beginning."""
 
 
 @event("TrialFailed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +16,7 @@ from tenuto.services.scheduler.state import (
     Closed,
     Constraints,
     Experiment,
+    Phase,
     PoolPolicy,
     Share,
     State,
@@ -117,12 +119,16 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "paused": experiment.paused,
         "canceled": experiment.canceled,
         "ended": experiment.ended,
-        "trials": [[trial.number, trial.phase, trial.verdict_of, trial.grants] for trial in trials],
+        "trials": [[trial.number, trial.phase, trial.verdict_of, trial.grants, trial.excluded] for trial in trials],
     }
 
 
+def _load_trial(number: int, phase: Phase, verdict_of: str, grants: int, excluded: Sequence[str] = ()) -> Trial:
+    return Trial(number, phase, verdict_of, grants, excluded=tuple(excluded))
+
+
 def _load_experiment(item: dict[str, Any]) -> Experiment:
-    trials = Map({number: Trial(number, phase, verdict_of, grants) for number, phase, verdict_of, grants in item["trials"]})
+    trials = Map({entry[0]: _load_trial(*entry) for entry in item["trials"]})
     asked = item.get("constraints")
     constraints = Constraints(**asked | {key: tuple(asked[key]) for key in ("labels", "exclude")}) if asked else None
     changes = {"trials": trials, "constraints": constraints, "fallback_pools": tuple(item.get("fallback_pools", ()))}

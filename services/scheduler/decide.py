@@ -65,7 +65,9 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
 def _waits_already(state: State, experiment: Experiment) -> bool:
     """An earlier trial of the experiment waits, and for no slots that are being freed: then a later one can only wait, too."""
     pool = state.pools.get(experiment.pool)
-    return len(experiment.waiting) > 1 and experiment.queued and pool is not None and not pool.leaving and not experiment.paused
+    if len(experiment.waiting) < 2 or experiment.trials[experiment.waiting[0]].excluded:
+        return False
+    return experiment.queued and pool is not None and not pool.leaving and not experiment.paused
 
 
 def _planned(state: State, names: list[str], policy: Policy | None, now_us: int) -> list[EventData]:

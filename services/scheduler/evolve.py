@@ -316,6 +316,14 @@ def _trial_failed(state: State, data: trials.TrialFailed) -> State:
     return indexes.put_trial(state, experiment, replace(trial, verdict_of=""))
 
 
+def _log_matched(state: State, data: trials.LogMatched) -> State:
+    found = trial_of(state, data.trial_id)
+    if found is None or data.action != "exclude_agent":
+        return state
+    experiment, trial = found
+    return indexes.put_trial(state, experiment, replace(trial, excluded=indexes.with_item(trial.excluded, data.agent_id)))
+
+
 # The scheduler's own
 
 
@@ -381,6 +389,7 @@ _FOLDS: dict[str, Callable[[State, Any], State]] = {
     "SlotDisabled": _slot_disabled,
     "WorkersExited": _workers_exited,
     "TrialFailed": _trial_failed,
+    "LogMatched": _log_matched,
     "AllocationPreempted": _preempted,
     "AllocationResized": _resized,
     "ExperimentWeightChanged": _weight_changed,

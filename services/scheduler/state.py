@@ -48,6 +48,8 @@ class Trial:
     """Allocations so far; the next one has this number plus one."""
     allocation_id: str = ""
     """The live allocation, or empty."""
+    excluded: tuple[str, ...] = ()
+    """Agents where it failed in a way that its experiment's log policies name, sorted."""
 
     @property
     def waits(self) -> bool:

@@ -49,6 +49,7 @@ class TrackerCore:
             "TrialFailed",
             "TrialFinished",
             "ReportRefused",
+            "LogMatched",
             "EnvironmentRecorded",
             "DataRecorded",
         }

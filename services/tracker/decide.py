@@ -17,6 +17,7 @@ from tenuto.schemas.events.trial import (
     CheckpointSaved,
     DataRecorded,
     EnvironmentRecorded,
+    LogMatched,
     ReportRefused,
     TrialFailed,
     TrialFinished,
@@ -29,6 +30,7 @@ from tenuto.schemas.reports import (
     DamageReport,
     DataReport,
     EnvironmentReport,
+    LogMatchReport,
     TrackerReport,
     ValidationReport,
 )
@@ -70,6 +72,8 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return [CheckpointDamaged(**report.model_dump(exclude={"kind"}))]
     if isinstance(report, (EnvironmentReport, DataReport)):
         return [_record(experiment, report)]
+    if isinstance(report, LogMatchReport):
+        return [LogMatched(**report.model_dump(exclude={"kind"}))]
     if report.batches <= trial.run_batches:
         return ()
     return [

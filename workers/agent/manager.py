@@ -19,6 +19,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
 from tenuto.schemas.reports import (
     LauncherReport,
+    LogsReport,
     RendezvousReport,
     WorkersExitedReport,
     WorkersStartedReport,
@@ -31,7 +32,7 @@ from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.environment import SUPERVISOR_COMMAND, Node, is_gang, worker_environment
 from tenuto.workers.agent.gangs import opened_rendezvous, place_rendezvous
 from tenuto.workers.agent.outcome import End, name_end
-from tenuto.workers.agent.output import Offsets, log_reports, read_lines, read_ranks
+from tenuto.workers.agent.output import Matcher, Offsets, log_reports, read_lines, read_ranks
 from tenuto.workers.agent.processes import Identity, RunFiles
 from tenuto.workers.agent.reconcile import (
     Direct,
@@ -67,6 +68,8 @@ class Live:
     task: asyncio.Task[None] | None = None
     followed: bool = False
     """It ended only because other parts of its gang did. Forgotten by an agent that is started again: another part tells why."""
+    matcher: Matcher | None = None
+    """Of what it prints. An agent that is started again makes it anew: a match may be reported twice, which changes nothing."""
     rank_offsets: dict[int, Offsets] | None = None
     """Of a gang: what of each rank's output is in the spool. None: not read yet."""
 
@@ -362,7 +365,7 @@ class Manager:
         texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
         rank = rank_on(run.assignment, self.node.agent_id)
         reports = log_reports(run.assignment.trial_id, run.allocation_id, rank, self._clock.now_us(), texts)
-        new = [NewReport("logs", report.kind, run.allocation_id, report.to_json(), run.assignment.trace) for report in reports]
+        new = self._new_logs(live, reports)
         await self._disk(self._runs.note_logs, run.allocation_id, new, out.offset, err.offset)
         live.run = replace(live.run, stdout_offset=out.offset, stderr_offset=err.offset)
         self.spooled.notify()
@@ -375,11 +378,19 @@ class Manager:
         found = read_ranks(run.assignment, self.node.agent_id, files, live.rank_offsets, self._clock.now_us(), final=final)
         if not found.offsets:
             return False
-        new = [NewReport("logs", item.kind, run.allocation_id, item.to_json(), run.assignment.trace) for item in found.reports]
+        new = self._new_logs(live, found.reports)
         await self._disk(self._runs.note_rank_logs, run.allocation_id, new, found.offsets)
         live.rank_offsets |= found.offsets
         self.spooled.notify()
         return True
+
+    def _new_logs(self, live: Live, reports: list[LogsReport]) -> list[NewReport]:
+        """The lines, and what follows from them: both go into the spool at once."""
+        item, trace = live.run.allocation_id, live.run.assignment.trace
+        if live.matcher is None:
+            live.matcher = Matcher(live.run.assignment, self.node.agent_id)
+        new = [NewReport("logs", report.kind, item, report.to_json(), trace) for report in reports]
+        return new + [NewReport("tracker", found.kind, item, found.to_json(), trace) for found in live.matcher.found(reports)]
 
     async def _wait_committed(self, lane: Literal["tracker", "launcher"], live: Live) -> None:
         while True:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tenuto.schemas.assignments import Assignment
-from tenuto.schemas.reports import LogLine, LogsReport
+from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX as MATCHED_CHARACTERS_MAX
+from tenuto.schemas.config.log_policies import matcher
+from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import ranks_on
 
@@ -16,6 +18,8 @@ READ_BYTES_MAX = 256 * 1024
 """Per look: bounds memory and the size of a report for a worker that prints without end."""
 LINE_CHARACTERS_MAX = 8_000
 LINES_PER_REPORT_MAX = 500
+LINE_SHOWN_MAX = 500
+"""Of a matched line, in the record."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,31 @@ def read_ranks(
             found.reports.extend(log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts))
             found.offsets[rank] = (out.offset, err.offset)
     return found
+
+
+class Matcher:
+    """Looks for the patterns of an experiment's log policies in what a run prints. Each is reported once."""
+
+    def __init__(self, assignment: Assignment, agent_id: str) -> None:
+        self._assignment, self._agent_id = assignment, agent_id
+        self._open = [(matcher(policy.pattern), policy) for policy in assignment.config.log_policies]
+
+    def found(self, reports: Iterable[LogsReport]) -> list[LogMatchReport]:
+        matches: list[LogMatchReport] = []
+        for text in (line.text[:MATCHED_CHARACTERS_MAX] for report in reports for line in report.lines) if self._open else ():
+            for entry in [entry for entry in self._open if entry[0].search(text)]:
+                self._open.remove(entry)
+                matches.append(
+                    LogMatchReport(
+                        trial_id=self._assignment.trial_id,
+                        allocation_id=self._assignment.allocation_id,
+                        agent_id=self._agent_id,
+                        pattern=entry[1].pattern,
+                        action=entry[1].action,
+                        line=text[:LINE_SHOWN_MAX],
+                    )
+                )
+        return matches
 
 
 def log_reports(

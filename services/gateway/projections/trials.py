@@ -37,6 +37,15 @@ async def _extended(db: Connection, _: Event, data: search.TrialExtended) -> Non
     )
 
 
+async def _log_matched(db: Connection, _: Event, data: trial.LogMatched) -> None:
+    await db.execute(
+        """UPDATE trials SET excluded_agents = (SELECT array_agg(DISTINCT agent ORDER BY agent)
+               FROM unnest(excluded_agents || $2::text) AS agent) WHERE trial_id = $1""",
+        data.trial_id,
+        data.agent_id,
+    )
+
+
 async def _paused(db: Connection, _: Event, data: search.TrialPaused) -> None:
     await db.execute("UPDATE trials SET state = 'paused', reason = $2 WHERE trial_id = $1", data.trial_id, data.reason.text)
 
@@ -165,6 +174,7 @@ HANDLERS: dict[str, Handler] = {
     "TrialPaused": _paused,
     "TrialStopped": _stopped,
     "TrialFinished": _finished,
+    "LogMatched": _log_matched,
     "TrialFailed": _trial_failed,
     "TrialProgressed": _progressed,
     "ValidationReported": _validated,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import Planner, Reserved
+from tenuto.services.scheduler.policies.planner import Planner, Reserved, for_trial
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, slots_coming_back
 
@@ -51,12 +51,14 @@ class Backfilling(Planner):
         for number in experiment.waiting:
             if self.over_limit(experiment, used):
                 return
-            if not self._backfill_one(experiment, number, used) and not self.borrow(experiment, number, used):
+            lent = for_trial(experiment, number)
+            if not self._backfill_one(experiment, number, used) and not self.borrow(lent, number, used):
                 self.note(experiment, words.behind(experiment))
                 return
             used += experiment.slots_per_trial
 
     def _backfill_one(self, experiment: Experiment, number: int, used: int) -> bool:
+        experiment = for_trial(experiment, number)
         reserved, before, wanted = self.reserved, self.available(), experiment.slots_per_trial
         if reserved is None or wanted > before:
             return False

@@ -26,7 +26,7 @@ from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.backfilling import Backfilling
 from tenuto.services.scheduler.policies.placement import Room
-from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, SlotSet, State, count, usable_slots
 
@@ -277,7 +277,8 @@ class Elastic(Backfilling):
     def _grow(self, entry: Growing) -> None:
         experiment, free = entry.experiment, self.available()
         agents = [agent_id for agent_id, _ in entry.slots]
-        more = self.ground.more(experiment.constraints, agents, entry.size - entry.before)
+        asked = for_trial(experiment, entry.number).constraints
+        more = self.ground.more(asked, agents, entry.size - entry.before)
         slots = merged(entry.slots, more)
         size = count(slots)
         if size == entry.before:

@@ -16,7 +16,7 @@ from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.elastic import Elastic, droppable
-from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
 from tenuto.services.scheduler.policies.victims import Candidate
@@ -157,6 +157,8 @@ class _Pass(Elastic):
                 held = True
                 self.reserve(experiment)
                 continue
+            if outcome in ("never", "aside") and experiment.trials[experiment.waiting[at]].excluded:
+                self._push(heap, experiment, at + 1)  # Another of its trials may go where this one failed.
             if outcome in ("granted", "soon"):
                 self.promised[experiment_id] += self.size
                 self._push(heap, experiment, at + 1)
@@ -265,7 +267,7 @@ class _Pass(Elastic):
     def serve_spare(self, experiment: Experiment, number: int, used: int) -> bool:
         if self.over_limit(experiment, used):
             return False
-        before = self.free.count
+        before, experiment = self.free.count, for_trial(experiment, number)
         if experiment.preemptible and not self.claimed:
             slots = self.ground.take(experiment.constraints, experiment.slots_per_trial)
             if slots is not None:

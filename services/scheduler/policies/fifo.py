@@ -46,6 +46,8 @@ class _Pass(Elastic):
         used = experiment.slots_used
         for number in experiment.waiting:
             outcome = self.serve(experiment, number, used)
+            if outcome in ("never", "aside") and experiment.trials[number].excluded:
+                continue  # Another of its trials may go where this one failed.
             if outcome != "granted" and outcome != "soon":
                 return outcome == "held"
             used += self.size

@@ -13,7 +13,7 @@ All that can happen to a gang is in this one file, because the cases share what 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from tenuto.schemas.base import JsonScalar
@@ -24,7 +24,7 @@ from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.placement import Ground, Room
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Allocation, Constraints, Experiment, Pool, State, usable_slots
 
 Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
 """soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
@@ -48,6 +48,15 @@ class Waiting:
     rule: str
     text: str
     numbers: dict[str, JsonScalar] = field(default_factory=dict)
+
+
+def for_trial(experiment: Experiment, number: int) -> Experiment:
+    """The experiment as this trial asks: it may not go where it failed before."""
+    excluded = experiment.trials[number].excluded
+    if not excluded:
+        return experiment
+    asked = experiment.constraints or Constraints()
+    return replace(experiment, constraints=replace(asked, exclude=tuple(sorted({*asked.exclude, *excluded}))))
 
 
 class Planner:
@@ -121,6 +130,7 @@ class Planner:
     def serve(self, experiment: Experiment, number: int, used: int) -> Outcome:
         """Place the experiment's waiting trial. `used`: slots that the experiment holds or was promised."""
         self.size = experiment.slots_per_trial
+        experiment = for_trial(experiment, number)
         if self.over_limit(experiment, used):
             self.shrink_inside(experiment)
             return "limit"

@@ -40,6 +40,8 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         ("requested", when(view["requested_us"])),
         ("took", duration(view["requested_us"], view["ended_us"])),
     ]
+    if view.get("excluded_agents"):
+        rows.append(("not placed again on", ", ".join(view["excluded_agents"])))
     if view.get("error"):
         rows.append(("error", view["error"]))
     screen.print(table(f"trial {trial}", ("", ""), rows))
