@@ -202,12 +202,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster,
     assert "sum.txt has 1 bytes where 3 were saved" in damaged.data.reason  # type: ignore[attr-defined]
     assert [item["id"] for item in view["damaged_checkpoints"]] == [latest["id"]]
     told = f"resumed from {before['id']} instead"
-    for command in (
-        ("exp", "describe", str(experiment)),
-        ("trial", "describe", f"{experiment}-1"),
-        ("ckpt", "ls", "--experiment", str(experiment)),
-        ("exp", "replay", str(experiment)),
-    ):
+    for command in (("exp", "describe", str(experiment)), ("trial", "describe", f"{experiment}-1")):
         assert told in " ".join(cluster.cli(*command).stdout.split()), command
     cluster.cli("exp", "replay", str(experiment), "--verify")
 
