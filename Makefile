@@ -9,7 +9,7 @@ SEED ?= $(shell date +%s)
 TEST_PROCESSES ?= 3
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test lint format bench up down docs clean
+.PHONY: install demo test lint format bench up down docs clean horovod
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tenuto needs Python 3.11 or newer; set PYTHON=python3.11")'
@@ -49,6 +49,10 @@ bench: install
 	$(BIN)/python benchmarks/decision_latency.py
 	$(BIN)/python benchmarks/turnover.py
 	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
+
+# Horovod has no wheel: built from its source package for the torch and TensorFlow that are installed here.
+horovod: install
+	deploy/build-horovod.sh $(BIN)/python
 
 format: install
 	$(BIN)/ruff check --fix .

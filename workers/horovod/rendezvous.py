@@ -62,8 +62,6 @@ def prepare(gang: Gang) -> None:
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
-        # Gradients come in buckets already; and which of them meet in Horovod's own depends on time, and with it the sums' order.
-        "HOROVOD_FUSION_THRESHOLD": os.environ.get("HOROVOD_FUSION_THRESHOLD", "0"),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": os.environ.get("HOROVOD_GLOO_TIMEOUT_SECONDS", str(GLOO_SECONDS_MAX)),
     }
     if interface:

@@ -15,10 +15,10 @@ import safetensors.numpy
 from tenuto.workers.harness.errors import UserError
 
 WEIGHTS_FILE = "model.safetensors"
-ORDER = "tenuto_order"
-"""Metadata: the arrays' names in the order of the variables, as JSON. Such a file has an order of its own."""
-TYPES = "tenuto_types"
-"""Metadata: names of types that NumPy knows by an extension only (bfloat16), by array: stored as whole numbers of that size."""
+LAYOUT = "tenuto"
+"""Metadata, as JSON (in one piece, for the library writes several in any order). order: the arrays' names in the order of the
+variables, for such a file has an order of its own. types: names of types that NumPy knows by an extension only (bfloat16), by
+array: stored as whole numbers of that size."""
 _WHOLE = {1: np.uint8, 2: np.uint16}
 
 Arrays = list[tuple[str, np.ndarray[Any, Any]]]
@@ -45,7 +45,7 @@ def write_arrays(arrays: Arrays, path: Path) -> None:
     """Raises OSError."""
     types = {name: array.dtype.name for name, array in arrays if array.dtype.isbuiltin != 1}
     stored = {name: array.view(_WHOLE[array.dtype.itemsize]) if name in types else array for name, array in arrays}
-    metadata = {ORDER: json.dumps([name for name, _ in arrays]), TYPES: json.dumps(types)}
+    metadata = {LAYOUT: json.dumps({"order": [name for name, _ in arrays], "types": types})}
     try:
         safetensors.numpy.save_file(stored, path, metadata=metadata)
     except safetensors.SafetensorError as error:  # its way to say that the disk is full
@@ -56,12 +56,11 @@ def read_arrays(path: Path) -> Arrays:
     """In the order in which they were written. Raises OSError."""
     try:
         with safetensors.safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            names = json.loads(metadata.get(ORDER, "[]")) or list(file.keys())
-            types = json.loads(metadata.get(TYPES, "{}"))
-            arrays = [(name, file.get_tensor(name)) for name in names]
+            layout = json.loads((file.metadata() or {}).get(LAYOUT, '{"order": [], "types": {}}'))
+            arrays = [(name, file.get_tensor(name)) for name in layout["order"]]
     except safetensors.SafetensorError as error:
         raise OSError(errno.EIO, str(error), str(path)) from error
+    types = layout["types"]
     if not types:
         return arrays
     import ml_dtypes  # type: ignore[import-untyped]  # Keras needs it, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ class HorovodRanks(Ranks):
 
     def _open(self) -> None:
         rendezvous.prepare(self.gang)
+        # Gradients come in buckets already; and which of them meet in Horovod's own depends on time, and with it the sums' order.
+        os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", "0")
         import horovod.torch as hvd  # type: ignore[import-not-found]
 
         self._hvd: Any = hvd
