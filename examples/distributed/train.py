@@ -1,4 +1,4 @@
-"""The same by a script of one's own, as one writes it for torchrun; `tenuto.init()` tells what to train, and takes the results."""
+"""The same by a script, as one writes it for torchrun; `tenuto.init()` tells what to train, and takes the results."""
 
 import torch
 import torch.distributed as dist
