@@ -130,8 +130,9 @@ class TrainingLoop:
             )
         self._saved_at = source.batches
         self._say(f"resumed from checkpoint {source.checkpoint_id} at batch {source.batches}")
-        if record.validation is not None:
+        if record.validation is not None and record.trial_id == self._assignment.trial_id:
             # The worker before may have died between the two reports of that position; a repeated one changes nothing.
+            # What another trial reached, whose checkpoint this one begins from, is not this one's.
             self._validation, self._validated_at = record.validation, source.batches
             self._report_validation(source.batches, record.validation)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tenuto.workers.harness.errors import UserError
-from tenuto.workers.pytorch import seeds, snapshots, state
+from tenuto.workers.pytorch import options, seeds, snapshots, state
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed import fsdp
@@ -36,6 +36,8 @@ class Parts:
     callbacks: Mapping[str, PyTorchCallback]
     metrics: TrainingMetrics
     exactness: Exactness
+    given: options.Given
+    """The optimizers' options as `__init__` gave them."""
 
 
 def collect(parts: Parts, ranks: Ranks) -> Collected:
@@ -79,6 +81,7 @@ def capture(
         "optimizers": later([optimizer.state_dict() if shards is None else {} for optimizer in context._optimizers]),
         "gradients": open_gradients(context._optimizers, tensor) if shards is None else [None for _ in context._optimizers],
         "schedulers": copy([item.scheduler.state_dict() for item in context._schedulers]),
+        "given": parts.given,
         "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
         "scalers": copy([scaler.state_dict() for scaler in context._scalers]),
         "models_unsaved": copy([_unsaved(model) for model in context._models]),
@@ -119,7 +122,9 @@ def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
     buffers.prepare([models, [optimizer.state_dict() for optimizer in context._optimizers]])
 
 
-def restore(parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0) -> dict[str, Any] | None:
+def restore(
+    parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
+) -> dict[str, Any] | None:
     """Returns the stream's state. Raises OSError; UserError where `__init__` did not wrap what was saved. `seed`: the trial's,
     for ranks that the checkpoint does not know."""
     context, saved = parts.context, state.load_parts(directory)
@@ -134,6 +139,9 @@ def restore(parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int
     for item, value, steps in zip(context._schedulers, saved["schedulers"], saved["scheduler_steps"], strict=True):
         item.scheduler.load_state_dict(value)
         item.optimizer_steps = steps
+    schedulers = [item.scheduler for item in context._schedulers]
+    if changed := options.take_over(context._optimizers, schedulers, parts.given, saved.get("given")):
+        say(f"the optimizer takes what this trial's hyperparameters give: {', '.join(changed)}")
     for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
         scaler.load_state_dict(value)
     own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))

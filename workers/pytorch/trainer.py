@@ -12,7 +12,7 @@ import torch
 from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.pytorch import checkpoint, data, seeds
+from tenuto.workers.pytorch import checkpoint, data, options, seeds
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
@@ -43,6 +43,7 @@ class PyTorchTrainer(Trainer):
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
         self._check_trial(trial_class)
+        given = options.given(self.context._optimizers)
         with seeds.isolated_randomness(seeds.derive_seed(self._seed, "loaders")):
             self._callbacks = _checked_callbacks(self.trial)
             self._training, self._validation = (
@@ -60,7 +61,7 @@ class PyTorchTrainer(Trainer):
         self._stream: dict[str, Any] | None = None
         """Where the training data's stream goes on, once it is read."""
         self._metrics = TrainingMetrics(self.trial.train_batch)
-        self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness)
+        self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness, given)
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
         self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
@@ -242,7 +243,8 @@ class PyTorchTrainer(Trainer):
 
     def load(self, directory: Path) -> None:
         self._batches_ahead = None
-        self._stream = checkpoint.restore(self._parts, directory, self._ranks, self._seed)
+        say = _say if self.context.rank == 0 else lambda _: None
+        self._stream = checkpoint.restore(self._parts, directory, self._ranks, self._seed, say)
         self._collected = None
         self._call(lambda callback: callback.on_checkpoint_load_end())
 
