@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events.request import ExperimentSubmitted
-from tenuto.schemas.record import DataFingerprint
+from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 from tenuto.services.gateway.code_changes import code_changes
 from tenuto.services.gateway.policies.differences import CodeChange, Side, differences, gaps
 from tenuto.services.gateway.policies.likely_effect import Difference
@@ -31,6 +31,9 @@ from tenuto.services.gateway.views import TrialView
 
 REFERENCE = re.compile(r"[1-9][0-9]{0,17}(-[1-9][0-9]{0,8})?")
 """An experiment's id, or a trial's."""
+
+EARLIER_MAX = 10
+"""Environments of one trial that are looked at, the latest ones: a trial that moves more often moves among a few."""
 
 
 class Comparing:
@@ -115,6 +118,7 @@ class Comparing:
         chosen = config["reproducibility"]["experiment_seed"] is not None and not (origin and origin.seed_drawn)
         pinned = searcher.get("trial_seed")
         environment = None
+        earlier: list[EnvironmentRecord] = []
         data: dict[str, DataFingerprint] = {}
         hashes: list[str] = []
         changed: set[str] = set()
@@ -128,6 +132,9 @@ class Comparing:
                 data |= start.data
             if hashes:
                 environment = await self._records.environment(submitted.experiment_id, hashes[-1])
+                others = [item for item in dict.fromkeys(hashes) if item != hashes[-1]]
+                found = [await self._records.environment(submitted.experiment_id, item) for item in others[-EARLIER_MAX:]]
+                earlier = [item for item in found if item is not None]
         own = trial is not None and as_trial
         if own or pinned is not None:
             seed, seed_chosen = (trial.seed if trial else pinned), pinned is not None or chosen
@@ -144,7 +151,7 @@ class Comparing:
             overrides=origin.overrides if origin else None,
             git=origin.git if origin else None,
             environment=environment,
-            environment_count=max(1, len(set(hashes))),
+            earlier_environments=tuple(earlier),
             changed_data=tuple(sorted(changed)),
             data=tuple(data[name] for name in sorted(data)),
         )

@@ -86,7 +86,9 @@ class World:
         appended = await self.log.append(Append(events=events))
         await self.service.gateway.views_reached(appended.events[-1].position)
 
-    async def trained(self, experiment: int, loss: float = 0.5, fingerprint: str = "aa", environment: bool = True) -> None:
+    async def trained(
+        self, experiment: int, loss: float = 0.5, fingerprint: str = "aa", environment: EnvironmentRecord = ENVIRONMENT
+    ) -> None:
         trial = f"{experiment}-1"
         data = DataFingerprint(name="train", path="/d", fingerprint=fingerprint, method="content", files=1, size_bytes=1)
         await self.record(
@@ -95,8 +97,8 @@ class World:
                 reason=WHY,
             ),
             EnvironmentRecorded(
-                trial_id=trial, allocation_id=f"{trial}-1", environment_hash=ENVIRONMENT.digest(),
-                environment=ENVIRONMENT if environment else None,
+                trial_id=trial, allocation_id=f"{trial}-1", environment_hash=environment.digest(),
+                environment=environment,
             ),
             DataRecorded(trial_id=trial, allocation_id=f"{trial}-1", data=data),
             ValidationReported(trial_id=trial, allocation_id=f"{trial}-1", batches=100, length=100, metrics={"loss": loss}),
@@ -168,6 +170,39 @@ async def test_two_experiments_are_compared(world: World) -> None:
     assert (await world.get("/diff?a=1-1&b=2"))["b"] == "2-1", "a trial is compared with the other's best trial"
     record = await world.get("/trials/1-1/record")
     assert record["environments"][ENVIRONMENT.digest()]["python"] == "3.12"
+
+
+async def test_another_class_of_machine_is_named_first(world: World) -> None:
+    await world.submit()
+    await world.submit(
+        CONFIG.replace("name: digits", "name: again\nresources: {priority: 9}\nmin_checkpoint_period: {batches: 7}"),
+        origin=Origin(command_line="tenuto exp create", overrides={"name": '"again"'}).to_json().decode(),
+        archive=packed(b"class Trial: ...  # again"),
+    )
+    other = ENVIRONMENT.model_copy(
+        update={
+            "hardware": Hardware(machine="x86_64", cpu_model="another CPU", cpu_cores=8, memory_gib=64),
+            "threads": {"torch": "8", "cores_usable": "8"},
+            "packages": ENVIRONMENT.packages | {"rich": "14"},
+            "drivers": {"nvidia": "560"},
+            "variables": {"LANG": "C"},
+            "platform": "Linux 6.9",
+        }
+    )
+    await world.trained(1)
+    await world.trained(2, environment=other)
+    found = (await world.get("/diff?a=1&b=2"))["differences"]
+    assert (found[0]["kind"], found[0]["name"], found[0]["b"]) == ("hardware", "cpu_model", "another CPU")
+    assert {item["name"] for item in found[1:]} >= {
+        "cpu_cores",
+        "torch",
+        "rich",
+        "nvidia",
+        "LANG",
+        "platform",
+        "model_def.py",
+        "name",
+    }
 
 
 async def test_before_anything_ran_configurations_are_compared(world: World) -> None:

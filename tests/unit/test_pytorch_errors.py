@@ -103,6 +103,11 @@ class Trial(pytorch.PyTorchTrial):
 
     def load_state_dict(self, state):
         step("load_state_dict")
+
+
+class FullTrial(Trial):
+    def evaluate_full_dataset(self, data_loader):
+        return step("evaluate_full_dataset", {"loss": float(len(list(data_loader)))})
 '''
 CALLBACKS = [
     "on_training_start",
@@ -127,6 +132,7 @@ OTHERS = [
     "train_batch",
     "clip_grads",
     "evaluate_batch",
+    "evaluate_full_dataset",
     "evaluation_reducer",
     "get_batch_length",
     "reducer",
@@ -139,6 +145,7 @@ RETURNS = [
     "build_callbacks",
     "train_batch",
     "evaluate_batch",
+    "evaluate_full_dataset",
     "evaluation_reducer",
     "get_batch_length",
     "reducer",
@@ -149,7 +156,7 @@ RETURNS = [
 
 
 @pytest.fixture
-def trial_class(tmp_path: Path) -> Iterator[type[PyTorchTrial]]:
+def trial_class(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[type[PyTorchTrial]]:
     (tmp_path / "model_def.py").write_text(SOURCE)
     spec = importlib.util.spec_from_file_location("erring_model_def", tmp_path / "model_def.py")
     assert spec is not None
@@ -157,7 +164,7 @@ def trial_class(tmp_path: Path) -> Iterator[type[PyTorchTrial]]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield module.Trial
+    yield module.FullTrial if "evaluate_full_dataset" in request.node.name else module.Trial
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
 

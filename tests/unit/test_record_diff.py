@@ -174,12 +174,24 @@ def test_undeclared_data_are_a_gap_and_not_a_change() -> None:
     assert gaps(first, second) == [
         "2 declared no data, so changed data cannot be told; declare them in the trial's code with tenuto.data(path)."
     ]
-    moved = side("2", environment_count=2, changed_data=("train",))
+    moved = side("2", earlier_environments=(NOISY,), changed_data=("train",))
     assert gaps(first, moved) == [
-        "2 ran in 2 environments, one after the other; the last is compared.",
+        "2 ran in 2 environments, one after the other; the last is compared with the other's.",
         "2: data changed between its own starts: train.",
     ]
     assert gaps(first, side("2", environment=None))[0].startswith("2: no environment is on record")
+
+
+def test_an_environment_that_changed_under_a_trial_is_named() -> None:
+    """Both ended in the same one; but one of them had begun on another machine, under other versions."""
+    other_cpu = ENVIRONMENT.hardware.model_copy(update={"cpu_model": "CPU B"})
+    before = noisy(packages={**NOISY.packages, "torch": "2.12.0"}, hardware=other_cpu)
+    found = differences(side(), side("2", earlier_environments=(before,)), [])
+    assert [(item.kind, item.name, item.a, item.b) for item in found[:2]] == [
+        ("package", "torch", None, "2.12.0, then 2.13.0"),
+        ("hardware", "cpu_model", None, "CPU B, then CPU A"),
+    ]
+    assert {item.note for item in found[:2]} == {"changed between the starts of 2"}
 
 
 def test_trials_are_compared_by_what_they_drew() -> None:

@@ -40,8 +40,8 @@ class Side:
     git: GitState | None = None
     environment: EnvironmentRecord | None = None
     """The last one that it ran in. None: not on record."""
-    environment_count: int = 1
-    """Different ones that it ran in."""
+    earlier_environments: tuple[EnvironmentRecord, ...] = ()
+    """Other ones that it had begun to train in before."""
     changed_data: tuple[str, ...] = ()
     """Data that changed between its own starts."""
     data: tuple[DataFingerprint, ...] = ()
@@ -67,6 +67,7 @@ def differences(a: Side, b: Side, code: Iterable[CodeChange] | None) -> list[Dif
         *_seeds(a, b),
         *_code(a, b, code),
         *_environments(a.environment, b.environment),
+        *_moves(a, b),
     ]
     return by_likely_effect(found)
 
@@ -79,8 +80,9 @@ def gaps(a: Side, b: Side) -> list[str]:
         if side.environment is None
     ]
     for side in (a, b):
-        if side.environment_count > 1:
-            found.append(f"{side.label} ran in {side.environment_count} environments, one after the other; the last is compared.")
+        if side.earlier_environments:
+            count = len(side.earlier_environments) + 1
+            found.append(f"{side.label} ran in {count} environments, one after the other; the last is compared with the other's.")
         if side.changed_data:
             found.append(f"{side.label}: data changed between its own starts: {', '.join(side.changed_data)}.")
     without = [side.label for side in (a, b) if not side.data]
@@ -236,6 +238,21 @@ def _environments(a: EnvironmentRecord | None, b: EnvironmentRecord | None) -> I
         yield Difference("variable", name, before, after)
     if a.platform != b.platform:
         yield Difference("unused_package", "platform", a.platform, b.platform)
+
+
+def _moves(a: Side, b: Side) -> Iterator[Difference]:
+    """A trial that goes on in another environment is not the run that one of them alone would have made."""
+    for side in (a, b):
+        values: dict[tuple[Kind, str], list[str]] = {}
+        last: dict[tuple[Kind, str], str] = {}
+        for earlier in side.earlier_environments:
+            for item in _environments(earlier, side.environment):
+                values.setdefault((item.kind, item.name), []).append(str(item.a))
+                last[item.kind, item.name] = str(item.b)
+        for (kind, name), before in values.items():
+            text = ", then ".join([*dict.fromkeys(before), last[kind, name]])
+            note = f"changed between the starts of {side.label}"
+            yield Difference(kind, name, text if side is a else None, text if side is b else None, note=note)
 
 
 def _machines(a: EnvironmentRecord, b: EnvironmentRecord) -> Iterator[Difference]:
