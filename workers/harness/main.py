@@ -124,10 +124,7 @@ def _run_script(
 
     if gang is not None:
         gang.progress.idle()
-        if welcome.assignment.config.distributed.strategy == "horovod":
-            from tenuto.workers.horovod import rendezvous
-
-            rendezvous.prepare(gang)  # so that the script's own hvd.init() works
+        _bring_together(gang, welcome.assignment.config.distributed.strategy)
     session = Session(
         welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment, gang=gang
     )
@@ -143,6 +140,18 @@ def _run_script(
         raise
     finally:
         reporter.close()
+
+
+def _bring_together(gang: Gang, strategy: str) -> None:
+    """So that the script's own way to find the other ranks works: `hvd.init()`, TensorFlow's cluster."""
+    if strategy == "horovod":
+        from tenuto.workers.horovod import rendezvous
+
+        rendezvous.prepare(gang)
+    elif strategy == "multi_worker_mirrored":
+        from tenuto.workers.keras import cluster
+
+        cluster.prepare(gang)
 
 
 def _leave_on_sigterm(box: DirectiveBox) -> None:

@@ -68,6 +68,11 @@ def open_backend(info: TrialInfo, exact: bool, say: Callable[[str], None]) -> Ba
             f"Keras's back end is {name!r}, but Keras trials train with 'tensorflow' or 'torch'; set the environment variable "
             "KERAS_BACKEND, under environment.variables of the configuration."
         )
+    if info.slots > 1:
+        raise UserError(
+            f"resources.slots_per_trial is {info.slots}, but a Keras trial trains on one slot; set it to 1, or write a script "
+            "with tf.distribute or Horovod through the Core API (docs/keras.md)."
+        )
     return kinds[name](info, exact, say)
 
 
