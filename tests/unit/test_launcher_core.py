@@ -19,11 +19,11 @@ from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
-from tenuto.schemas.events.run import GangPartReported, WorkersExited, WorkersStarted, WorkersStarting
+from tenuto.schemas.events.run import GangPartReported, GangRendezvousOpened, WorkersExited, WorkersStarted, WorkersStarting
 from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, TrialFinished
 from tenuto.schemas.ids import allocation_id, name_id, trial_id
-from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
+from tenuto.schemas.reports import RendezvousReport, WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
 from tenuto.services.launcher.assigning import agents_concerned, assignments_of
 from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.core import LauncherCore
@@ -110,9 +110,17 @@ class Driver:
     def started(self, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
         return self.command(RecordReport, WorkersStartedReport(trial_id=allocation[:3], allocation_id=allocation, agent_id=agent))
 
-    def exited(self, outcome: Any, code: int | None = None, allocation: str = "1-1-1", agent: str = "a") -> list[EventData]:
+    def exited(
+        self, outcome: Any, code: int | None = None, allocation: str = "1-1-1", agent: str = "a", followed: bool = False
+    ) -> list[EventData]:
         report = WorkersExitedReport(
-            trial_id=allocation[:3], allocation_id=allocation, agent_id=agent, outcome=outcome, exit_code=code, error=None
+            trial_id=allocation[:3],
+            allocation_id=allocation,
+            agent_id=agent,
+            outcome=outcome,
+            exit_code=code,
+            error=None,
+            followed=followed,
         )
         return self.command(RecordReport, report)
 
@@ -311,6 +319,36 @@ class TestGang:
         assert assignments_of(driver.state, "b", 0).assignments == ()
         end = only(driver.exited("lost", None, agent="a"), WorkersExited)
         assert (end.outcome, end.exit_code) == ("failed", 3)
+
+    def test_who_only_followed_gives_way_to_who_failed(self, driver: Driver) -> None:
+        """The other side may be the first to report, because it saw a connection break."""
+        assert only(driver.exited("lost", 83, agent="b", followed=True), GangPartReported).followed
+        assert driver.action("a") == "kill"
+        end = only(driver.exited("failed", 1, agent="a"), WorkersExited)
+        assert (end.outcome, end.exit_code) == ("failed", 1)
+
+    def test_a_later_follower_does_not_speak_for_who_failed(self) -> None:
+        driver = Driver()
+        for agent in "abc":
+            driver.join(agent)
+        driver.grant(slots=dict.fromkeys("abc", (0,)))
+        driver.exited("lost", 83, agent="b", followed=True)
+        driver.exited("failed", 1, agent="a")
+        end = only(driver.exited("lost", None, agent="c", followed=True), WorkersExited)
+        assert (end.outcome, end.exit_code) == ("failed", 1)
+
+    def test_where_rank_0_listens_is_recorded_once_and_reaches_the_others(self, driver: Driver) -> None:
+        def opened(agent: str, address: str) -> list[EventData]:
+            report = RendezvousReport(trial_id="1-1", allocation_id="1-1-1", agent_id=agent, address=address)
+            return driver.command(RecordReport, report)
+
+        assert opened("b", "10.0.0.2:1/x") == [], "rank 0 is on the first agent"
+        assert only(opened("a", "10.0.0.1:1/x"), GangRendezvousOpened).address == "10.0.0.1:1/x"
+        assert opened("a", "10.0.0.1:2/x") == []
+        [assignment] = assignments_of(driver.state, "b", 0).assignments
+        assert assignment.rendezvous == "10.0.0.1:1/x"
+        core = LauncherCore()
+        assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)
 
     def test_a_lost_agent_ends_only_its_part(self, driver: Driver) -> None:
         decided = driver.command(ExpireLease, "a", "silent")
