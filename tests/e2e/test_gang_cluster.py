@@ -1,0 +1,111 @@
+"""Gangs over the agents of a live cluster: a rank is killed, then a whole agent with its ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.run import GangRendezvousOpened, WorkersExited
+from tenuto.workers.agent.processes import RUN_VARIABLE
+from tests.support.live_cluster import LiveCluster, Node
+
+pytestmark = [pytest.mark.slow, pytest.mark.chaos]
+CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
+WAIT_SECONDS_MAX = 120.0
+BATCHES = 24
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveCluster, dict[str, Node]]]:
+    directory = tmp_path_factory.mktemp("cluster")
+    directory.chmod(0o711)
+    found = LiveCluster(directory / "c", cpu_slots=1)
+    found.environment |= {"TENUTO_LEASE_SECONDS_MAX": "4", "TENUTO_HEARTBEAT_SECONDS": "0.5", "OMP_NUM_THREADS": "1"}
+    found.up()
+    with contextlib.ExitStack() as nodes:
+        try:
+            yield found, {name: nodes.enter_context(found.another_agent(name)) for name in ("second", "third")}
+        finally:
+            found.down()
+
+
+def submit(cluster: LiveCluster, directory: Path, **variables: str) -> str:
+    config = {
+        "name": "ranked",
+        "entrypoint": "model_def:RankedTrial",
+        "hyperparameters": {"random": True, "batch": 9, "loader_workers": 0},
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}},
+        "resources": {"slots_per_trial": 2},
+        "min_checkpoint_period": {"batches": 5},
+        "reproducibility": {"experiment_seed": 5},
+        "environment": {"variables": variables},
+    }
+    path = directory / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return str(cluster.json("exp", "create", path, CONTEXT)["id"])
+
+
+def of(cluster: LiveCluster, experiment: str, kind: type) -> list[Event]:
+    return [event for event in cluster.events() if isinstance(event.data, kind) and event.correlation_id == experiment]
+
+
+def until(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.02)
+
+
+def marked(cluster: LiveCluster, allocation: str) -> list[psutil.Process]:
+    """An allocation's processes, on whatever agent."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            mark = process.environ().get(RUN_VARIABLE, "")
+            if mark.startswith(str(cluster.directory.resolve())) and mark.endswith(f":{allocation}"):
+                found.append(process)
+    return found
+
+
+def final_loss(cluster: LiveCluster, experiment: str) -> float:
+    return float(cluster.json("exp", "describe", experiment)["best_metric"])
+
+
+def test_a_killed_rank_and_a_lost_agent_cost_no_bit(cluster: tuple[LiveCluster, dict[str, Node]], tmp_path: Path) -> None:
+    live, nodes = cluster
+    whole = submit(live, tmp_path)
+    live.cli("exp", "wait", whole)
+    assert of(live, whole, GangRendezvousOpened), "its two ranks were on two agents"
+
+    held, go = tmp_path / "held", tmp_path / "go"
+    killed = submit(live, tmp_path, TEST_ACT="kill 1 13")
+    while not (ends := of(live, killed, WorkersExited)):
+        time.sleep(0.1)
+    assert isinstance(ends[0].data, WorkersExited)
+    assert ends[0].data.outcome == "lost"
+    assert (ends[0].data.error or "").startswith("rank 1 of 2 on agent ")
+    assert "SIGKILL" in (ends[0].data.error or "")
+    live.cli("exp", "kill", killed)
+
+    lost = submit(live, tmp_path, TEST_ACT="hold 0 13", TEST_HELD=str(held), TEST_GO=str(go))
+    until(held)
+    [grant] = of(live, lost, AllocationGranted)
+    assert isinstance(grant.data, AllocationGranted)
+    victim = next(part.agent_id for part in grant.data.slots if part.agent_id in nodes)
+    nodes[victim].die()
+    go.touch()
+    live.cli("exp", "wait", lost)
+    assert final_loss(live, lost) == final_loss(live, whole)
+    second = of(live, lost, AllocationGranted)[-1].data
+    assert isinstance(second, AllocationGranted)
+    assert victim not in [part.agent_id for part in second.slots]
+    assert not marked(live, grant.data.allocation_id)
+    assert not marked(live, second.allocation_id)
