@@ -8,6 +8,7 @@ file. The end of the agent's socket, before the go or here, means that the agent
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -22,6 +23,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
+from tenuto.workers.record.environment import remember_packages
+
 MARK_VARIABLE = "TENUTO_RUN"
 MARK_BYTES = 2_048
 """Room kept for the mark: the agent's directory and an allocation id."""
@@ -33,9 +36,20 @@ _FIELD_ENVIRONMENT_START = 47
 PRELOADED = (
     "tenuto.workers.harness.main",
     "tenuto.workers.launch.supervisor",
-    "tenuto.workers.pytorch",
+    "tenuto.workers.pytorch.trainer",
+    "tenuto.workers.core_api.script",
     "torch._dynamo",  # every torch optimizer imports it: a second and a half
 )
+PRELOADED_IF_THERE = (
+    "grpc._channel",
+    "grpc._simple_stubs",
+    "grpc.experimental",
+    "numpy.ctypeslib",
+    "torch.profiler._cupti_monitor",
+    "torch.utils.serialization.config",
+)
+"""What these packages import when they are first used: by the first channel, save or batch. Tens of milliseconds; other versions
+may have other names."""
 
 
 class Job(TypedDict):
@@ -54,6 +68,10 @@ def main() -> NoReturn:
     for name in PRELOADED:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
+    for name in PRELOADED_IF_THERE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    remember_packages()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended runs leave the process table by themselves
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()

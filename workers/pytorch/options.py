@@ -2,8 +2,8 @@
 
 A checkpoint brings the optimizers' options with their state: resuming must be exact, whatever a schedule or the user's code
 made of them. But a copy in population-based training, or a trial that starts from a finished one's weights, has hyperparameters
-of its own. So a checkpoint also holds the options that the trial's `__init__` gave. Where the new trial's `__init__` gives another
-value, that one counts; everything else goes on as it was saved.
+of its own. So a checkpoint also holds the options that the trial's `__init__` gave. Where the new trial's gives another value,
+that one counts; everything else goes on as it was saved.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def _plain_options(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_over(optimizers: Sequence[Optimizer], schedulers: Iterable[Any], now: Given, then: Given | None) -> list[str]:
-    """After the saved state was loaded: `now` is what this trial's `__init__` gave, `then` what that of the checkpoint's trial did
-    (None: an older checkpoint does not say). Returns what changed, for people. A learning rate keeps the factor by which a
+    """After the saved state was loaded: `now` is what this trial's `__init__` gave, `then` what that of the checkpoint's trial
+    did (None: an older checkpoint does not say). Returns what changed, for people. A learning rate keeps the factor by which a
     schedule had changed it."""
     if then is None or [len(groups) for groups in then] != [len(groups) for groups in now]:
         return []

@@ -7,6 +7,7 @@ import platform
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,8 @@ THREAD_VARIABLES = (
 PACKAGES_MAX = 5_000
 VERSIONED = frozenset({"accelerate", "jax", "lightning", "numpy", "pandas", "scipy", "tensorflow", "torch", "transformers"})
 """Modules that are asked for their version: those that compute, and are named like their distribution."""
+DIRECTORIES_KEPT_MAX = 64
+"""Of the import path, whose packages are kept: a path is hardly ever longer."""
 TOP_LEVEL_BYTES_MAX = 64 * 1024
 
 
@@ -61,20 +64,11 @@ def installed_packages(paths: Iterable[str], imported: Mapping[str, ModuleType])
     packages: dict[str, str] = {}
     loaded: set[str] = set()
     for directory in paths:
-        try:
-            entries = sorted(os.scandir(directory or "."), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in entries:
-            stem, dot, kind = entry.name.rpartition(".")
-            if not dot or kind not in ("dist-info", "egg-info"):
-                continue
-            raw, _, version = stem.partition("-")
-            name = normal_name(raw)
+        for name, version, raw, named in _distributions(directory or "."):
             if name in packages or len(packages) >= PACKAGES_MAX:
                 continue
-            packages[name] = re.sub(r"-py\d.*$", "", version)
-            modules = imported.keys() & _modules_of(Path(entry.path), raw)
+            packages[name] = version
+            modules = imported.keys() & named
             if modules:
                 loaded.add(name)
             # What is in memory counts: a package may have been upgraded on disk since this process (or the warm one that it was
@@ -83,6 +77,35 @@ def installed_packages(paths: Iterable[str], imported: Mapping[str, ModuleType])
             if isinstance(own, str):
                 packages[name] = own
     return dict(sorted(packages.items())), tuple(sorted(loaded))
+
+
+Distribution = tuple[str, str, str, frozenset[str]]
+"""Name, version, the name as it is written in the directory's name, and top-level modules."""
+
+
+def remember_packages() -> None:
+    """Reads what is installed, so that processes forked from this one need not, as long as nothing is installed or removed."""
+    installed_packages(sys.path, {})
+
+
+def _distributions(directory: str) -> tuple[Distribution, ...]:
+    try:
+        return _read_distributions(os.path.abspath(directory), os.stat(directory).st_mtime_ns)
+    except OSError:
+        return ()
+
+
+@lru_cache(maxsize=DIRECTORIES_KEPT_MAX)
+def _read_distributions(directory: str, changed_ns: int) -> tuple[Distribution, ...]:
+    """`changed_ns`: when an entry was last added or removed. Raises OSError."""
+    found = []
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        stem, dot, kind = entry.name.rpartition(".")
+        if dot and kind in ("dist-info", "egg-info"):
+            raw, _, version = stem.partition("-")
+            modules = frozenset(_modules_of(Path(entry.path), raw))
+            found.append((normal_name(raw), re.sub(r"-py\d.*$", "", version), raw, modules))
+    return tuple(found)
 
 
 def normal_name(name: str) -> str:

@@ -246,18 +246,17 @@ def _named(package: str, what: str) -> str:
         ) from None
 
 
-def _quiet() -> None:
+def _quiet_optuna() -> Any:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    return optuna
 
 
 def _tpe(experiment: Experiment, results: Results, seed: int) -> tuple[str, Ask]:
     name = _named("optuna", "tpe")
-    import optuna
-
-    _quiet()
+    optuna = _quiet_optuna()
     conditional = any(leaf.when for _, leaf in leaves(experiment.space))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -269,9 +268,7 @@ def _tpe(experiment: Experiment, results: Results, seed: int) -> tuple[str, Ask]
 
 def _gp(experiment: Experiment, results: Results, seed: int) -> tuple[str, Ask]:
     name = _named("optuna", "gp")
-    import optuna
-
-    _quiet()
+    optuna = _quiet_optuna()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sampler = optuna.samplers.GPSampler(n_startup_trials=0, seed=seed, deterministic_objective=False)
@@ -281,9 +278,7 @@ def _gp(experiment: Experiment, results: Results, seed: int) -> tuple[str, Ask]:
 def _nsga2(experiment: Experiment, results: Results, seed: int) -> tuple[str, Ask]:
     assert isinstance(experiment.settings, Nsga2Searcher)
     name = _named("optuna", "nsga2")
-    import optuna
-
-    _quiet()
+    optuna = _quiet_optuna()
     size = experiment.settings.population_size
     return name, _optuna(experiment, results, optuna.samplers.NSGAIISampler(population_size=size, seed=seed), size)
 
