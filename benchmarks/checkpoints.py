@@ -1,7 +1,8 @@
 """Checkpoints in S3, against a real server (SeaweedFS) on this machine: `python benchmarks/checkpoints.py`.
 
 1. One file of 1 GiB: our save (hash, upload, manifest) against the client's own multipart upload of the same file, turn by turn.
-2. 1,000 files of 100 KiB: our save against the same client, one file at a time.
+2. 1,000 files of 100 KiB: our save against the same client, one file at a time, turn by turn.
+   Beside the rates: processor seconds of client and server together, which other processes on the machine disturb less.
 3. Peak resident memory of a process that saves 64 MiB, 256 MiB and 1 GiB, above what it has before it saves.
 4. The same save into a directory, against copying the files and fsync.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import psutil
 from minio import Minio
 
 from tenuto.kernel.storage import checkpoints
@@ -53,10 +55,33 @@ def write_random(path: Path, size_bytes: int) -> None:
             file.write(os.urandom(min(MIB, size_bytes)))
 
 
-def timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
+Times = tuple[float, float]
+"""Wall seconds, and processor seconds of this process and the server."""
+
+
+def timed(work: Callable[[], object], server: psutil.Process | None = None) -> Times:
+    def processor() -> float:
+        spent = server.cpu_times() if server is not None else None
+        return time.process_time() + (spent.user + spent.system if spent is not None else 0.0)
+
+    before = time.perf_counter(), processor()
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - before[0], processor() - before[1]
+
+
+def summary(mine: list[Times], theirs: list[Times], amount: float, unit: str, peer: str) -> dict[str, float]:
+    def median(times: list[Times], kind: int) -> float:
+        return statistics.median(item[kind] for item in times)
+
+    pairs = list(zip(mine, theirs, strict=True))
+    return {
+        f"own_{unit}": amount / median(mine, 0),
+        f"{peer}_{unit}": amount / median(theirs, 0),
+        "ratio": statistics.median(b[0] / a[0] for a, b in pairs),
+        "own_cpu_s": median(mine, 1),
+        f"{peer}_cpu_s": median(theirs, 1),
+        "cpu_ratio": statistics.median(b[1] / a[1] for a, b in pairs),
+    }
 
 
 def clear(target: Store) -> None:
@@ -67,65 +92,62 @@ def save(target: Store, directory: Path, name: str) -> None:
     checkpoints.save(target, Staged(name, directory, None))
 
 
-def large_file(port: int, directory: Path, size_mib: int, rounds: int) -> dict[str, float]:
+def large_file(made: S3Server, directory: Path, size_mib: int, rounds: int) -> dict[str, float]:
     write_random(directory / "model.safetensors", size_mib * MIB)
-    mine, theirs = [], []
+    mine: list[Times] = []
+    theirs: list[Times] = []
     for index in range(rounds):
-        own = store(port, f"own-{index}")
-        peer = store(port, f"peer-{index}")
-        turns: list[tuple[list[float], Callable[[], object]]] = [
-            (
-                theirs,
-                lambda peer=peer: client(port).fput_object(  # type: ignore[misc]
-                    BUCKET, f"{peer._prefix}/f", str(directory / "model.safetensors"), part_size=PART_BYTES,
-                    num_parallel_uploads=BUFFER_BYTES_MAX // PART_BYTES,
-                ),
-            ),
-            (mine, lambda own=own, index=index: save(own, directory, f"c{index}")),  # type: ignore[misc]
-        ]  # fmt: skip
-        for results, work in turns if index % 2 else reversed(turns):
-            results.append(timed(work))
+        own, peer = store(made.port, f"own-{index}"), store(made.port, f"peer-{index}")
+
+        def multipart(prefix: str = peer._prefix) -> None:
+            client(made.port).fput_object(
+                BUCKET, f"{prefix}/f", str(directory / "model.safetensors"), part_size=PART_BYTES,
+                num_parallel_uploads=BUFFER_BYTES_MAX // PART_BYTES,
+            )  # fmt: skip
+
+        in_turn(made, index, (mine, lambda own=own, index=index: save(own, directory, f"c{index}")), (theirs, multipart))  # type: ignore[misc]
         clear(own)
         clear(peer)
-    ratio = statistics.median(b / a for a, b in zip(mine, theirs, strict=True))
-    return {
-        "own_mib_per_s": size_mib / statistics.median(mine),
-        "client_mib_per_s": size_mib / statistics.median(theirs),
-        "ratio": ratio,
-    }
+    return summary(mine, theirs, size_mib, "mib_per_s", "client")
 
 
-def small_files(port: int, directory: Path, files: int, rounds: int) -> dict[str, float]:
+def small_files(made: S3Server, directory: Path, files: int, rounds: int) -> dict[str, float]:
     for index in range(files):
         write_random(directory / f"{index:04}.bin", 100 * 1024)
-    mine, theirs = [], []
+    mine: list[Times] = []
+    theirs: list[Times] = []
     for index in range(rounds):
-        own, peer, one = store(port, f"small-own-{index}"), store(port, f"small-peer-{index}"), client(port)
+        own, peer = store(made.port, f"small-own-{index}"), store(made.port, f"small-peer-{index}")
 
-        def one_at_a_time(one: Minio = one, prefix: str = peer._prefix) -> None:
+        def one_at_a_time(prefix: str = peer._prefix) -> None:
+            one = client(made.port)
             for path in sorted(directory.iterdir()):
                 one.fput_object(BUCKET, f"{prefix}/{path.name}", str(path))
 
-        theirs.append(timed(one_at_a_time))
-        mine.append(timed(lambda own=own, index=index: save(own, directory, f"c{index}")))  # type: ignore[misc]
+        in_turn(made, index, (mine, lambda own=own, index=index: save(own, directory, f"c{index}")), (theirs, one_at_a_time))  # type: ignore[misc]
         clear(own)
         clear(peer)
-    return {
-        "own_files_per_s": files / statistics.median(mine),
-        "one_at_a_time_files_per_s": files / statistics.median(theirs),
-        "ratio": statistics.median(b / a for a, b in zip(mine, theirs, strict=True)),
-    }
+    return summary(mine, theirs, files, "files_per_s", "one_at_a_time")
 
 
-def memory(port: int, directory: Path, sizes_mib: list[int]) -> dict[str, float]:
+def in_turn(made: S3Server, index: int, *turns: tuple[list[Times], Callable[[], object]]) -> None:
+    """The other one first in every second round."""
+    for results, work in turns if index % 2 else reversed(turns):
+        results.append(timed(work, made.process))
+
+
+def memory(made: S3Server, directory: Path, sizes_mib: list[int]) -> dict[str, float]:
     found = {}
     for size_mib in sizes_mib:
         write_random(directory / "model.safetensors", size_mib * MIB)
         done = subprocess.run(
-            [sys.executable, __file__, "--save", str(directory), "--port", str(port)], check=True, capture_output=True, text=True
+            [sys.executable, __file__, "--save", str(directory), "--port", str(made.port)],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         found[f"peak_mib_above_start_at_{size_mib}_mib"] = float(done.stdout)
-        clear(store(port, "memory"))
+        clear(store(made.port, "memory"))
     return found
 
 
@@ -153,7 +175,7 @@ def into_a_directory(directory: Path, size_mib: int, rounds: int) -> dict[str, f
         staged.mkdir()
         shutil.copyfile(source, staged / source.name)
         target = DirectoryStore(directory / f"store-{index}")
-        mine.append(timed(lambda target=target, staged=staged: save(target, staged, "c")))  # type: ignore[misc]
+        mine.append(timed(lambda target=target, staged=staged: save(target, staged, "c"))[0])  # type: ignore[misc]
 
         def copy(to: Path = directory / f"copy-{index}") -> None:
             with source.open("rb") as read, to.open("wb") as write:
@@ -161,20 +183,20 @@ def into_a_directory(directory: Path, size_mib: int, rounds: int) -> dict[str, f
                 write.flush()
                 os.fsync(write.fileno())
 
-        copies.append(timed(copy))
+        copies.append(timed(copy)[0])
         shutil.rmtree(target.root)
         (directory / f"copy-{index}").unlink()
     return {"own_mib_per_s": size_mib / statistics.median(mine), "copy_and_fsync_mib_per_s": size_mib / statistics.median(copies)}
 
 
 @contextmanager
-def server() -> Iterator[int]:
-    directory = Path(tempfile.mkdtemp(prefix="tenuto-bench-s3-"))
+def server(parent: Path | None) -> Iterator[S3Server]:
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-bench-s3-", dir=parent))
     made = S3Server(directory)
     try:
         made.start()
         made.make_bucket(BUCKET)
-        yield made.port
+        yield made
     finally:
         made.kill()
         shutil.rmtree(directory, ignore_errors=True)
@@ -185,21 +207,24 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--size-mib", type=int, default=1024)
     parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--only", choices=["one file", "many files", "memory", "directory"])
+    parser.add_argument("--server-directory", type=Path, help="where the server keeps its files, such as /dev/shm")
     parser.add_argument("--save", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.save:
         save_and_measure(options.save, options.port)
         return
-    with server() as port, tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
+    with server(options.server_directory) as made, tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
         root = Path(name)
         for title, work in (
-            ("one file", lambda: large_file(port, root / "large", options.size_mib, options.rounds)),
-            ("many files", lambda: small_files(port, root / "small", options.files, options.rounds)),
-            ("memory", lambda: memory(port, root / "memory", [64, 256, options.size_mib])),
+            ("one file", lambda: large_file(made, root / "large", options.size_mib, options.rounds)),
+            ("many files", lambda: small_files(made, root / "small", options.files, options.rounds)),
+            ("memory", lambda: memory(made, root / "memory", [64, 256, options.size_mib])),
             ("directory", lambda: into_a_directory(root / "directory", options.size_mib, options.rounds)),
         ):
-            print(json.dumps({title: {key: round(value, 2) for key, value in work().items()}}), flush=True)
+            if options.only in (None, title):
+                print(json.dumps({title: {key: round(value, 2) for key, value in work().items()}}), flush=True)
 
 
 if __name__ == "__main__":

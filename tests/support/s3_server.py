@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 from minio import Minio
 from minio.deleteobjects import DeleteObject
 
@@ -22,6 +23,12 @@ S = TypeVar("S", bound=S3Store)
 ACCESS_KEY = "tenuto-test"
 SECRET_KEY = "tenuto-test-secret"
 START_SECONDS_MAX = 60.0
+START_TRIES_MAX = 3
+"""Somebody else may take a port between its choice and its use."""
+
+
+class ServerEnded(AssertionError):
+    pass
 
 
 class S3Server:
@@ -32,6 +39,7 @@ class S3Server:
         self.bucket = "checkpoints"
         self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
+        self._answered = False
 
     @property
     def endpoint(self) -> str:
@@ -52,6 +60,18 @@ class S3Server:
         }
 
     def start(self) -> None:
+        for left in reversed(range(START_TRIES_MAX)):
+            self._launch()
+            try:
+                self._wait()
+                return
+            except ServerEnded:
+                if not left or self._answered:  # one that has answered must come back where it was
+                    raise
+                shutil.rmtree(self.directory)
+                self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
+
+    def _launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         identities = self.directory / "s3.json"
         credential = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
@@ -69,7 +89,6 @@ class S3Server:
         ]  # fmt: skip
         with (self.directory / "weed.log").open("ab") as log:
             self._process = subprocess.Popen([program, "server", *options], stdout=log, stderr=log, cwd=self.directory)
-        self._wait()
 
     def _wait(self) -> None:
         assert self._process is not None
@@ -79,16 +98,23 @@ class S3Server:
                 # First without the client, which would wait longer from try to try.
                 socket.create_connection(("127.0.0.1", self.port), 1.0).close()
                 self.make_bucket("ready")
+                self._answered = True
                 return
             except Exception:
                 text = (self.directory / "weed.log").read_text(errors="replace")[-2000:]
-                assert self._process.poll() is None, f"the S3 server ended: {text}"
+                if self._process.poll() is not None:
+                    raise ServerEnded(f"the S3 server ended: {text}") from None
                 assert time.monotonic() < deadline, f"the S3 server does not answer: {text}"
                 time.sleep(0.02)
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def process(self) -> psutil.Process:
+        assert self._process is not None
+        return psutil.Process(self._process.pid)
 
     def client(self) -> Minio:
         return Minio(f"127.0.0.1:{self.port}", ACCESS_KEY, SECRET_KEY, secure=False, region="us-east-1")
