@@ -13,6 +13,8 @@ from typing import Any
 ERROR_CHARACTERS_MAX = 8_000
 """Enough for any traceback worth reading; the message is stored in the record."""
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
+_GRAPH_ERRORS = ("in user code:", "Graph execution error:")
+"""TensorFlow's, when it traces or runs a graph: what it was made from, then what happened, all in the message."""
 _LOADER_ERROR = re.compile(r"^Caught \w+ in .*DataLoader worker process", re.MULTILINE)
 
 
@@ -40,6 +42,8 @@ def describe(error: BaseException, context_directory: Path) -> str:
         return f"{place}: {type(error).__name__}: {error.msg}"[:ERROR_CHARACTERS_MAX]
     if _LOADER_ERROR.search(str(error)):
         return _describe_loader_error(str(error), context_directory)
+    if str(error).startswith(_GRAPH_ERRORS):
+        return _describe_graph_error(type(error).__name__, str(error), context_directory)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename, context_directory)]
     place = f"{_shorten(frames[-1].filename, context_directory)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, UserError):
@@ -77,6 +81,17 @@ def _describe_loader_error(text: str, context_directory: Path) -> str:
     places = [match for match in _FRAME.finditer(text) if _is_users(match["file"], context_directory)]
     place = f"{_shorten(places[-1]['file'], context_directory)}:{places[-1]['line']}: " if places else ""
     return _limited(f"{place}{text.strip().splitlines()[-1]}", text)
+
+
+def _describe_graph_error(name: str, text: str, context_directory: Path) -> str:
+    """The message holds the user's lines; the traceback holds TensorFlow's."""
+    frames = list(_FRAME.finditer(text))
+    places = [match for match in frames if _is_users(match["file"], context_directory)]
+    place = f"{_shorten(places[-1]['file'], context_directory)}:{places[-1]['line']}: " if places else ""
+    after = [line.strip() for line in text[frames[-1].end() if frames else 0 :].splitlines()[1:] if line.strip()]
+    if text.startswith("in user code:"):
+        return _limited(f"{place}{next((line for line in after if re.match(r'[A-Za-z_.]+: ', line)), name)}", text)
+    return _limited(f"{place}{name}: {after[0] if after else 'the graph could not be run'}", text)
 
 
 def _limited(first_line: str, detail: str) -> str:
