@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
-from tenuto.services.scheduler.policies import fair_share, fifo, priority
+from tenuto.services.scheduler.policies import fair_share, fifo, priority, targets
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
 
@@ -25,7 +25,7 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     policy = policy_of(state, name).name
     shortened = _shortened(pool, policy)
     POLICIES[policy](state, shortened, now_us, notes)
-    shares = fair_share.targets(state, pool, now_us) if policy == "fair_share" else {}
+    shares = targets.targets(state, pool, now_us) if policy == "fair_share" else {}
     rows = [_row(state, pool, key, notes, shares.get(key)) for key in _order(state, shortened, policy)]
     return [row.model_copy(update={"position": at}) for at, row in enumerate(rows[:ROWS_MAX], 1)]
 

@@ -31,6 +31,7 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.explain import explain
+from tenuto.services.scheduler.policies.targets import Remembered, found_from, targets
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
@@ -250,6 +251,8 @@ class AnyPolicy(AnyHistory):
         for name in sorted(state.pools):
             waiting = explain(state, name, self.driver.now_us)
             assert [row for row in waiting if bool(row.text) != bool(row.trials_waiting)] == []
+            pool, now_us = state.pools[name], self.driver.now_us
+            assert targets(state, pool, now_us) == found_from(state, pool, now_us, Remembered()), "what is remembered is stale"
 
     def judge(self) -> list[str]:
         return []

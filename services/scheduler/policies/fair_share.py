@@ -17,99 +17,13 @@ from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.elastic import Elastic, droppable
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
-from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
-from tenuto.services.scheduler.policies.usage import at_last_step, factor
+from tenuto.services.scheduler.policies.targets import targets
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, Share, State, count, policy_of, slots_coming_back
-
-NO_SHARE = Share()
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, count, slots_coming_back
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
     return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
-
-
-def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
-    """Experiment -> slots of its fair share, in whole gangs."""
-    workspaces: dict[str, dict[str, list[Node]]] = {}
-    leaves: list[Node] = []
-    for experiment_id in sorted({*pool.held, *(entry[2] for entry in pool.queue)}):
-        experiment = state.experiments[experiment_id]
-        leaf = _leaf(state, experiment, pool)
-        if leaf.demand > 0:
-            leaves.append(leaf)
-            workspaces.setdefault(experiment.workspace, {}).setdefault(experiment.user, []).append(leaf)
-    divide(pool.capacity, _tree(state, pool, now_us, workspaces))
-    return whole_gangs(pool.capacity, leaves)
-
-
-def _leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
-    if experiment.elastic:
-        return _elastic_leaf(state, experiment, pool)
-    held = pool.held.get(experiment.experiment_id, 0)
-    gang = experiment.slots_per_trial
-    demand = held
-    at_home = experiment.pool == pool.name
-    if at_home and experiment.waiting and gang <= pool.capacity and experiment.queued:
-        demand += len(experiment.waiting) * gang
-    if experiment.max_slots is not None:
-        # What leaves still counts against the limit, so a share above it would be waited for in vain.
-        most = experiment.max_slots // gang * gang
-        demand = max(held, min(demand, most - (experiment.slots_used - held)))
-    least = 0 if experiment.preemptible else held
-    order = (experiment.place, experiment.experiment_id)
-    return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
-
-
-def _elastic_leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
-    """Its demand is what all its trials could use."""
-    held, gang = pool.held.get(experiment.experiment_id, 0), experiment.slots_per_trial
-    at_home = experiment.pool == pool.name
-    staying = [state.allocations[item] for item in experiment.allocations if item in pool.elastic]
-    waits = at_home and experiment.queued and gang <= pool.capacity
-    trials = len(staying) + (len(experiment.waiting) if waits else 0)
-    demand = trials * experiment.slots_most
-    if experiment.max_slots is not None:
-        gone = experiment.slots_used - sum(item.size_kept for item in staying)
-        demand = max(held, min(demand, experiment.max_slots - gone))
-    least = 0 if experiment.preemptible else held
-    order = (experiment.place, experiment.experiment_id)
-    node = Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
-    node.trials, node.most = trials, experiment.slots_most
-    return node
-
-
-def _tree(state: State, pool: Pool, now_us: int, workspaces: dict[str, dict[str, list[Node]]]) -> list[Node]:
-    top = []
-    for workspace in sorted(workspaces):
-        users = [
-            _inner(state, f"user/{user}", f"{pool.name}/{workspace}/{user}", workspaces[workspace][user])
-            for user in sorted(workspaces[workspace])
-        ]
-        _weigh_by_use(state, pool, now_us, users)
-        top.append(_inner(state, f"workspace/{workspace}", f"{pool.name}/{workspace}", users))
-    _weigh_by_use(state, pool, now_us, top)
-    return top
-
-
-def _inner(state: State, owner: str, name: str, children: list[Node]) -> Node:
-    share = state.shares.get(owner, NO_SHARE)
-    least = sum([child.least for child in children])
-    demand = sum([child.demand for child in children])
-    if share.max_slots is not None:
-        demand = max(least, min(demand, share.max_slots))
-    return Node(0, share.weight, demand, least, children, owner=name)
-
-
-def _weigh_by_use(state: State, pool: Pool, now_us: int, nodes: list[Node]) -> None:
-    half_life_us = policy_of(state, pool.name).half_life_us
-    if not half_life_us or len(nodes) < 2:
-        return
-    used = [at_last_step(state.usage[node.owner], now_us, half_life_us) if node.owner in state.usage else 0 for node in nodes]
-    total, weights = sum(used), sum(node.weight for node in nodes)
-    if total:
-        for node, amount in zip(nodes, used, strict=True):
-            node.weight *= factor(amount / total, node.weight / weights)
 
 
 class _Pass(Elastic):
@@ -120,7 +34,8 @@ class _Pass(Elastic):
         if self.notes is None and not self._anything_to_do():
             return self.drafts
         self.targets = targets(self.state, self.pool, self.now_us)
-        self.held_slots = {key: self.pool.held.get(key, 0) for key in self.targets}
+        held = self.pool.held
+        self.held_slots = {key: held.get(key, 0) for key in self.targets}
         self.promised = dict(self.held_slots)
         """Slots held or promised in this pass."""
         if self.pool.queue:
@@ -140,8 +55,7 @@ class _Pass(Elastic):
 
     def _serve_below_share(self) -> None:
         heap: list[tuple[float, float, int, int]] = []
-        for experiment in self._queue():
-            self._push(heap, experiment, 0)
+        self._push_all(heap)
         held = False
         while heap:
             _, _, experiment_id, at = heapq.heappop(heap)
@@ -162,6 +76,16 @@ class _Pass(Elastic):
             if outcome in ("granted", "soon"):
                 self.promised[experiment_id] += self.size
                 self._push(heap, experiment, at + 1)
+
+    def _push_all(self, heap: list[tuple[float, float, int, int]]) -> None:
+        experiments, held = self.state.experiments, self.held_slots
+        below = [key for key, target in self.targets.items() if target > held[key]]
+        if self.pool.elastic:
+            below = list(self.targets)  # One may let its own larger trials shrink.
+        for key in sorted(below):
+            experiment = experiments[key]
+            if experiment.queued and experiment.pool == self.pool.name:
+                self._push(heap, experiment, 0)
 
     def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
         """If its next trial is within its share. Who has the smallest part of its share is first."""
@@ -299,7 +223,8 @@ class _Pass(Elastic):
         if self._spared is not None and self._spared[0] == len(self.taken):
             return self._spared[1]
         spared: dict[str, float] = {}
-        for key in sorted(self.pool.held):
+        targets, held = self.targets, self.pool.held
+        for key in sorted([key for key, slots in held.items() if slots > targets.get(key, 0)]):
             other = self.state.experiments[key]
             target = self.targets.get(key, 0)
             if not other.preemptible or self.pool.held[key] < target + other.slots_per_trial:

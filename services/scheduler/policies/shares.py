@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
+LOST_FIRST = itemgetter(0, 1)
 EPSILON = 1e-9
 """Sums of shares are off by less than this."""
 
@@ -76,28 +79,44 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
     return level + (capacity - total) / slope if slope > EPSILON else level
 
 
+class Loser(NamedTuple):
+    """A leaf that rounding took something from; sorted: who lost most is first, among equals the earlier experiment."""
+
+    lost: float
+    order: tuple[float, int]
+    leaf: Node
+
+
 def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[int, int]:
     """Slots of each leaf as whole gangs, within one gang of its share where its demand allows."""
+    targets, given, losers = rounded(leaves)
+    left = capacity - given
+    for loser in losers if left > 0 else ():
+        step = next_step(loser.leaf, targets[loser.leaf.key])
+        if step <= left:
+            targets[loser.leaf.key] += step
+            left -= step
+    return targets
+
+
+def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
+    """Shares rounded down to whole gangs, their sum, and who lost by it, sorted."""
     targets: dict[int, int] = {}
-    losers: list[tuple[float, tuple[float, int], Node]] = []
-    left = capacity
+    losers: list[Loser] = []
+    given = 0
     for leaf in leaves:
         share, gang = leaf.share, leaf.gang
         target = int((share + EPSILON) // gang) * gang if not leaf.trials else _fitting(leaf, int(share + EPSILON))
         if target < leaf.least:
             target = int(leaf.least)
         targets[leaf.key] = target
-        left -= target
-        step = gang if not leaf.trials else _step(leaf, target)
-        if target < share - EPSILON and target + step <= leaf.demand + EPSILON:
-            losers.append((round((target - share) / step, 9), leaf.order, leaf))
-    if left > 0:
-        for _, _, leaf in sorted(losers, key=lambda item: item[:2]):
-            step = leaf.gang if not leaf.trials else _step(leaf, targets[leaf.key])
-            if step <= left:
-                targets[leaf.key] += step
-                left -= step
-    return targets
+        given += target
+        if target < share - EPSILON:
+            step = next_step(leaf, target)
+            if target + step <= leaf.demand + EPSILON:
+                losers.append(Loser(round((target - share) / step, 9), leaf.order, leaf))
+    losers.sort(key=LOST_FIRST)
+    return targets, given, losers
 
 
 def _fitting(leaf: Node, share: int) -> int:
@@ -106,8 +125,10 @@ def _fitting(leaf: Node, share: int) -> int:
     return min(share, running * leaf.most)
 
 
-def _step(leaf: Node, target: int) -> int:
-    """The next larger number of slots that elastic trials can use: one more, or another trial's least."""
+def next_step(leaf: Node, target: int) -> int:
+    """By how much its next larger number of slots is larger: a gang; of elastic trials one slot, or another trial's least."""
+    if not leaf.trials:
+        return leaf.gang
     running = min(leaf.trials, target // leaf.gang)
     if target < running * leaf.most:
         return 1
