@@ -94,18 +94,22 @@ class Staged:
         paths = sorted(path for path in self.directory.rglob("*") if path.is_file())
         names = [path.relative_to(self.directory).as_posix() for path in paths]
         sizes = [path.stat().st_size for path in paths]
+        ends = [ends_of(path, size) if size > PART_BYTES else "" for path, size in zip(paths, sizes, strict=True)]
+        alike = Counter(zip(sizes, ends, strict=True))
+        alike.update((file.size_bytes, file.ends_sha256) for file in (self.base.files if self.base else ()))
+        # One of an earlier format has no ends: it could be equal to any of its size.
+        sizes_unsure = {file.size_bytes for file in (self.base.files if self.base else ()) if not file.ends_sha256}
+
+        def hash_of(index: int) -> str:
+            size, end = sizes[index], ends[index]
+            return sha256_of(paths[index]) if not end or alike[size, end] > 1 or size in sizes_unsure else ""
+
+        # Small ones here: handing each to another thread takes longer than hashing it.
+        large = [index for index, size in enumerate(sizes) if size > SMALL_BYTES_MAX]
         with ThreadPoolExecutor(HASHING_THREADS) as threads:
-            ends = list(threads.map(lambda path, size: ends_of(path, size) if size > PART_BYTES else "", paths, sizes))
-            alike = Counter(zip(sizes, ends, strict=True))
-            alike.update((file.size_bytes, file.ends_sha256) for file in (self.base.files if self.base else ()))
-            # One of an earlier format has no ends: it could be equal to any of its size.
-            sizes_unsure = {file.size_bytes for file in (self.base.files if self.base else ()) if not file.ends_sha256}
-
-            def hashed(path: Path, size: int, end: str) -> str:
-                return sha256_of(path) if not end or alike[size, end] > 1 or size in sizes_unsure else ""
-
-            hashes = list(threads.map(hashed, paths, sizes, ends))
-        return [File(*item) for item in zip(names, sizes, hashes, ends, strict=True)]
+            hashes = dict(zip(large, threads.map(hash_of, large), strict=True))
+        hashes |= {index: hash_of(index) for index, size in enumerate(sizes) if size <= SMALL_BYTES_MAX}
+        return [File(name, sizes[index], hashes[index], ends[index]) for index, name in enumerate(names)]
 
     def _without_known(self, files: list[File]) -> list[File]:
         known = self._worth_naming(files)
