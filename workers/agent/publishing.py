@@ -73,7 +73,8 @@ class LanePublisher:
 
     async def _publish_some(self) -> None:
         spooled, committed = self._spooled.next(), self._committed.next()
-        room = UNCONFIRMED_REPORTS_MAX - (self._sent - self._heard)
+        # Another task may begin the spool again at each await: numbers are only good with the id that they were read under.
+        spool_id, room = self._spool_id, UNCONFIRMED_REPORTS_MAX - (self._sent - self._heard)
         limit = min(room, PUBLISH_REPORTS_MAX)
         reports = await self._disk(self._spool.pending, self._lane, self._sent, limit) if limit > 0 else []
         if not reports:
@@ -82,11 +83,10 @@ class LanePublisher:
             if self._sent > heard == self._heard and not spooled.is_set():
                 await self._ask(stuck_at=heard)
             return
-        spool_id = self._spool_id
-        if spool_id != self._spool.id:
+        if spool_id != self._spool.id or spool_id != self._spool_id:
             return
         try:
-            await asyncio.gather(*(self._publish(report) for report in reports))
+            await asyncio.gather(*(self._publish(report, spool_id) for report in reports))
         except (NatsError, JetStreamError, OSError) as error:
             # Some of them may be in the stream: publishing them again only makes doubles, which receivers drop.
             logger.debug("lane %s: %s", self._lane, error)
@@ -95,10 +95,10 @@ class LanePublisher:
             if spool_id == self._spool_id:
                 self._sent = max(self._sent, reports[-1].sequence)
 
-    async def _publish(self, report: SpoolReport) -> None:
+    async def _publish(self, report: SpoolReport, spool_id: str) -> None:
         headers = {
             HEADER_AGENT: self._agent_id,
-            HEADER_SPOOL: self._spool_id,
+            HEADER_SPOOL: spool_id,
             HEADER_SEQUENCE: str(report.sequence),
             HEADER_KIND: report.kind,
         }
@@ -122,7 +122,9 @@ class LanePublisher:
             await self._begin_again()
             return
         if told.sequence > self._heard:
-            await self._disk(self._spool.commit, self._lane, told.sequence)
+            await self._disk(self._spool.commit, self._lane, told.sequence, told.spool_id)
+            if told.spool_id != self._spool.id or self._spool_id != self._spool.id:
+                return  # it began again meanwhile: that number is about another report now
             self._heard = max(self._heard, told.sequence)
             self._sent = max(self._sent, told.sequence)
         if told.resend and told.sequence >= self._heard:
@@ -131,15 +133,18 @@ class LanePublisher:
 
     async def _ask(self, stuck_at: int | None = None) -> None:
         """What has the receiver committed? `stuck_at`: nothing moved since then, so what is out may be lost."""
+        # Known before it is asked: the answer may be older than what comes to be known meanwhile, and that is no forgetting.
+        spool_id = self._spool.id
+        known = await self._disk(self._spool.committed, self._lane)
         try:
             reply = await self._bus.request(
-                subjects.position(self._lane, self._agent_id), self._spool.id.encode(), timeout=ASK_SECONDS_MAX
+                subjects.position(self._lane, self._agent_id), spool_id.encode(), timeout=ASK_SECONDS_MAX
             )
             told = Committed.from_json(reply.data)
         except (NatsError, OSError, ValidationError) as error:
             logger.debug("lane %s: the receiver did not say its position: %s", self._lane, error)
             return
-        if told.spool_id == self._spool.id and told.sequence < await self._disk(self._spool.committed, self._lane):
+        if told.spool_id == spool_id == self._spool.id and told.sequence < known:
             logger.warning("lane %s: the receiver has forgotten reports that it had committed", self._lane)
             await self._begin_again()
             return

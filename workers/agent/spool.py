@@ -123,9 +123,9 @@ class Spool:
         ).fetchone()
         return cast(int, row[0])
 
-    def commit(self, lane: Lane, sequence: int) -> None:
-        """Drops what is in the record. An older count than the one known changes nothing."""
-        if sequence > self.last(lane):
+    def commit(self, lane: Lane, sequence: int, spool_id: str) -> None:
+        """Drops what is in the record. An older count than the one known changes nothing, nor does one about another spool."""
+        if spool_id != self.id or sequence > self.last(lane):
             return  # not about this spool's reports: `begin_again` is the answer, by who can ask again
         with transaction(self._connection):
             if lane in BULK_LANES:
