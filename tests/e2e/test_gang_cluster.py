@@ -41,7 +41,7 @@ def submit(cluster: LiveCluster, directory: Path, **variables: str) -> str:
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
-        "hyperparameters": {"random": True, "batch": 9, "loader_workers": 0},
+        "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0},
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}},
         "resources": {"slots_per_trial": 2},
         "min_checkpoint_period": {"batches": 5},

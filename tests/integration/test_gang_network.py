@@ -22,6 +22,7 @@ CONFIG = {
     "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 24}},
     "min_checkpoint_period": {"batches": 5},
 }
+HYPERPARAMETERS = {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0}
 
 
 def ip(*arguments: str) -> None:
@@ -58,7 +59,9 @@ def test_a_cut_link_ends_the_gang_on_both_sides_and_the_trial_goes_on_when_it_is
     held, go = tmp_path / "held", tmp_path / "go"
     starts = [WarmStarts(inside=("ip", "netns", "exec", name)) for name in namespaces]
     try:
-        with GangBench(tmp_path / "bench", CONTEXT, CONFIG, {"random": True, "batch": 9, "loader_workers": 0}) as bench:
+        with GangBench(
+            tmp_path / "bench", CONTEXT, CONFIG, {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0}
+        ) as bench:
             bench.networks = tuple(Network(f"10.123.0.{index}", "cable", start) for index, start in enumerate(starts, start=1))
             agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
             while not held.exists():

@@ -24,7 +24,9 @@ EPOCH_BATCHES = 6
 RECORDS = 53
 
 
-def bench_of(directory: Path, *, random: bool = True, batch: int = 9, workers: int = 0, **changes: Any) -> GangBench:
+def bench_of(
+    directory: Path, *, random: bool = True, noise: float = 0.1, batch: int = 9, workers: int = 0, **changes: Any
+) -> GangBench:
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
@@ -33,7 +35,8 @@ def bench_of(directory: Path, *, random: bool = True, batch: int = 9, workers: i
         "log_period": {"batches": 4},
         **changes,
     }
-    return GangBench(directory, CONTEXT, config, {"random": random, "batch": batch, "loader_workers": workers})
+    hyperparameters = {"random": random, "noise": noise, "batch": batch, "loader_workers": workers}
+    return GangBench(directory, CONTEXT, config, hyperparameters)
 
 
 @pytest.fixture
@@ -77,10 +80,10 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize(("ranks", "nodes"), [(2, 1), (3, 1), (1, 2)])
 def test_ranks_train_like_one_process(directory: Path, ranks: int, nodes: int) -> None:
     notes = directory / "notes"
-    with bench_of(directory / "many", random=False) as bench:
+    with bench_of(directory / "many", random=False, noise=0.0) as bench:
         many = finish(bench, ranks, 2 * EPOCH_BATCHES, nodes=nodes, TEST_NOTES=str(notes))
         found = weights(many.checkpoints()[-1])
-    with bench_of(directory / "one", random=False) as bench:
+    with bench_of(directory / "one", random=False, noise=0.0) as bench:
         one = bench.agent(2 * EPOCH_BATCHES)
         one.react = stop_at(2 * EPOCH_BATCHES)
         assert bench.start(one).wait() == 0
@@ -118,9 +121,10 @@ def test_a_killed_rank_ends_the_gang_and_the_resumed_one_ends_with_the_same_bits
 
 def test_all_ranks_leave_in_the_same_batch_and_go_on_from_there(directory: Path) -> None:
     held, go = directory / "held", directory / "go"
-    with bench_of(directory / "whole", optimizations={"aggregation_frequency": 4}) as bench:
+    often = {"optimizations": {"aggregation_frequency": 4}, "checkpoint_period_minutes": 0.0005}
+    with bench_of(directory / "whole", **often) as bench:
         expected = weights(finish(bench, 2, 24).checkpoints()[-1])
-    with bench_of(directory / "left", optimizations={"aggregation_frequency": 4}) as bench:
+    with bench_of(directory / "left", **often) as bench:
         agent, [run] = bench.gang(2, 24, TEST_ACT="hold 1 8", TEST_HELD=str(held), TEST_GO=str(go))
         while not held.exists():
             assert run.process.poll() is None, run.output()
@@ -136,10 +140,12 @@ def test_all_ranks_leave_in_the_same_batch_and_go_on_from_there(directory: Path)
 
 
 def test_another_number_of_ranks_goes_on(directory: Path) -> None:
-    with bench_of(directory / "whole", random=False) as bench:
+    """Batches are divided anew, and each record is augmented as it would have been."""
+    elastic = {"resources": {"slots_per_trial": {"min": 1, "max": 3}}}
+    with bench_of(directory / "whole", random=False, **elastic) as bench:
         agent = finish(bench, 2, 24)
         expected = weights(agent.checkpoints()[-1])
-    with bench_of(directory / "moved", random=False) as bench:
+    with bench_of(directory / "moved", random=False, **elastic) as bench:
         first = finish(bench, 2, 7)
         second = finish(bench, 3, 14, first.checkpoints()[-1])
         alone = bench.agent(19, second.checkpoints()[-1])
@@ -152,9 +158,9 @@ def test_another_number_of_ranks_goes_on(directory: Path) -> None:
 
 def test_a_batch_with_fewer_records_than_ranks(directory: Path) -> None:
     """53 records in batches of 26: the third has one."""
-    with bench_of(directory / "many", random=False, batch=26) as bench:
+    with bench_of(directory / "many", random=False, noise=0.0, batch=26) as bench:
         found = weights(finish(bench, 2, 6).checkpoints()[-1])
-    with bench_of(directory / "one", random=False, batch=26) as bench:
+    with bench_of(directory / "one", random=False, noise=0.0, batch=26) as bench:
         one = bench.agent(6)
         one.react = stop_at(6)
         assert bench.start(one).wait() == 0
@@ -204,12 +210,12 @@ def test_a_divided_model_trains_like_a_whole_one_and_moves_between_numbers_of_ra
         assert run.wait() == -9, run.output()
         again = finish(bench, 2, 24, agent.checkpoints()[-1])
         assert same(expected, state_of(again.checkpoints()[-1]))
-    with bench_of(directory / "one", random=False) as bench:
+    with bench_of(directory / "one", random=False, noise=0.0) as bench:
         one = bench.agent(24)
         one.react = stop_at(24)
         assert bench.start(one).wait() == 0
         expected = state_of(one.checkpoints()[-1])
-    with bench_of(directory / "moved", random=False, **fsdp) as bench:
+    with bench_of(directory / "moved", random=False, noise=0.0, **fsdp) as bench:
         first = finish(bench, 2, 7)
         second = finish(bench, 3, 14, first.checkpoints()[-1])
         alone = bench.agent(19, second.checkpoints()[-1])

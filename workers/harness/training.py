@@ -111,6 +111,7 @@ class TrainingLoop:
             target_batches = self._schedule.target_batches(directive.target_length)
             if self._trainer.batches >= target_batches:
                 self._validate_and_save(at_target=True)
+                self._due_by_the_clock()  # what the ranks were to save here is saved
                 self._box.wait_change(directive)
                 continue
             stop = self._schedule.next_stop(self._trainer.batches, target_batches)
@@ -138,12 +139,13 @@ class TrainingLoop:
 
     def _after_training(self, target_batches: int) -> None:
         batches, schedule = self._trainer.batches, self._schedule
+        due = self._due_by_the_clock()
         if batches >= target_batches or schedule.validates_at(batches):
             self._validate_and_save(at_target=batches >= target_batches)
         else:
             if schedule.logs_at(batches):
                 self._take_metrics()  # first: what is not taken yet goes into the checkpoint
-            if schedule.saves_at(batches) or self._due_by_the_clock():
+            if schedule.saves_at(batches) or due:
                 self._save()
         self._note_stored()
         if self._clock.monotonic() - self._progress_sent_at >= PROGRESS_SECONDS_MIN:
@@ -209,6 +211,9 @@ class TrainingLoop:
         stored. `then` is called after the report, or when the checkpoint was given up, perhaps by another thread."""
         if self._gang is not None and self._collect(then):
             return
+        if self._trainer.batches in self._saving.values():  # under way already: no batch was trained since
+            self._writer.wait()
+            self._note_stored()
         if self._is_saved() or not self._trainer.has_snapshots:
             self._save_now()
             if then is not None:

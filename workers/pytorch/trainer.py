@@ -40,6 +40,8 @@ class PyTorchTrainer(Trainer):
         self.context = PyTorchTrialContext(info, device)
         self._ranks = self.context._ranks
         self._shard = None if self._ranks is None else Shard(self._ranks.rank, self._ranks.size)
+        if self._shard is None and isinstance((info.config.get("resources") or {}).get("slots_per_trial"), Mapping):
+            self._shard = Shard(0, 1)  # it may have had ranks, or have some later: records are drawn as they draw them
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
         self._check_trial(trial_class)

@@ -43,7 +43,7 @@ class RankedTrial(pytorch.PyTorchTrial):
 
     def build_training_data_loader(self):
         workers = self.context.get_hparam("loader_workers")
-        noise = 0.1 if self.context.get_hparam("random") else 0.0
+        noise = self.context.get_hparam("noise")
         return pytorch.DataLoader(Records(1, noise), batch_size=self.batch, shuffle=True, num_workers=workers)
 
     def build_validation_data_loader(self):
