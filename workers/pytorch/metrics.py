@@ -65,7 +65,7 @@ class TrainingMetrics:
     def add(self, result: Any, weight: float | None = None) -> None:
         """`result`: what `train_batch` returned, a loss or a dict. `weight`: of this rank's share of the batch; the shares of all
         ranks add up to the batch's value. Raises UserError."""
-        if isinstance(result, Mapping):
+        if type(result) is dict or isinstance(result, Mapping):
             metrics = result
         elif result is None:
             raise UserError(
@@ -74,11 +74,10 @@ class TrainingMetrics:
         else:
             metrics = {"loss": result}
         for name, value in metrics.items():
-            kept = (
-                value.detach().clone()
-                if isinstance(value, torch.Tensor) and not value.is_cpu and value.numel() == 1
-                else to_number(str(name), value, "train_batch", self._at)
-            )
+            if not isinstance(value, torch.Tensor) or value.numel() != 1:
+                kept: Any = to_number(str(name), value, "train_batch", self._at)
+            else:
+                kept = value.item() if value.is_cpu else value.detach().clone()
             self._values.setdefault(str(name), []).append(kept if weight is None else kept * weight)
 
     def take(self) -> dict[str, float]:
