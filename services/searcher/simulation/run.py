@@ -26,7 +26,7 @@ from tenuto.schemas.events.search import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFinished, ValidationReported
 from tenuto.services.searcher.adapters.samplers import propose, wanting
-from tenuto.services.searcher.decide import decide
+from tenuto.services.searcher.decide import settle
 from tenuto.services.searcher.decide import propose as decide_proposal
 from tenuto.services.searcher.evolve import evolve
 from tenuto.services.searcher.methods import RULE_VERSION
@@ -110,16 +110,17 @@ class Simulation:
 
     def put(self, data: EventData) -> None:
         """An input: fold, decide, and do what was decided."""
-        self.state = evolve(self.state, data)
-        self.follow(decide(self.state, data, RULE_VERSION))
+        decided, self.state = settle(evolve(self.state, data), data, RULE_VERSION)
+        self.follow(decided)
         while wanted := wanting(self.state):
             for experiment in wanted:
-                self.follow(decide_proposal(self.state, propose(experiment)))
+                proposed = decide_proposal(self.state, propose(experiment))
+                for made in proposed:
+                    self.state = evolve(self.state, made)
+                self.follow(proposed)
         self.start()
 
     def follow(self, decided: list[EventData]) -> None:
-        for data in decided:
-            self.state = evolve(self.state, data)
         for data in decided:
             self.react(data)
 
