@@ -13,6 +13,7 @@ from tenuto.workers.horovod import rendezvous
 from tests.integration.test_gang_training import EPOCH_BATCHES, bench_of, finish, same, stop_at, weights
 from tests.support.gang_bench import GangBench
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "horovod"
 SCRIPTS = Path(__file__).parents[1] / "support" / "trials" / "horovod_script"
 HOROVOD = {"distributed": {"strategy": "horovod"}}
 built = pytest.mark.skipif(not rendezvous.is_installed(), reason="Horovod is not built for this Python: make horovod")
@@ -92,3 +93,28 @@ def test_a_script_of_horovods_own_kind(tmp_path: Path) -> None:
         [validation] = agent.validations()
         assert validation.metrics["ranks"] == 2
         assert validation.metrics["spread"] == 0, "all ranks end with the same weights"
+
+
+@built
+def test_the_example_goes_on_where_it_was(tmp_path: Path) -> None:
+    config = {
+        "name": "example",
+        "entrypoint": "train.py",
+        "searcher": {"name": "single", "metric": "accuracy", "max_length": {"batches": 8}},
+        "log_period": {"batches": 1},
+        **HOROVOD,
+    }
+    found = []
+    for stops in ([8], [5, 8]):
+        points: dict[int, dict[str, float]] = {}
+        with GangBench(tmp_path / str(len(stops)), EXAMPLE, config, {"learning_rate": 0.01, "batch_size": 20}) as bench:
+            checkpoint = None
+            for stop in stops:
+                agent, [run] = bench.gang(2, stop, checkpoint)
+                agent.react = stop_at(stop)
+                assert run.wait() == 0, run.output()
+                checkpoint = agent.checkpoints()[-1]
+                points |= {point.batches: point.metrics for report in agent.metrics for point in report.points}
+        found.append((points, agent.validations()[-1].metrics))
+    assert len(found[0][0]) == 8
+    assert found[0] == found[1]

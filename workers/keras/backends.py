@@ -6,7 +6,8 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -14,6 +15,9 @@ import numpy as np
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.exactness import ExactnessRecord, processor
 from tenuto.workers.harness.trainer import TrialInfo
+
+if TYPE_CHECKING:
+    from tenuto.workers.keras.mirrored import Mirrored
 
 SIGNATURES_MAX = 16
 """Different shapes of batches remembered: enough for buckets of lengths; beyond, TensorFlow has long traced for any shape."""
@@ -33,8 +37,8 @@ class Backend(ExactnessRecord):
     def _prepare(self, info: TrialInfo) -> None:
         raise NotImplementedError
 
-    def to_batch(self, batch: Any) -> Any:
-        """As the training step wants it. Remembers its signature."""
+    def to_batch(self, batch: Any, training: bool = True) -> Any:
+        """As the model's step wants it. In training its signature is remembered."""
         raise NotImplementedError
 
     def retrace(self, model: Any) -> None:
@@ -42,6 +46,20 @@ class Backend(ExactnessRecord):
 
     def begin_training(self, model: Any) -> None:
         """Before the training steps of a call to `train`."""
+
+    ranks = 1
+    """Processes that train this trial, each on its share of a batch."""
+
+    def scope(self) -> AbstractContextManager[Any]:
+        """Variables are made and assigned inside."""
+        return nullcontext()
+
+    def make_functions(self, model: Any) -> None:
+        """The model's compiled training step. Called with the model built."""
+        model.make_train_function()
+
+    def diversify(self, model: Any) -> None:
+        """After the state was made or loaded, which is the same on all ranks: what is random in layers becomes different."""
 
     def close(self) -> None:
         """Gives back what `__init__` changed for the whole process."""
@@ -68,10 +86,10 @@ def open_backend(info: TrialInfo, exact: bool, say: Callable[[str], None]) -> Ba
             f"Keras's back end is {name!r}, but Keras trials train with 'tensorflow' or 'torch'; set the environment variable "
             "KERAS_BACKEND, under environment.variables of the configuration."
         )
-    if info.slots > 1:
+    if info.slots > 1 and name == "torch":
         raise UserError(
-            f"resources.slots_per_trial is {info.slots}, but a Keras trial trains on one slot; set it to 1, or write a script "
-            "with tf.distribute or Horovod through the Core API (docs/keras.md)."
+            f"resources.slots_per_trial is {info.slots}, but a Keras trial on the torch back end trains on one slot; set it to "
+            "1, or KERAS_BACKEND to tensorflow."
         )
     return kinds[name](info, exact, say)
 
@@ -81,6 +99,7 @@ class TensorFlowBackend(Backend):
         import tensorflow as tf
 
         self._tf = tf
+        self._mirrored: Mirrored | None = None
         self._gpus = tf.config.list_physical_devices("GPU")
         if self.exact:
             tf.config.experimental.enable_op_determinism()
@@ -96,9 +115,29 @@ class TensorFlowBackend(Backend):
                 tf.config.experimental.set_memory_growth(gpu, True)
             except RuntimeError:
                 break
+        if info.gang is not None:
+            from tenuto.workers.keras.mirrored import Mirrored
 
-    def to_batch(self, batch: Any) -> Any:
-        signature = _signature(batch)
+            self._mirrored = Mirrored(info.gang)
+            self.ranks = self._mirrored.size
+
+    def scope(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._mirrored is None else self._mirrored.strategy.scope()
+
+    def make_functions(self, model: Any) -> None:
+        if self._mirrored is None:
+            model.make_train_function()
+        else:
+            self._mirrored.make_functions(model)
+
+    def diversify(self, model: Any) -> None:
+        if self._mirrored is not None:
+            self._mirrored.diversify(model)
+
+    def to_batch(self, batch: Any, training: bool = True) -> Any:
+        if self._mirrored is not None:
+            batch = self._mirrored.share(batch, training)
+        signature = _signature(batch) if training else None
         if signature is not None and signature not in self.signatures and len(self.signatures) < SIGNATURES_MAX:
             self.signatures.append(signature)
         return batch
@@ -150,7 +189,7 @@ class TorchBackend(Backend):
         self._watch.breaks = self.breaks
         self._watch.watch()
 
-    def to_batch(self, batch: Any) -> Any:
+    def to_batch(self, batch: Any, training: bool = True) -> Any:
         """On the device."""
         return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch)
 

@@ -5,30 +5,39 @@ This imports no TensorFlow: the user's script does, or the trial.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tenuto.workers.harness.gang import Gang
 
-STRATEGY = "multi_worker_mirrored"
-_reserved: list[socket.socket] = []
-"""Keeps the port from other programs until TensorFlow listens there: its servers share a port with what is bound the same way."""
+PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to outgoing connections (from 32768 on): a free one stays free until TensorFlow listens there,
+unless another program asks for that very port. TensorFlow must be told the port, and cannot take over one that is open."""
+TRIES_MAX = 100
 
 
 def prepare(gang: Gang) -> None:
-    """Sets TF_CONFIG, on every rank. Once per process."""
-    if _reserved:
+    """Sets TF_CONFIG, on every rank; a script that does so itself is left alone. Raises OSError where no port is free."""
+    if "TF_CONFIG" in os.environ:
         return
     here = _own_address(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    reserved = socket.socket()
-    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    reserved.bind((here, 0))
-    _reserved.append(reserved)
-    workers = gang.gather(f"{here}:{reserved.getsockname()[1]}", "tensorflow")
+    workers = gang.gather(f"{here}:{_free_port(here)}", "tensorflow")
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": gang.rank}})
+
+
+def _free_port(address: str) -> int:
+    chance = random.SystemRandom()  # not the trial's: two ranks of one node would look at the same ports
+    for _ in range(TRIES_MAX):
+        port = chance.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            return port
+    raise OSError(f"no free port found in {PORTS.start} to {PORTS.stop} on {address}")
 
 
 def _own_address(other: str, port: int) -> str:

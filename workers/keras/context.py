@@ -13,5 +13,5 @@ class KerasTrialContext(TrialContext):
 
     @property
     def batch_size(self) -> int:
-        """Records per step on this slot: the hyperparameter `global_batch_size`, or Keras's default of 32 where there is none."""
-        return self.get_per_slot_batch_size() if "global_batch_size" in self.get_hparams() else BATCH_SIZE
+        """Records per step over all slots: the hyperparameter `global_batch_size`, or Keras's default of 32."""
+        return self.get_global_batch_size() if "global_batch_size" in self.get_hparams() else BATCH_SIZE

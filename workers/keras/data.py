@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,6 +76,22 @@ def training_batches(data: Any, build: Any, *, seed: int, batch_size: int, shuff
         "tf.data.Dataset.from_generator.",
         at=build,
     )
+
+
+def validation_batches(data: Any, build: Any, batch_size: int) -> Callable[[], Iterator[Any]]:
+    """What gives all batches in order, each time anew."""
+    if isinstance(data, tuple):
+        arrays = ArrayBatches(data, build, 0, batch_size, shuffle=False)
+    elif isinstance(data, keras.utils.PyDataset):
+        return lambda: (data[index] for index in range(len(data)))
+    else:
+        return lambda: iter(data)
+
+    def read() -> Iterator[Any]:
+        arrays.seek(0, None)
+        return (arrays.next_batch() for _ in range(arrays.epoch_batches))
+
+    return read
 
 
 def _tensorflow_dataset() -> Any:

@@ -42,7 +42,8 @@ class KerasTrainer(Trainer):
         self.context = KerasTrialContext(info)
         randomness.seed_everything(derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
-        self.model = _checked_model(self.trial)
+        with self._backend.scope():
+            self.model = _checked_model(self.trial)
         with randomness.isolated_randomness(derive_seed(self._seed, "loaders")):
             self._callbacks = callback_state.checked(self.trial)
         self._training = self._open_training_data()
@@ -61,6 +62,8 @@ class KerasTrainer(Trainer):
         """A batch that was fetched to build the model, and is trained next."""
         self._built = self._began = self._ended = self._told_stop = False
         self._place = data.Place()
+        self._collected: tuple[int, Callable[[Path], None]] | None = None
+        """(batches, the state there), with several ranks."""
 
     def _open_training_data(self) -> data.Batches:
         trial, seed = self.trial, derive_seed(self._seed, "training data")
@@ -126,9 +129,19 @@ class KerasTrainer(Trainer):
     def _build(self, batch: Any) -> None:
         """Model, optimizer and metrics get their variables, where they wait for the shapes of a batch."""
         if not self._built:
-            self.model._symbolic_build(data_batch=batch)
-            self.model.make_train_function()
+            with self._backend.scope():
+                self._build_variables(batch)
+            self._backend.make_functions(self.model)
+            self._backend.diversify(self.model)
             self._built = True
+
+    def _build_variables(self, batch: Any) -> None:
+        try:
+            self.model._symbolic_build(data_batch=batch)
+        except RuntimeError as error:
+            if isinstance(cause := error.__context__, Exception):  # Keras hides the user's error, and line, behind its own
+                raise cause from None
+            raise
 
     def _look_for_stop(self) -> None:
         if getattr(self.model, "stop_training", False) and not self._told_stop:
@@ -163,8 +176,9 @@ class KerasTrainer(Trainer):
         before = {kind: copies_of(variables) for kind, variables in kept.items()}
         with randomness.isolated_randomness(derive_seed(self._seed, "validation")):
             result = self._evaluate()
-        for kind, variables in kept.items():
-            assign(variables, before[kind], kind)
+        with self._backend.scope():
+            for kind, variables in kept.items():
+                assign(variables, before[kind], kind)
         metrics = {f"val_{name}": value for name, value in floats(result).items()}
         if self._epoch_ends is not None:
             epoch, self._epoch_ends = self._epoch_ends, None
@@ -173,6 +187,8 @@ class KerasTrainer(Trainer):
 
     def _evaluate(self) -> Any:
         given = self._validation
+        if self._backend.ranks > 1:
+            return self._evaluate_share()
         arguments: dict[str, Any] = {"x": given}
         if isinstance(given, tuple):
             arguments = dict(zip(("x", "y", "sample_weight"), given, strict=False)) | {"batch_size": self.context.batch_size}
@@ -180,10 +196,33 @@ class KerasTrainer(Trainer):
             **arguments, steps=self.trial.validation_batches, callbacks=self._list, verbose=0, return_dict=True
         )
 
+    def _evaluate_share(self) -> Any:
+        """As `model.evaluate`, each rank on its share of each batch. The metrics' variables are summed over the ranks."""
+        batches = data.validation_batches(self._validation, self.trial.build_validation_data, self.context.batch_size)
+        self.model.reset_metrics()
+        self._list.on_test_begin()
+        logs: Any = {}
+        for number, batch in enumerate(batches()):
+            if number == self.trial.validation_batches:
+                break
+            logs = self.model.test_function([self._backend.to_batch(batch, training=False)])
+        logs = floats(self.model._get_metrics_result_or_logs(logs))
+        self._list.on_test_end(logs)
+        return logs
+
     def save(self, directory: Path) -> None:
         self.snapshot()(directory)
 
+    def collect(self) -> None:
+        if self._backend.ranks > 1 and (self._collected is None or self._collected[0] != self._batches):
+            self._collected = (self._batches, self._capture())  # every rank reads the variables: some are sums over the ranks
+
     def snapshot(self) -> Callable[[Path], None]:
+        if self._collected is not None and self._collected[0] == self._batches:
+            return self._collected[1]
+        return self._capture()
+
+    def _capture(self) -> Callable[[Path], None]:
         if not self._built:
             self._hold_batch()
         if self._held is None:
@@ -217,6 +256,7 @@ class KerasTrainer(Trainer):
                 "each time.",
                 at=self.trial.build_callbacks,
             )
+        self._collected = None
         self._batches, self._taken_at, self._epoch_ends = values["batches"], values["taken_at"], values["epoch_ends"]
         self._logs = values["logs"]
         self._training.seek(self._batches, loaded.place)
@@ -228,7 +268,9 @@ class KerasTrainer(Trainer):
         self._backend.retrace(self.model)
         self._began = False
         self._begin()
-        loaded.into(self.model)
+        with self._backend.scope():
+            loaded.into(self.model)
+        self._backend.diversify(self.model)
         for callback, (_, state) in zip(self._callbacks, values["callbacks"], strict=True):
             callback_state.restore(callback, state)
         if values["trial"]:

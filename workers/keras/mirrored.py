@@ -1,0 +1,77 @@
+"""A Keras trial on several slots: TensorFlow's MultiWorkerMirroredStrategy, one rank per slot.
+
+Each rank reads the whole batch and trains on its share of it: no record is missed or seen twice, whatever kind of data it is, and
+a trial can go on on another number of slots.
+
+Why not `model.fit` under the strategy: Keras 3 (tried with 3.15) reduces a step's metrics over their first dimension, and they
+have none. Here each rank keeps its own step's results, and the metrics' variables are summed over the ranks when they are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.gang import Gang
+from tenuto.workers.keras import cluster, randomness
+
+SEED_STEP = 1_000_003
+"""Between the ranks' seeds of one layer."""
+
+
+class Mirrored:
+    def __init__(self, gang: Gang) -> None:
+        """Raises UserError where the user's code has used TensorFlow already."""
+        cluster.prepare(gang)
+        self.rank, self.size = gang.rank, gang.world_size
+        try:
+            self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        except RuntimeError as error:
+            raise UserError(
+                f"TensorFlow's ranks could not be brought together ({error}); make no tensors while the module is imported."
+            ) from error
+
+    def make_functions(self, model: Any) -> None:
+        model.train_function = self._function(model, model.train_step)
+        model.test_function = self._function(model, model.test_step)
+
+    def _function(self, model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        strategy = self.strategy
+
+        def run(data: Any) -> Any:
+            results = strategy.run(step, args=(data,))
+            return keras.tree.map_structure(lambda value: strategy.experimental_local_results(value)[0], results)
+
+        compiled = run if model.run_eagerly else tf.function(run, reduce_retracing=True, jit_compile=model.jit_compile)
+        return lambda batches: compiled(next(iter(batches)))
+
+    def share(self, batch: Any, training: bool) -> Any:
+        """Of this rank. Where the records do not divide, shares in training carry weights, so that the gradient is that of the
+        whole batch; metrics count records, so validation needs none.
+
+        Raises UserError for a batch with fewer records than ranks."""
+        leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
+        records = int(leaves[0].shape[0])
+        if records < self.size:
+            raise UserError(
+                f"a batch has {records} records for {self.size} slots; choose another batch size, or drop_remainder=True."
+            )
+        own = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[self.rank :: self.size], batch)
+        if not training or records % self.size == 0:
+            return own
+        x, y, weights = keras.utils.unpack_x_y_sample_weight(own)
+        count = len(range(self.rank, records, self.size))
+        factor = np.full(count, count * self.size / records, dtype="float32")
+        return x, y, factor if weights is None else weights * factor
+
+    def diversify(self, model: Any) -> None:
+        """Dropout is to draw differently on each rank."""
+        for state in randomness.seed_generators(model):
+            value = np.array(state.numpy())
+            value[0] = (int(value[0]) + self.rank * SEED_STEP) % 2**31
+            state.assign(value)
