@@ -117,9 +117,16 @@ class TestWatch:
         assert found is not None
         assert found[0] == 2
         assert found[1].startswith("rank 2 of 3 on agent two hangs: computing for 20 s after 50 steps, and the deadline is 10 s")
-        outside = self.watch(waits, (50, OUTSIDE, 20.0, 0.1, 0.1), waits).hung()
-        assert outside is not None
-        assert outside[0] == 1
+        everybody = self.watch(waits, waits, waits).hung()
+        assert everybody is not None
+
+    def test_who_is_between_steps_has_the_configured_time(self) -> None:
+        """It may wait for a store that is slow."""
+        saves = (50, OUTSIDE, 90.0, 0.1, 0.1)
+        assert self.watch((50, WAITING, 90.0, 0.1, 0.1), saves, (50, WAITING, 90.0, 0.1, 0.1)).hung() is None
+        late = self.watch((50, WAITING, 101.0, 0.1, 0.1), saves, (50, WAITING, 101.0, 0.1, 0.1)).hung()
+        assert late is not None
+        assert late[0] == 1
 
     def test_nothing_hangs_between_steps_or_while_starting(self) -> None:
         outside, starting = (50, OUTSIDE, 90.0, 0.1, 0.1), (0, STARTING, 90.0, 0.0, 0.0)

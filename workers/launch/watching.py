@@ -48,17 +48,23 @@ class Watch:
         return min(bound, max(DEADLINE_SECONDS_MIN, DEADLINE_STEPS * longest))
 
     def hung(self) -> tuple[int, str] | None:
-        """The rank that holds up the others, and a sentence. Ranks that wait for others are not to blame, unless all wait."""
-        deadline = self.deadline_seconds()
+        """The rank that holds up the others, and a sentence.
+
+        Who computes a step has the learnt deadline. Who is between steps may validate, or wait for a slow store, and holds up the
+        others rightly: until the configured one. Ranks that wait for others are not to blame, unless all wait.
+        """
         if len(self._ranks) < self._part.world_size:
             return None
-        late = {rank: item for rank, item in self._ranks.items() if item[1] != OUTSIDE and item[2] > deadline}
-        if not late:
+        deadline = self.deadline_seconds()
+        blamed = [rank for rank, item in self._ranks.items() if item[1] == COMPUTING and item[2] > deadline]
+        if not blamed and all(item[1] == WAITING and item[2] > deadline for item in self._ranks.values()):
+            blamed = list(self._ranks)
+        if not blamed:
+            deadline = self._part.progress_seconds_max
+            if any(item[1] != OUTSIDE and item[2] > deadline for item in self._ranks.values()):
+                blamed = [rank for rank, item in self._ranks.items() if item[1] != WAITING] or list(self._ranks)
+        if not blamed:
             return None
-        computing = [rank for rank, item in self._ranks.items() if item[1] == COMPUTING and item[2] > deadline]
-        outside = [rank for rank, item in self._ranks.items() if item[1] == OUTSIDE]
-        waiting = [rank for rank, item in late.items() if item[1] == WAITING]
-        blamed = computing or (outside if waiting else []) or sorted(late)
         rank = min(blamed, key=lambda number: (self._ranks[number][0], number))
         steps, phase, seconds, _, _ = self._ranks[rank]
         return rank, (
