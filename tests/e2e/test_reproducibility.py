@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tenuto.schemas.envelope import Event
+from tests.integration.test_exact_resume import assert_equal
+from tests.support.checkpoint_reports import stored_files
 from tests.support.live_cluster import ROOT, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -176,13 +179,14 @@ def test_a_trial_that_moves_between_machines_ends_the_same(bench: Bench, tmp_pat
     assert trial["failures"] == 0, "a machine that dies is not the trial's fault"
     report = cluster.json("exp", "reproduction", str(moved))
     assert report["equal"] is True, report
-    assert final_files(bench, moved) == final_files(bench, original)
+    assert_equal(final_state(bench, moved), final_state(bench, original))
 
 
-def final_files(bench: Bench, experiment: int) -> dict[str, str]:
-    """Hashes of all that the last checkpoint holds but the record of who made it: weights, optimizers, generators."""
-    last = of_trial(bench, experiment, "CheckpointSaved")[-1]
-    return {file.path: file.sha256 for file in last.files if file.path != "tenuto.json"}
+def final_state(bench: Bench, experiment: int) -> dict[str, Any]:
+    """All that the last checkpoint holds but the record of who made it: weights, optimizers, generators."""
+    files = stored_files(of_trial(bench, experiment, "CheckpointSaved")[-1])
+    found: dict[str, Any] = {name: path.read_bytes() for name, path in files.items() if name not in ("tenuto.json", "state.pt")}
+    return {**dict(sorted(found.items())), "state": torch.load(files["state.pt"], weights_only=True)}
 
 
 def test_leslie_is_told_what_had_changed(bench: Bench) -> None:
@@ -230,11 +234,12 @@ def test_an_experiment_goes_on_from_its_checkpoints(bench: Bench) -> None:
 
 
 def edited(directory: Path, before: str, after: str) -> Path:
-    """A copy of the model directory with one edit in its code."""
+    """A copy of the model directory with one edit in its code, and others that change nothing."""
     copy = shutil.copytree(MODEL, directory, ignore=shutil.ignore_patterns("__pycache__"))
     source = (copy / "model_def.py").read_text()
     assert before in source
-    (copy / "model_def.py").write_text(source.replace(before, after))
+    (copy / "model_def.py").write_text(f"# Tried again.\n{source.replace(before, after)}")
+    (copy / "README.md").write_text("Tried again.")
     return copy
 
 
@@ -251,16 +256,24 @@ def test_each_planted_cause_is_named_first(bench: Bench, tmp_path: Path) -> None
     )  # fmt: skip
     seeded = (*short, "--set", "reproducibility.experiment_seed=1")
     base = bench.create(*seeded)
+    # What else differs between two runs that somebody made weeks apart.
+    noise = (
+        "--set", "name=again", "--set", "description=second try", "--set", "resources.priority=30", "--set", "max_restarts=2",
+        "--set", "log_period.batches=2", "--set", "min_checkpoint_period.batches=3",
+    )  # fmt: skip
+    short, seeded = (*short, *noise), (*seeded, *noise)
+    same = edited(tmp_path / "same", "STEP_SECONDS = 0.02", "STEP_SECONDS  =  0.02")
     old = bench.create(*seeded, "--set", installed(tmp_path / "old", "1.0"))
-    new = bench.create(*seeded, "--set", installed(tmp_path / "new", "2.0"))
+    new = bench.create(*seeded, "--set", installed(tmp_path / "new", "2.0"), model=same)
     code = edited(tmp_path / "code", "momentum=0.9", "momentum=0.8")
     dtype = edited(tmp_path / "dtype", "torch.float32", "torch.float64")
+    threads = bench.create(*seeded, "--set", "environment.variables.OMP_NUM_THREADS=2", model=same)
     planted = [
-        (base, bench.create(*short, "--set", "reproducibility.experiment_seed=2"), "seed", "seed"),
+        (base, bench.create(*short, "--set", "reproducibility.experiment_seed=2", model=same), "seed", "seed"),
         (base, bench.create(*seeded, model=code), "code", "model_def.py"),
         (base, bench.create(*seeded, model=dtype), "dtype", "parameter_dtypes"),
         (old, new, "package", "planted"),
-        (base, bench.create(*seeded, "--set", "environment.variables.OMP_NUM_THREADS=2"), "threads", "OMP_NUM_THREADS"),
+        (base, threads, "threads", "OMP_NUM_THREADS"),
     ]
     client = bench.cluster.client()
     for before, after, kind, name in planted:
