@@ -81,6 +81,7 @@ def test_fair_share_is_fairer_than_first_in_first_out() -> None:
     jobs = generated(60, 32, 5, arrivals="bursty", load=1.0)
     fair, fifo = (run(jobs, policy, agents=4, slots=8) for policy in ("fair_share", "fifo"))
     assert fair.jain > 0.95 > fifo.jain
+    assert min(fair.busy, fifo.busy) > 0.95, "slots stayed free that somebody wanted"
 
 
 @settings(max_examples=60, deadline=None)

@@ -76,6 +76,8 @@ class Outcome:
     useful: int = 0
     """Slot-time of training that counted."""
     held: int = 0
+    usable: int = 0
+    """Slot-time that the trials which had arrived and not ended could have held: what they wanted, at most what was offered."""
     preemptions: int = 0
     resizes: int = 0
     lost: int = 0
@@ -93,6 +95,11 @@ class Outcome:
     @property
     def utilisation(self) -> float:
         return self.useful / self.offered if self.offered else 0.0
+
+    @property
+    def busy(self) -> float:
+        """Part of `usable` that was held. Unlike `utilisation` it says nothing about how the last trials to end lie in time."""
+        return self.held / self.usable if self.usable else 1.0
 
     @property
     def jain(self) -> float:
@@ -169,6 +176,7 @@ class Cluster:
             capacity = sum(pool.capacity for _, pool in sorted(self.state.pools.items()))
             self.outcome.capacity = max(self.outcome.capacity, capacity)
             self.outcome.offered += capacity * passed
+            self.outcome.usable += min(capacity, sum(self._wanted.values())) * passed
             users = [
                 Node(at, 1.0, float(self._wanted[user])) for at, user in enumerate(sorted(self._wanted)) if self._wanted[user]
             ]
