@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.workers.harness.directives import Directive
@@ -49,6 +49,7 @@ class TestAgreement:
         assert coordinator.receive(0, {"op": "put", "key": "address", "value": "here"}) == answer
         assert coordinator.receive(1, {"op": "get", "key": "address", "id": 4}) == answer
 
+    @settings(deadline=None, max_examples=50)
     @given(
         st.lists(st.integers(0, 30), min_size=2, max_size=4),
         st.lists(st.integers(0, 3), min_size=60, max_size=200),
@@ -174,6 +175,7 @@ def test_errors_of_the_communication_are_followers() -> None:
     assert not lost_others(RuntimeError("size mismatch"))
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 9))
 def test_shares_cover_each_record_once_and_differ_by_one(total: int, size: int) -> None:
     bounds = [Shard(rank, size).bounds(total) for rank in range(size)]
