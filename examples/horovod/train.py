@@ -26,7 +26,9 @@ def main():
         batch_size = run.hyperparameters["batch_size"]
         run.epoch_batches = epoch_steps = RECORDS // (batch_size * hvd.size())
         model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 1))
-        optimizer = torch.optim.Adam(model.parameters(), lr=run.hyperparameters["learning_rate"])
+        adam = torch.optim.Adam(model.parameters(), lr=run.hyperparameters["learning_rate"])
+        # Before its state is loaded: Horovod makes a new optimizer, without the old one's state.
+        optimizer = hvd.DistributedOptimizer(adam, named_parameters=model.named_parameters())
         steps = 0
         if run.checkpoint.latest is not None:
             with run.checkpoint.restore() as directory:  # each rank reads it
@@ -35,7 +37,6 @@ def main():
             optimizer.load_state_dict(state["optimizer"])
             steps = run.checkpoint.latest.steps
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
         (xy, inside), (test_xy, test_inside) = points(1), points(2)
 
         def save():

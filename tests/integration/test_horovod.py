@@ -3,6 +3,7 @@ the user is told."""
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,22 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path) -> None:
         assert same(expected, weights(again.checkpoints()[-1]))
 
 
+def has_tensorflow() -> bool:
+    found = importlib.util.find_spec("horovod")
+    places = found.submodule_search_locations if found is not None else None
+    return any(list((Path(place) / "tensorflow").glob("mpi_lib*.so")) for place in places or ())
+
+
+TENSORFLOW = pytest.mark.skipif(not has_tensorflow(), reason="Horovod is not built for TensorFlow here: make horovod")
+
+
 @built
-def test_a_script_of_horovods_own_kind(tmp_path: Path) -> None:
-    """hvd.init(), DistributedOptimizer, broadcasts: as the script would run under horovodrun."""
+@pytest.mark.parametrize("script", ["train.py", pytest.param("train_tensorflow.py", marks=TENSORFLOW)])
+def test_a_script_of_horovods_own_kind(tmp_path: Path, script: str) -> None:
+    """hvd.init(), averaged gradients, broadcasts: as the script would run under horovodrun."""
     config: dict[str, Any] = {
         "name": "script",
-        "entrypoint": "train.py",
+        "entrypoint": script,
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 6}},
         **HOROVOD,
     }
