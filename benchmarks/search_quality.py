@@ -195,10 +195,10 @@ def draw(rows: list[dict[str, Any]], path: Path, part: float) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     names = list(dict.fromkeys(row["problem"] for row in rows))
-    figure, panels = pyplot.subplots(1, len(names), figsize=(3.1 * len(names) + 1, 3.4), sharey=True, squeeze=False)
+    figure, panels = pyplot.subplots(1, len(names), figsize=(3.4 * len(names), 3.2), sharex=True, squeeze=False)
     for axes, name in zip(panels[0], names, strict=True):
         mine = [row for row in rows if row["problem"] == name and math.isclose(row["part"], part)]
         for at, row in enumerate(reversed(mine)):
@@ -215,6 +215,8 @@ def draw(rows: list[dict[str, Any]], path: Path, part: float) -> None:
         axes.set_xlabel("full trainings", fontsize=8)
         labels = [f"{row['method']}{' ' + str(row['ratio']) if row['ratio'] > 1 else ''}" for row in reversed(mine)]
         axes.set_yticks(range(len(mine)), labels, fontsize=7)
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.tick_params(axis="x", labelsize=7)
         axes.grid(alpha=0.3, axis="x")
     figure.suptitle(f"cost to a loss of the best {part:.2%} (median, quartiles; arrow: not reached)", fontsize=9)
     figure.tight_layout()
