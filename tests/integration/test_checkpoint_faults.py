@@ -32,7 +32,7 @@ LARGE_PART_BYTES = 5 << 20
 """The smallest parts that S3 allows."""
 SAVER = """
 # Each line of the input: which store, and before which of its steps the saving process, a fork of this one, is to be killed.
-import json, os, signal, sys, threading
+import json, os, resource, signal, sys, threading
 from pathlib import Path
 from tenuto.kernel.storage import checkpoints, s3
 from tenuto.kernel.storage.directory import DirectoryStore
@@ -41,7 +41,7 @@ from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
 from tests.support.s3_server import S3Server
 
-lock, steps = threading.Lock(), 0
+lock, steps, said = threading.Lock(), 0, []
 s3.PART_BYTES = int(sys.argv[1])
 
 
@@ -97,7 +97,9 @@ def save(order):
         step(order["kill_at"])  # everything is stored, and nothing said of it yet
         Path(order["reported"]).write_bytes(body.to_json())
 
-    writer = CheckpointWriter(assignment, place, report, print, base=base)
+    writer = CheckpointWriter(assignment, place, report, said.append, base=base, sleep=lambda _: None)
+    if order["file_bytes_max"]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_bytes_max"], resource.RLIM_INFINITY))
     request_steps_of(store, order["kill_at"])
     writer.save_now(Position("1-1-1-20", 20, 20), lambda: fill)
     return steps
@@ -107,11 +109,11 @@ for line in sys.stdin:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, b"%d" % save(json.loads(line)))
+        os.write(write, json.dumps([save(json.loads(line)), said]).encode())
         os._exit(0)
     os.close(write)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(json.dumps([status, os.read(read, 10).decode()]), flush=True)
+    print(json.dumps([status, *json.loads(os.read(read, 10_000) or b"[0, []]")]), flush=True)
     os.close(read)
 """
 
@@ -121,6 +123,7 @@ class Saver:
 
     def __init__(self, directory: Path, server: S3Server | None) -> None:
         self.directory, self.server = directory, server
+        self.said: list[str] = []
         self._process = subprocess.Popen(
             [sys.executable, "-c", SAVER, str(LARGE_PART_BYTES)], cwd=directory, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -131,9 +134,9 @@ class Saver:
             return self.server.store(f"killed/{kill_at}")
         return DirectoryStore(self.directory / "stores" / str(kill_at))
 
-    def save(self, kill_at: int, files: dict[str, bytes]) -> int | None:
+    def save(self, kill_at: int, files: dict[str, bytes], file_bytes_max: int = 0) -> int | None:
         """A first checkpoint, then a second one by a process that is killed before its `kill_at`-th step. Returns how many steps
-        there were; None: it was killed."""
+        there were; None: it was killed. `file_bytes_max`: the disk takes no more of one file."""
         here = self.directory / str(kill_at)
         save(self.store(kill_at), fill(here / "first", FILES), FIRST)
         order = {
@@ -145,12 +148,13 @@ class Saver:
             "files": str(fill(here / "second", files)),
             "reported": str(here / "reported"),
             "kill_at": kill_at,
+            "file_bytes_max": file_bytes_max,
         }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        status, steps = json.loads(self._process.stdout.readline())
+        status, steps, self.said = json.loads(self._process.stdout.readline())
         assert status in (0, -signal.SIGKILL)
         return int(steps) if status == 0 else None
 
@@ -221,6 +225,23 @@ def test_a_save_that_is_killed_before_any_of_its_steps_harms_nothing(
         assert stored_at[-1:] == [steps], "killed after the manifest, before the report"
     finally:
         saver.close()
+
+
+def test_a_disk_that_takes_only_a_part_leaves_no_checkpoint_and_is_told(tmp_path: Path) -> None:
+    saver = Saver(tmp_path, None)
+    try:
+        assert saver.save(1_000, {**FILES, "part-0": b"new" * 5000}, file_bytes_max=4096) is not None
+    finally:
+        saver.close()
+    store = saver.store(1_000)
+    assert not saver.reported(1_000)
+    assert checkpoints.list_manifests(store) == [FIRST]
+    assert checkpoints.verify(store, checkpoints.read_manifest(store, FIRST)) == []
+    assert {writer_of(entry.key) for entry in store.entries("")} == {FIRST}
+    assert store.delete_unfinished(2**62) == []
+    assert "could not be saved under" in saver.said[0]
+    assert "File too large" in saver.said[0]
+    assert saver.said[-1].endswith("training goes on without it, free or repair that storage")
 
 
 def test_a_deletion_that_is_killed_is_completed_by_the_next(tmp_path: Path) -> None:
