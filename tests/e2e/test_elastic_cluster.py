@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,45 +35,68 @@ class Shared(LiveCluster):
     def up(self) -> None:
         self.cli("up", "--detach", "--cpu-slots", "1", "--agents", "2")
 
-    def submit(self, description: dict[str, Any], user: str) -> int:
+    def submit(self, description: dict[str, Any], user: str, model: Path = MODEL) -> int:
         path = self.directory / f"{description['name']}.json"
         path.write_text(json.dumps(description))
         admin = dict(self.environment)
         self.environment["TENUTO_TOKEN"] = self.tokens[user]
         try:
-            return int(self.json("exp", "create", path, MODEL)["id"])
+            return int(self.json("exp", "create", path, model)["id"])
         finally:
             self.environment = admin
 
-    def allocations(self, kind: str, trial: str) -> list[Any]:
+    def facts(self, kind: str, trial: str) -> list[Any]:
         return [event.data for event in self.events() if event.type == kind and event.data.trial_id == trial]  # type: ignore[attr-defined]
 
     def sizes(self, trial: str) -> list[int]:
-        return [sum(len(part.slot_ids) for part in data.slots) for data in self.allocations("AllocationGranted", trial)]
+        return [sum(len(part.slot_ids) for part in data.slots) for data in self.facts("AllocationGranted", trial)]
 
 
-def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(tmp_path: Path) -> None:
-    cluster = Shared(tmp_path / "cluster")
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    cluster = Shared(tmp_path_factory.mktemp("shared") / "cluster")
     cluster.up()
     try:
         cluster.tokens = {user: cluster.json("user", "create", user)["token"] for user in ("ada", "bob")}
         cluster.wait_for(lambda: len(cluster.json("agent", "ls")) == 2)
-        elastic = config("elastic", 100_000, {"slots_per_trial": {"min": 1, "max": 2, "keep_seconds": 0}})
-        own = cluster.submit(elastic, "ada")
-        cluster.wait_for(lambda: bool(cluster.allocations("CheckpointSaved", f"{own}-1")))
-        assert cluster.sizes(f"{own}-1") == [2]
-        other = cluster.submit(config("other", 10, {}), "bob")
-        cluster.cli("exp", "wait", str(other))
-        cluster.wait_for(lambda: cluster.sizes(f"{own}-1")[:3] == [2, 1, 2])
-        known = len(cluster.allocations("CheckpointSaved", f"{own}-1"))
-        cluster.wait_for(lambda: len(cluster.allocations("CheckpointSaved", f"{own}-1")) > known)
-        rows = cluster.json("job", "ls")["pools"][0]["rows"]
-        assert [(row["experiment_id"], row["user"], row["slots"]) for row in rows] == [(own, "ada", 2)]
-        picture = tmp_path / "slots.png"
-        cluster.cli("job", "picture", picture)
-        assert picture.read_bytes().startswith(b"\x89PNG")
-        resized = [data.reason.numbers for data in cluster.allocations("AllocationResized", f"{own}-1")]
-        assert [(numbers["slots_from"], numbers["slots_to"]) for numbers in resized[:2]] == [(2, 1), (1, 2)]
-        cluster.cli("exp", "kill", str(own))
+        yield cluster
     finally:
         cluster.down()
+
+
+def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(cluster: Shared, tmp_path: Path) -> None:
+    elastic = config("elastic", 100_000, {"slots_per_trial": {"min": 1, "max": 2, "keep_seconds": 0}})
+    own = cluster.submit(elastic, "ada")
+    cluster.wait_for(lambda: bool(cluster.facts("CheckpointSaved", f"{own}-1")))
+    assert cluster.sizes(f"{own}-1") == [2]
+    other = cluster.submit(config("other", 10, {}), "bob")
+    cluster.cli("exp", "wait", str(other))
+    cluster.wait_for(lambda: cluster.sizes(f"{own}-1")[:3] == [2, 1, 2])
+    known = len(cluster.facts("CheckpointSaved", f"{own}-1"))
+    cluster.wait_for(lambda: len(cluster.facts("CheckpointSaved", f"{own}-1")) > known)
+    rows = cluster.json("job", "ls")["pools"][0]["rows"]
+    assert [(row["experiment_id"], row["user"], row["slots"]) for row in rows] == [(own, "ada", 2)]
+    picture = tmp_path / "slots.png"
+    cluster.cli("job", "picture", picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    resized = [data.reason.numbers for data in cluster.facts("AllocationResized", f"{own}-1")]
+    assert [(numbers["slots_from"], numbers["slots_to"]) for numbers in resized[:2]] == [(2, 1), (1, 2)]
+    cluster.cli("exp", "kill", str(own))
+    cluster.cli("exp", "wait", str(own), check=False)
+
+
+def test_a_trial_goes_on_elsewhere_after_its_log_named_a_broken_machine(cluster: Shared, tmp_path: Path) -> None:
+    description = config("broken", 1, {}) | {
+        "entrypoint": "train.py",
+        "hyperparameters": {"marker": str(tmp_path / "marker")},
+        "log_policies": [{"pattern": ".*CUDA error.*ECC.*", "action": "exclude_agent"}],
+    }
+    experiment = cluster.submit(description, "bob", ROOT / "tests" / "e2e" / "models" / "broken_machine")
+    cluster.cli("exp", "wait", str(experiment))
+    trial = f"{experiment}-1"
+    [matched] = cluster.facts("LogMatched", trial)
+    assert matched.line.endswith("CUDA error: uncorrectable ECC error encountered")
+    agents = [data.slots[0].agent_id for data in cluster.facts("AllocationGranted", trial)]
+    assert len(agents) == 2
+    assert agents[0] == matched.agent_id != agents[1]
+    assert cluster.json("trial", "describe", trial)["excluded_agents"] == [matched.agent_id]
