@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,10 @@ def test_a_killed_rank_and_a_lost_agent_cost_no_bit(cluster: tuple[LiveCluster, 
     whole = submit(live, tmp_path)
     live.cli("exp", "wait", whole)
     assert of(live, whole, GangRendezvousOpened), "its two ranks were on two agents"
+
+    lines = [json.loads(line) for line in live.cli("trial", "logs", f"{whole}-1", "--json").stdout.splitlines()]
+    said = {(line["rank"], line["text"]) for line in lines if "this is rank" in line["text"]}
+    assert said == {(0, "this is rank 0"), (1, "this is rank 1")}
 
     held, go = tmp_path / "held", tmp_path / "go"
     killed = submit(live, tmp_path, TEST_ACT="kill 1 13")

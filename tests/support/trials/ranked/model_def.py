@@ -40,6 +40,7 @@ class RankedTrial(pytorch.PyTorchTrial):
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
         self.batch = context.get_hparam("batch")
         self.seen = 0
+        print(f"this is rank {context.rank}")
 
     def build_training_data_loader(self):
         workers = self.context.get_hparam("loader_workers")
