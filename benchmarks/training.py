@@ -1,17 +1,20 @@
 """What the harness costs a training step: the Trial API under the real training loop, against a bare loop of the same model.
 
-    python benchmarks/training.py [--step-ms 10] [--pairs 60] [--steps 20] [--loader-workers 0]
+    python benchmarks/training.py [--step-ms 10] [--pairs 150] [--steps 10] [--loader-workers 0]
 
 One process, one torch thread, CPU. A perceptron whose width is chosen so that a bare step takes about --step-ms; Adam, batches
 of 64, shuffled data. Blocks of --steps steps alternate: a bare block (torch's own DataLoader, zero_grad, forward, backward, step,
 the loss read every 10 steps), then a block of the trial, with everything that an experiment brings: exact mode, seeding per
 batch, metrics every 10 batches, a callback, the check for directives after each batch, and reports over gRPC to an agent in
-another process. Bare blocks run without deterministic kernels, as a bare loop would.
+another process. Bare blocks run without deterministic kernels, as a bare loop would. Both train the very same model with the
+same optimizer on the same data: two models of one size differ by 2 % in speed, by where their tensors happen to lie.
 
 wall        median over pairs of (trial / bare - 1); neighbours in time share what else the machine does
 cpu         the same of the training thread's own CPU time: what is left of the difference when other processes disturb
 quietest    the tenth of the blocks that took least CPU time, ours against bare: nearest to a machine with nothing else to do
 per step    median of the difference in microseconds
+interval    of each median: where 95 % of the medians of as many pairs drawn again with replacement lie (bootstrap, Efron 1979);
+            a busy machine makes it wide, more --pairs make it narrow
 
 The C library is told to keep freed memory, for both: else either loop pays for fresh pages by chance, up to milliseconds a step.
 """
@@ -22,11 +25,13 @@ import argparse
 import json
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +55,7 @@ BATCH = 64
 RECORDS = 6400
 LOG_BATCHES = 10
 WARM_UP_PAIRS = 3
+RESAMPLES = 2_000
 SETTINGS = {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30)}
 AGENT = """
 import sys, threading
@@ -84,12 +90,9 @@ def records() -> TensorDataset:
 class Bare:
     """What a careful user would write."""
 
-    def __init__(self, width: int, loader_workers: int) -> None:
-        self.model = model(width)
-        self.optimizer = torch.optim.Adam(self.model.parameters())
-        self.loader = DataLoader(
-            records(), BATCH, shuffle=True, num_workers=loader_workers, persistent_workers=loader_workers > 0
-        )
+    def __init__(self, trained: nn.Module, optimizer: torch.optim.Optimizer, dataset: TensorDataset, loader_workers: int) -> None:
+        self.model, self.optimizer = trained, optimizer
+        self.loader = DataLoader(dataset, BATCH, shuffle=True, num_workers=loader_workers, persistent_workers=loader_workers > 0)
         self.batches = self.endless()
         self.log: list[float] = []
 
@@ -126,7 +129,8 @@ class Trial(PyTorchTrial):
         return {"counter": Counter()}
 
     def build_training_data_loader(self) -> DataLoader[Any]:
-        return DataLoader(records(), BATCH, shuffle=True, num_workers=self.context.get_hparam("loader_workers"))
+        self.dataset = records()
+        return DataLoader(self.dataset, BATCH, shuffle=True, num_workers=self.context.get_hparam("loader_workers"))
 
     def build_validation_data_loader(self) -> DataLoader[Any]:
         return DataLoader(records(), BATCH)
@@ -170,10 +174,12 @@ class Alternating(PyTorchTrainer):
                 if len(self.measured) == self.pairs:
                     raise Done
             torch.use_deterministic_algorithms(False)
+            hooks, self.bare.optimizer._optimizer_step_post_hooks = self.bare.optimizer._optimizer_step_post_hooks, OrderedDict()
             before = now()
             self.bare.train(self.steps)
             after = now()
             self.bare_times = (after[0] - before[0], after[1] - before[1])
+            self.bare.optimizer._optimizer_step_post_hooks = hooks  # ours
             torch.use_deterministic_algorithms(True, warn_only=True)
             self.started = now()
         super().train(until_batches, interrupted)
@@ -182,7 +188,8 @@ class Alternating(PyTorchTrainer):
 def choose_width(step_ms: float, loader_workers: int) -> int:
     """The narrowest of a few widths whose step takes as long, by the thread's CPU time."""
     for width in (64, 128, 256, 384, 512, 640, 768, 896, 1024, 1280, 1536, 2048, 3072):
-        bare = Bare(width, loader_workers)
+        trained = model(width)
+        bare = Bare(trained, torch.optim.Adam(trained.parameters()), records(), loader_workers)
         bare.train(5)
         before = now()
         bare.train(10)
@@ -198,7 +205,9 @@ def measure(options: argparse.Namespace, directory: Path, socket: str, width: in
     hyperparameters = {"width": width, "loader_workers": options.loader_workers}
     info = TrialInfo(1, "1-1", 1, 7, hyperparameters, assignment.config.model_dump(mode="json"))
     trainer = Alternating(Trial, info)
-    trainer.arrange(Bare(width, options.loader_workers), options.steps, options.pairs + WARM_UP_PAIRS)
+    trial: Any = trainer.trial
+    bare = Bare(trial.model, trial.optimizer, trial.dataset, options.loader_workers)
+    trainer.arrange(bare, options.steps, options.pairs + WARM_UP_PAIRS)
     reporter = Reporter(client, welcome.last_sequence)
     box = DirectiveBox(Directive(assignment.action, assignment.target_length))
     loop = TrainingLoop(assignment, trainer, box, reporter, directory / "checkpoints", SystemClock())
@@ -217,6 +226,12 @@ def quartiles(values: list[float], digits: int) -> list[float]:
     return [round(value, digits) for value in statistics.quantiles(values, n=4)]
 
 
+def interval(values: list[float], digits: int) -> list[float]:
+    numbers = random.Random(0)
+    medians = sorted(statistics.median(numbers.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return [round(medians[int(share * RESAMPLES)], digits) for share in (0.025, 0.975)]
+
+
 def quietest(pairs: list[tuple[Times, Times]], kind: int) -> float:
     count = max(1, len(pairs) // 10)
     bare, ours = (statistics.mean(sorted(pair[side][kind] for pair in pairs)[:count]) for side in (0, 1))
@@ -226,8 +241,8 @@ def quietest(pairs: list[tuple[Times, Times]], kind: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--step-ms", type=float, default=10.0)
-    parser.add_argument("--pairs", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=20, help="per block; a multiple of 10")
+    parser.add_argument("--pairs", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=10, help="per block; a multiple of 10")
     parser.add_argument("--loader-workers", type=int, default=0)
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in SETTINGS.items()):
@@ -260,6 +275,7 @@ def main() -> None:
                 ],
                 "overhead wall, % (quartiles)": quartiles([100 * value for value in wall], 2),
                 "overhead cpu, % (quartiles)": quartiles([100 * value for value in cpu], 2),
+                "interval of the median, % (wall, cpu)": [interval([100 * value for value in kind], 2) for kind in (wall, cpu)],
                 "overhead of the quietest tenth, % (wall, cpu)": [round(100 * quietest(pairs, kind), 2) for kind in (0, 1)],
                 "per step, us (wall, cpu)": [
                     round(statistics.median(ours[kind] - bare[kind] for bare, ours in pairs) / options.steps * 1e6)
