@@ -22,6 +22,8 @@ class SourceCheckpoint(Model):
     batches: int
     files_hash: str = ""
     """`files_hash` of the recorded files: what is loaded must be what was recorded. Empty: not known."""
+    weights_only: bool = False
+    """Only the models' weights count: training begins at batch 0."""
 
 
 class Assignment(Model):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.length import Length
@@ -21,6 +21,20 @@ CONSTRAINTS_MAX = 100
 STARTING_POINTS_MAX = 1_000
 
 
+class SourceCheckpoint(Model):
+    """A checkpoint of any experiment. `source_checkpoint: ID` says the same as `{checkpoint_id: ID}`."""
+
+    checkpoint_id: str = Field(min_length=1, max_length=256)
+    location: str = ""
+    batches: int = 0
+    """Filled in when the experiment is submitted: where it is, and how far it was trained."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_word(cls, value: Any) -> Any:
+        return {"checkpoint_id": value} if isinstance(value, str) else value
+
+
 class _Searcher(Model):
     metric: str = Field(min_length=1)
     """Name of the validation metric that the search compares."""
@@ -32,6 +46,8 @@ class _Searcher(Model):
     again."""
     starting_points: list[dict[str, Any]] = Field(default=[], max_length=STARTING_POINTS_MAX)
     """Hyperparameters of the first trials. What a point leaves out is drawn as usual."""
+    source_checkpoint: SourceCheckpoint | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Every trial begins with the weights of this checkpoint, at batch 0 and with an optimizer of its own. For Trial classes."""
 
 
 class _Many(_Searcher):

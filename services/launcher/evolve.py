@@ -79,13 +79,17 @@ def _requested(state: State, data: TrialRequested) -> State:
 
 
 def _start_of(experiment: Experiment, data: TrialRequested) -> SourceCheckpoint | None:
-    """The checkpoint that the search names, else the one of the same trial in the experiment that this one goes on with."""
+    """The checkpoint that the search names, else the one of the same trial in the experiment that this one goes on with, else the
+    weights that every trial begins with."""
     if data.source_checkpoint_id:
         return experiment.checkpoints.get(data.source_checkpoint_id)
     source = experiment.parent.source_of(data.trial_number, data.seed) if experiment.parent else None
-    if source is None:
+    if source is not None:
+        return SourceCheckpoint(checkpoint_id=source.checkpoint_id, location=source.location, batches=source.batches)
+    start = experiment.config.searcher.source_checkpoint
+    if start is None:
         return None
-    return SourceCheckpoint(checkpoint_id=source.checkpoint_id, location=source.location, batches=source.batches)
+    return SourceCheckpoint(checkpoint_id=start.checkpoint_id, location=start.location, batches=start.batches, weights_only=True)
 
 
 def _data_recorded(state: State, data: DataRecorded) -> State:

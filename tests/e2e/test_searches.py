@@ -118,3 +118,28 @@ def test_a_search_with_two_metrics_shows_its_front(bench: Bench) -> None:
     assert found == sorted(found)
     assert [size for _, size in found] == sorted((size for _, size in found), reverse=True), "what costs loss gains size"
     assert "beaten by no other one in all metrics" in bench.cluster.cli("exp", "pareto", str(experiment)).stdout
+
+
+def test_a_search_begins_with_the_weights_of_a_checkpoint(bench: Bench) -> None:
+    first, [trained] = bench.run({"name": "single"}, learning_rate=0.05)
+    checkpoint = bench.cluster.json("exp", "describe", str(first))["best_checkpoint_id"]
+    warm = {"name": "random", "max_trials": 2, "max_length": {"batches": 4}, "source_checkpoint": checkpoint}
+    experiment, trials = bench.run(warm, learning_rate=0.001)
+
+    def losses(of: int, trial: str) -> list[float]:
+        points = bench.cluster.json("exp", "metrics", str(of), "--trial", trial)
+        assert points[0]["batches"] == 1
+        return [point["metrics"]["loss"] for point in points]
+
+    cold = losses(first, trained["id"])
+    for trial in trials:
+        assert (trial["state"], trial["batches"]) == ("completed", 4)
+        own = losses(experiment, trial["id"])
+        assert len(own) == 4
+        assert own[0] < 0.7 * cold[0], "it goes on from trained weights"
+    said = bench.cluster.cli("exp", "logs", str(experiment)).stdout
+    assert f"begins with the weights of checkpoint {checkpoint}" in said
+    config = bench.cluster.json("exp", "describe", str(experiment))["config"]
+    assert config["searcher"]["source_checkpoint"]["location"], "the record says where it was"
+    with pytest.raises(AssertionError, match=r"searcher.source_checkpoint: this checkpoint is not known"):
+        bench.run(warm | {"source_checkpoint": "9-9-9-9"})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.schemas.assignments import Assignment
+from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.gang import Gang
 
 
@@ -97,6 +98,10 @@ class Trainer(ABC):
 
     @abstractmethod
     def load(self, directory: Path) -> None: ...
+
+    def load_weights(self, directory: Path) -> None:
+        """Take over only the weights of another trial's checkpoint. Raises UserError where they do not fit."""
+        raise UserError("searcher.source_checkpoint is for PyTorch trials; load the weights in your own code instead.")
 
     @abstractmethod
     def close(self) -> None:

@@ -79,7 +79,9 @@ class TrainingLoop:
         with restore(self._assignment, self._place, self._say, self._report_damage, self._sleep) as restored:
             if restored is not None:
                 self._resume(restored.source, restored.directory)
-            self._writer = self._open_writer(restored.base if restored is not None else None)
+            # Another experiment's checkpoint may be deleted at any time: nothing may be built upon its files.
+            own = restored is not None and not restored.source.weights_only
+            self._writer = self._open_writer(restored.base if restored is not None and own else None)
         try:
             return self._train()
         except AgentGone:
@@ -119,6 +121,10 @@ class TrainingLoop:
             self._after_training(target_batches)
 
     def _resume(self, source: SourceCheckpoint, directory: Path) -> None:
+        if source.weights_only:
+            self._trainer.load_weights(directory)
+            self._say(f"begins with the weights of checkpoint {source.checkpoint_id}")
+            return
         try:
             record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
             self._trainer.load(directory)

@@ -165,6 +165,21 @@ def restore(
     return stream
 
 
+def restore_weights(context: PyTorchTrialContext, directory: Path) -> None:
+    """Only the models' weights, of a checkpoint that another trial made. Raises OSError; UserError where they do not fit."""
+    saved = state.load_parts(directory)
+    if len(saved["models_other"]) != len(context._models):
+        raise UserError(
+            f"searcher.source_checkpoint holds {len(saved['models_other'])} models, but __init__ wrapped {len(context._models)}."
+        )
+    for index, model in enumerate(context._models):
+        values = state.load_model_state(directory, index) | saved["models_other"][index]
+        try:
+            model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
+        except RuntimeError as error:
+            raise UserError(f"the weights of searcher.source_checkpoint do not fit the model: {error}") from error
+
+
 def _state_of(owner: Any) -> dict[str, Any]:
     state_dict = owner.state_dict()
     if not isinstance(state_dict, Mapping):

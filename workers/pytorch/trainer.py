@@ -250,6 +250,9 @@ class PyTorchTrainer(Trainer):
         self._collected = None
         self._call(lambda callback: callback.on_checkpoint_load_end())
 
+    def load_weights(self, directory: Path) -> None:
+        checkpoint.restore_weights(self.context, directory)
+
     def _call(self, hook: Callable[[PyTorchCallback], None]) -> None:
         """Hooks that run more often in a trial that is interrupted: what they draw at random must not reach the training."""
         if self._callbacks:

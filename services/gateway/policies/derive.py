@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NAME_CHARACTERS_MAX = 256
-SEARCHER_FIELDS_KEPT = ("metric", "smaller_is_better", "max_length", "constraints")
+SEARCHER_FIELDS_KEPT = ("metric", "smaller_is_better", "max_length", "constraints", "source_checkpoint")
 """When an override names another search method, the rest of the old one's settings goes."""
 CONTINUED_FIELDS = (
     "name", "description", "labels", "searcher.max_length", "searcher.max_trials", "searcher.max_concurrent_trials", "resources",
@@ -103,7 +103,8 @@ def reproduction(
             "smaller_is_better": searcher["smaller_is_better"],
             "max_length": {_unit(searcher): length},
             "trial_seed": seed,
-        },
+        }
+        | ({"source_checkpoint": start} if (start := searcher.get("source_checkpoint")) else {}),
         "reproducibility": {**(config.get("reproducibility") or {}), "experiment_seed": experiment_seed},
     }
 

@@ -22,6 +22,7 @@ from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked
 from tenuto.services.gateway.rest.records import comparing
+from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.views import Submitted
 
 router = APIRouter(tags=["experiments"])
@@ -99,10 +100,11 @@ def _origin(origin: Origin | None, overrides: Mapping[str, Any]) -> Origin:
 
 
 async def _submit(request: Request, door: Gateway, derived: Derived, idempotency_key: str, origin: Origin | None) -> Response:
+    config = await with_source(door, derived.config)
     with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
         command = SubmitExperiment(
             **asked(door, idempotency_key),
-            config=derived.config,
+            config=config,
             seed=door.clock.new_seed() if derived.seed is None else derived.seed,
             context_hash=derived.context_hash,
             context_size_bytes=derived.context_size_bytes,

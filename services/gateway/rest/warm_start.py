@@ -1,0 +1,27 @@
+"""Finds the checkpoint that a search is to begin from, when its experiment is submitted."""
+
+from __future__ import annotations
+
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.entrypoint import script_of
+from tenuto.schemas.config.errors import ConfigError, Problem
+from tenuto.services.gateway.rest.context import Gateway
+
+PATH = "searcher.source_checkpoint"
+
+
+async def with_source(door: Gateway, config: ExperimentConfig) -> ExperimentConfig:
+    """The configuration with the place of its `source_checkpoint`, as it is recorded. Raises ConfigError."""
+    start = config.searcher.source_checkpoint
+    if start is None:
+        return config
+    shown = f'"{start.checkpoint_id}"'
+    if script_of(config.entrypoint) is not None:
+        raise ConfigError([Problem(PATH, "a script loads weights itself; this is for Trial classes", shown)])
+    found = await door.views.checkpoint(start.checkpoint_id)
+    if found is None or found.deleted_us is not None:
+        why = "is deleted" if found is not None else "is not known"
+        raise ConfigError([Problem(PATH, f"this checkpoint {why}; `tenuto ckpt ls` lists those that there are", shown)])
+    resolved = start.model_copy(update={"location": found.location, "batches": found.batches})
+    searcher = config.searcher.model_copy(update={"source_checkpoint": resolved})
+    return config.model_copy(update={"searcher": searcher})
