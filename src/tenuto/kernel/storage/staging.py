@@ -25,8 +25,8 @@ from tenuto.kernel.storage.store import PART_BYTES, Store
 
 SMALL_BYTES_MAX = 1 << 20
 """Sending so much takes longer than a request's round trip: larger files gain nothing from a pack."""
-PACK_BYTES_MAX = PART_BYTES
-"""A pack is one request, and is held in memory while it is sent."""
+PACK_BYTES_MAX = 4 << 20
+"""One request, held in memory while it is sent: so many that the bound of memory lets PARALLEL_MAX of them go at once."""
 PACK_USED_MIN = 0.5
 """The store then holds at most twice what the checkpoints' small files have."""
 HASHING_THREADS = max(1, min(4, (os.cpu_count() or 1)))
