@@ -85,6 +85,13 @@ class Gateway:
                     await self.views_reached(events[-1].position)
         return events
 
+    async def up_to_date(self) -> None:
+        """Returns when the views show all that is recorded by now, so that whoever has seen an experiment end in the events
+        does not hear that it still runs. Views that lag far behind are used as they are."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(VIEWS_SECONDS_MAX):
+                await self.views_reached(await self.log.head())
+
 
 def _gateway(request: Request) -> Gateway:
     return cast(Gateway, request.app.state.gateway)

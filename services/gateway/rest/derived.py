@@ -71,6 +71,7 @@ async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
     parent = submitted.parent
     if parent is None or parent.relation != "reproduction" or parent.trial_id is None:
         raise Refused(f"Experiment {experiment_id} reproduces no other; `tenuto diff` compares any two.", "invalid")
+    await door.up_to_date()
     view = await door.views.experiment(experiment_id)
     own = trial_id(experiment_id, 1)
     original, repeated = await door.views.trial(parent.trial_id), await door.views.trial(own)

@@ -58,7 +58,8 @@ def _report(rest: Any, experiment: int, json: bool) -> None:
     if json:
         print_json(found)
     else:
-        verdict = {True: "reproduces", False: "does not reproduce", None: "does not yet say whether it reproduces"}
+        unknown = "ended without anything to compare with" if found["ended"] else "has not ended, so it is not known to reproduce"
+        verdict = {True: "reproduces", False: "does not reproduce", None: unknown}
         print(f"Trial {found['trial_id']} {verdict[found['equal']]} trial {found['reproduces']}.")
         print(f"{metrics_sentence(found['results'])} {weights_sentence(found['results'])}")
         others = [item for item in found["differences"] if item["effect"] != "none"]
@@ -103,7 +104,11 @@ def _derive(context: typer.Context, experiment: int, verb: str, overrides: dict[
     if json:
         print_json(answer)
     else:
-        print(f"Experiment {answer['id']} {'varies' if verb == 'fork' else 'goes on with'} experiment {experiment}.", flush=True)
+        does = "varies" if verb == "fork" else "goes on with"
+        changed = f": {', '.join(f'{path}={value}' for path, value in made.overrides.items())}" if made.overrides else ""
+        print(f"Experiment {answer['id']} {does} experiment {experiment}{changed}.", flush=True)
+        if not follow:
+            print(f"`tenuto exp wait {answer['id']}` returns at its end; `tenuto diff {experiment} {answer['id']}` compares.")
     if follow:
         from tenuto.cli.experiments import follow_to_end
 
