@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class Backend(ExactnessRecord):
         """As the model's step wants it. In training its signature is remembered."""
         raise NotImplementedError
 
-    def retrace(self, model: Any) -> None:
+    def retrace(self, model: Any, signatures: Sequence[Signature]) -> None:
         """Called with the model built, before its state is loaded: trains the signatures' zeros in their order."""
 
     def begin_training(self, model: Any) -> None:
@@ -135,19 +135,17 @@ class TensorFlowBackend(Backend):
             self._mirrored.diversify(model)
 
     def to_batch(self, batch: Any, training: bool = True) -> Any:
-        if self._mirrored is not None:
-            batch = self._mirrored.share(batch, training)
-        signature = _signature(batch) if training else None
+        signature = _signature(batch) if training else None  # of the whole batch: the same on all ranks
         if signature is not None and signature not in self.signatures and len(self.signatures) < SIGNATURES_MAX:
             self.signatures.append(signature)
-        return batch
+        return batch if self._mirrored is None else self._mirrored.share(batch, training)
 
-    def retrace(self, model: Any) -> None:
+    def retrace(self, model: Any, signatures: Sequence[Signature]) -> None:
         if model.run_eagerly:
             return
-        for structure, shapes in list(self.signatures):
-            leaves = [self._tf.zeros(shape, dtype) for shape, dtype in shapes]
-            model.train_function([keras.tree.pack_sequence_as(structure, leaves)])
+        for structure, shapes in signatures:
+            zeros = keras.tree.pack_sequence_as(structure, [self._tf.zeros(shape, dtype) for shape, dtype in shapes])
+            model.train_function([zeros if self._mirrored is None else self._mirrored.share(zeros, training=True)])
 
     def surroundings(self) -> dict[str, str]:
         tf = self._tf

@@ -265,7 +265,7 @@ class KerasTrainer(Trainer):
         self._place = loaded.place
         self._held = self._backend.to_batch(self._training.next_batch())
         self._build(self._held)
-        self._backend.retrace(self.model)
+        self._backend.retrace(self.model, values["signatures"])
         self._began = False
         self._begin()
         with self._backend.scope():
