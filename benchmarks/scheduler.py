@@ -51,12 +51,13 @@ class Bench:
         self.state = self.core.initial()
         self.trials: dict[int, int] = {}
         self.cpu_seconds: list[float] = []
+        # First the queue, then the agents: so each policy fills the cluster as it wants it, and nothing has to give way.
+        self.feed(PoolPolicyChanged.model_validate({"pool": "default", "policy": policy}))
+        running = agents * 8 * len(GANGS) // sum(GANGS)
+        while sum(self.trials.values()) < pending + running:
+            self.submit(60)
         for number in range(agents):
             self.feed(joined(f"agent-{number:05}"))
-        while self.state.pools["default"].free > 8 or self.waiting < pending:
-            self.submit(60)
-        # Filled under the quickest policy, then measured under the one that is asked for, after it came to rest.
-        self.feed(PoolPolicyChanged.model_validate({"pool": "default", "policy": policy}))
         while leaving := self.state.pools["default"].leaving:
             self.exit(leaving[0], "preempted")
 
