@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from sys import float_info
 from typing import Any
 
 import pytest
@@ -152,3 +154,13 @@ def test_the_space_survives_a_snapshot_with_its_order() -> None:
     again = SPACE_TYPE.validate_json(SPACE_TYPE.dump_json(space))
     assert again == space
     assert json.dumps(sample(again, 1, 1)) == json.dumps(sample(space, 1, 1))
+
+
+@given(
+    st.sampled_from([10.0, 2.0, 0.5, math.e, 3.0, 100.0]),
+    st.floats(-30, 30) | st.floats(-1_000, 1_000) | st.integers(-40, 40).map(float) | st.integers(-200, 200).map(lambda n: n / 8),
+)
+def test_a_power_is_what_forty_digits_give(base: float, exponent: float) -> None:
+    exact = Context(prec=40, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[])
+    expected = min(Decimal(float_info.max), exact.power(Decimal(base), Decimal(exponent)))
+    assert power(base, exponent) == float(expected)
