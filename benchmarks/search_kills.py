@@ -81,7 +81,8 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
             continue
         killed[victim] += 1
         print(f"{time.monotonic() - began:.0f} s: kill {number + 1} of {kills}: {victim}", file=sys.stderr, flush=True)
-    cluster.cli("exp", "wait", experiment, seconds_max=WAIT_SECONDS_MAX)
+    while not _over(cluster, experiment):  # what was killed last may still be on its way up
+        cluster.cli("exp", "wait", experiment, check=False, seconds_max=WAIT_SECONDS_MAX)
     seconds = time.monotonic() - began
     verdict = cluster.cli("exp", "replay", experiment, "--verify", check=False, seconds_max=WAIT_SECONDS_MAX)
     log = cluster.cli("log", "verify", check=False, seconds_max=WAIT_SECONDS_MAX)
