@@ -159,3 +159,5 @@ def test_the_command_compares_and_draws(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["sim", "search", str(path), "--methods", "magic"])
     assert wrong.exit_code != 0
     assert "There is no method magic" in str(wrong.exception)
+    own = CliRunner().invoke(app, ["sim", "search", str(path), "--methods", "custom"])
+    assert "cannot be simulated" in str(own.exception)

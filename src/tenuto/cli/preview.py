@@ -34,6 +34,8 @@ def preview(
         f"Cost: {about}{plan.cost:,} {plan.unit} in all, {share:.3g} % of training every trial to the full length"
         f" ({plan.full_cost:,})."
     )
+    if plan.method == "custom":
+        print("Your own class decides: this is the most that it may ask for.")
     if not plan.exact:
         print("Trials are compared as they come, not all at once, so a few more go on than the table says.")
     if plan.problem:

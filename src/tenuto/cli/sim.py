@@ -85,6 +85,8 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
 
     from tenuto.services.searcher.methods import METHODS
 
+    if "custom" in (config.searcher.name, *(part.strip() for part in methods.split(","))):
+        raise CliError("A search of your own (custom) cannot be simulated: name another method in searcher.name and --methods.")
     mine = config.searcher.model_dump(mode="json", exclude_none=True)
     found: dict[str, ExperimentConfig] = {config.searcher.name: config}
     for name in filter(None, (part.strip() for part in methods.split(","))):
