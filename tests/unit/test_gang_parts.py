@@ -144,6 +144,7 @@ class TestWatch:
 
 def test_progress_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = ProgressFile(tmp_path / "progress", 2, create=True)
+    assert file.read(0).since > 0, "a rank that has not written yet is starting since now"
     writer = ProgressWriter(ProgressFile(tmp_path / "progress", 2), 1)
     writer.begin()
     writer.shared()

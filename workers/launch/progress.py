@@ -39,6 +39,9 @@ class ProgressFile:
             path.write_bytes(b"\0" * RECORD_BYTES * ranks)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), RECORD_BYTES * ranks)
+        if create:  # a rank that is slow to start has been starting since now
+            for index in range(ranks):
+                self.write(index, Progress(0, STARTING, time.monotonic(), 0.0, 0.0))
 
     def read(self, index: int) -> Progress:
         return Progress(*_RECORD.unpack_from(self._map, index * RECORD_BYTES))
