@@ -9,11 +9,8 @@ from tests.support.gang_bench import GangBench
 from tests.support.gang_reactions import stop_at
 
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "data_parallel"
-CONFIG = {
-    "name": "script",
-    "entrypoint": "train.py",
-    "searcher": {"name": "single", "metric": "weight", "max_length": {"batches": 30}},
-}
+SEARCHER = {"name": "single", "metric": "weight", "max_length": {"batches": 30}}
+CONFIG = {"name": "script", "entrypoint": "train.py", "searcher": SEARCHER}
 
 
 def test_a_script_for_torchrun_runs_and_its_ranks_leave_in_the_same_step(tmp_path: Path) -> None:
@@ -39,3 +36,15 @@ def test_a_script_for_torchrun_runs_and_its_ranks_leave_in_the_same_step(tmp_pat
         again.react = stop_at(30)
         assert run.wait() == 0, run.output()
         assert again.validations()[-1].metrics == expected
+
+
+def test_ranks_that_start_cold(tmp_path: Path) -> None:
+    """New interpreters, and a trial without a framework."""
+    context = CONTEXT.parents[1] / "trials" / "counting"
+    config = {**CONFIG, "entrypoint": "model_def:CountingTrial", "searcher": {**SEARCHER, "metric": "total"}}
+    with GangBench(tmp_path / "cold", context, config, {}) as bench:
+        bench.cold = True
+        agent, [run] = bench.gang(2, 30)
+        agent.react = stop_at(30)
+        assert run.wait() == 0, run.output()
+        assert [report.batches for report in agent.validations()] == [30], "rank 0 alone reports"

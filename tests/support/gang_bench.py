@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ class Network:
 class GangRun:
     """One supervisor with its ranks."""
 
-    process: WarmProcess
+    process: WarmProcess | subprocess.Popen[bytes]
     directory: Path
     log: Path
 
@@ -74,6 +76,8 @@ class GangBench(WorkerBench):
         self.gangs: list[GangRun] = []
         self.networks: tuple[Network, ...] = ()
         """Of the nodes, by their index. Empty: all are on this machine's loopback."""
+        self.cold = False
+        """Supervisors and ranks are new interpreters."""
 
     def gang(
         self, ranks: int, target_length: int, checkpoint: CheckpointReport | None = None, nodes: int = 1, **environment: str
@@ -98,6 +102,7 @@ class GangBench(WorkerBench):
             directory=str(directory),
             address=network.address,
             interface=network.interface,
+            command=(sys.executable, "-m", "tenuto.workers.harness"),
             progress_seconds_max=agent.assignment.config.distributed.progress_seconds_max,
         )
         everything = {
@@ -113,6 +118,12 @@ class GangBench(WorkerBench):
             **environment,
         }
         log = directory / "log"
+        if self.cold:
+            with log.open("wb") as output:
+                command = [sys.executable, "-m", "tenuto.workers.launch"]
+                process = subprocess.Popen(command, env=everything, cwd=self.context_directory, stdout=output, stderr=output)
+            self.gangs.append(GangRun(process, directory, log))
+            return self.gangs[-1]
         run = GangRun((network.starts or warm_starts()).start(everything, self.context_directory, log), directory, log)
         self.gangs.append(run)
         return run
