@@ -49,6 +49,12 @@ bench: install
 	$(BIN)/python benchmarks/decision_latency.py
 	$(BIN)/python benchmarks/turnover.py
 	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
+	$(BIN)/python benchmarks/scheduler_events.py
+	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/checkpoints.py
+	$(BIN)/python benchmarks/checkpoint_stall.py
+	$(BIN)/python benchmarks/distributed.py
 
 # Horovod has no wheel: built from its source package for the torch and TensorFlow that are installed here.
 horovod: install
