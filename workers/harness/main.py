@@ -74,6 +74,8 @@ def run(environment: WorkerEnvironment) -> int:
         return EXIT_CODE_INVALID_HYPERPARAMETERS if isinstance(error, InvalidHyperparameters) else EXIT_FAILED
     if action == "kill":
         _die()
+    if gang is not None and (horovod := sys.modules.get("tenuto.workers.horovod.rendezvous")) is not None:
+        horovod.finish(gang)
     client.close()
     return EXIT_CODES[action]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
@@ -67,6 +68,16 @@ def prepare(gang: Gang) -> None:
     if interface:
         common["HOROVOD_GLOO_IFACE"] = interface
     os.environ.update(common | own)
+
+
+def finish(gang: Gang) -> None:
+    """Called by every rank that leaves in order: rank 0, with the rendezvous, must be the last that Horovod leaves."""
+    if not _prepared:
+        return
+    for name in ("horovod.torch", "horovod.tensorflow"):
+        if (module := sys.modules.get(name)) is not None:
+            module.shutdown()
+    gang.gather(None, "horovod end")
 
 
 def variables(places: Sequence[tuple[int, int]], rank: int) -> dict[str, str]:
