@@ -26,8 +26,8 @@ from tenuto.schemas.events.search import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFinished, ValidationReported
 from tenuto.services.searcher.adapters.samplers import propose, wanting
-from tenuto.services.searcher.decide import settle
 from tenuto.services.searcher.decide import propose as decide_proposal
+from tenuto.services.searcher.decide import settle
 from tenuto.services.searcher.evolve import evolve
 from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.simulation.curves import Curves
