@@ -324,10 +324,17 @@ CREATE TABLE public.trial_checkpoints (
     metric double precision,
     saved_us bigint NOT NULL,
     deleted_us bigint,
-    delete_reason text
+    delete_reason text,
+    damaged_us bigint,
+    damage text,
+    resumed_from text
 );
 
 COMMENT ON COLUMN public.trial_checkpoints.metric IS 'The searcher''s metric, validated at the same number of batches.';
+
+COMMENT ON COLUMN public.trial_checkpoints.damage IS 'The last time. Null: no run found it damaged.';
+
+COMMENT ON COLUMN public.trial_checkpoints.resumed_from IS 'The checkpoint that the run went on from instead; null where none could be used.';
 
 CREATE TABLE public.trial_logs (
     line bigint NOT NULL,
@@ -398,7 +405,8 @@ CREATE TABLE public.trials (
     outcome text,
     reason text NOT NULL,
     requested_us bigint NOT NULL,
-    ended_us bigint
+    ended_us bigint,
+    excluded_agents text[] DEFAULT '{}'::text[] NOT NULL
 );
 
 COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, stopping; then its outcome: completed, early_stopped, failed or canceled.';
@@ -406,6 +414,8 @@ COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, sto
 COMMENT ON COLUMN public.trials.allocations IS 'How many it was granted.';
 
 COMMENT ON COLUMN public.trials.reason IS 'Why the search last decided about it, in words.';
+
+COMMENT ON COLUMN public.trials.excluded_agents IS 'Agents that it is not placed on again, sorted.';
 
 INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
 

@@ -21,7 +21,7 @@ CONSTRAINTS_MAX = 100
 STARTING_POINTS_MAX = 1_000
 
 
-class SourceCheckpoint(Model):
+class SourceCheckpointSettings(Model):
     """A checkpoint of any experiment. `source_checkpoint: ID` says the same as `{checkpoint_id: ID}`."""
 
     checkpoint_id: str = Field(min_length=1, max_length=256)
@@ -46,7 +46,7 @@ class _Searcher(Model):
     again."""
     starting_points: list[dict[str, Any]] = Field(default=[], max_length=STARTING_POINTS_MAX)
     """Hyperparameters of the first trials. What a point leaves out is drawn as usual."""
-    source_checkpoint: SourceCheckpoint | None = Field(default=None, exclude_if=lambda value: value is None)
+    source_checkpoint: SourceCheckpointSettings | None = Field(default=None, exclude_if=lambda value: value is None)
     """Every trial begins with the weights of this checkpoint, at batch 0 and with an optimizer of its own. For Trial classes."""
 
 
