@@ -35,8 +35,8 @@ def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> Non
         experiments = [cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"]]
         head = cluster.wait_events(0, 10)
         for victim in victims:
-            head = cluster.wait_events(head, rng.randint(*EVENTS_BETWEEN_KILLS))
-            if cluster.json("exp", "describe", str(experiments[-1]))["state"] in ("completed", "failed"):
+            head, ended = wait_events_or_end(cluster, head, rng.randint(*EVENTS_BETWEEN_KILLS))
+            if ended:
                 experiments.append(cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"])
             cluster.kill(victim)
         for experiment in experiments:
@@ -53,3 +53,22 @@ def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> Non
         assert len(trials) == len(experiments) * 8
     finally:
         cluster.down()
+
+
+def wait_events_or_end(cluster: LiveCluster, after: int, count: int) -> tuple[int, bool]:
+    """Until `count` more events are recorded than `after`, or the experiment has ended and no more will come. Returns the head,
+    and whether it has ended."""
+    head, ended = after, False
+
+    def there() -> bool:
+        nonlocal head, ended
+        try:
+            events = cluster.events(after)
+        except Exception:
+            return False  # being unreachable for a while is allowed
+        head = after + len(events)
+        ended = any(event.type in ENDED for event in events)
+        return ended or len(events) >= count
+
+    cluster.wait_for(there)
+    return head, ended
