@@ -1,12 +1,11 @@
 """Everything at once, killed again and again: a GAN under bf16 with gathered gradients, augmentation, dropout, loader workers.
 
 One trial is killed with SIGKILL at five seeded random instants, resumes each time from its latest checkpoint, and ends with
-the weights of one that was left alone, bit for bit. TENUTO_TEST_SEEDS=1,2,3 tries other instants.
+the weights of one that was left alone, bit for bit. TENUTO_TEST_SEEDS=3 tries other instants.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,10 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tests.integration.test_exact_resume import assert_equal
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.checkpoint_reports import stored_files
+from tests.support.seeds import SEEDS
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "everything"
 TARGET_BATCHES = 45
-SEEDS = [int(seed) for seed in os.environ.get("TENUTO_TEST_SEEDS", "1").split(",")]
 KILLS = 5
 KILL_AFTER_US_MAX = 20_000
 """Some batches, a checkpoint or a validation of this trial."""

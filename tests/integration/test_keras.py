@@ -17,12 +17,12 @@ from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.checkpoint_reports import stored_files
+from tests.support.seeds import SEEDS
 
 pytest.importorskip("keras")
 SUPPORT = Path(__file__).parents[1] / "support"
 CONTEXT = SUPPORT / "trials" / "keras_everything"
 TARGET_BATCHES = 14
-SEEDS = [int(seed) for seed in os.environ.get("TENUTO_TEST_SEEDS", "1").split(",")]
 KILL_AFTER_US_MAX = 30_000
 WAIT_SECONDS_MAX = 200.0
 EXAMPLES = Path(__file__).parents[2] / "examples"

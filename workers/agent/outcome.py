@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
 from tenuto.workers.agent.processes import SIGNAL_EXIT_BASE, RunFiles
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
+from tenuto.workers.launch.words import how_it_ended
 
 EXIT_OUTCOMES: dict[int, WorkersOutcome] = {0: "finished", 80: "preempted", 81: "paused"}
 """The harness's exit codes; all others are failures of the user's code."""
@@ -49,13 +49,7 @@ def _killed_text(action: Action) -> str:
 def _signal_text(exit_code: int | None) -> str:
     if exit_code is None:
         return "its processes were killed from outside"
-    number = exit_code - SIGNAL_EXIT_BASE
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = "unknown"
-    hint = "; often the kernel, for lack of memory" if number == signal.SIGKILL else ""
-    return f"its worker process died by signal {number} ({name}{hint})"
+    return f"its worker process {how_it_ended(exit_code)}"
 
 
 def _said(files: RunFiles) -> str:
