@@ -6,6 +6,9 @@ turnover   from the end of one trial's last training step to the beginning of th
            the last validation and checkpoint, the end of the process, five services' decisions, the next process, its model
            and its data
 recovery   from kill -9 of a training process to the next training step of its trial, from its checkpoint
+
+With --phases the warm turnover is taken apart by what is on record between the two steps: median milliseconds from each event to
+the next one. The record's time of an event is when it was decided, some milliseconds before others know of it.
 """
 
 from __future__ import annotations
@@ -84,12 +87,51 @@ class Cluster:
             time.sleep(0.05)
 
 
-def turnover(cluster: Cluster, trials: int) -> tuple[list[float], float]:
-    """Seconds between trials; trials per second."""
-    cluster.cli("exp", "wait", cluster.create(8, trials, 0.0))
+def turnover(cluster: Cluster, trials: int) -> tuple[list[float], float, str]:
+    """Seconds between trials; trials per second; the experiment."""
+    experiment = cluster.create(8, trials, 0.0)
+    cluster.cli("exp", "wait", experiment)
     lines = cluster.lines()
     gaps = [after[2] - before[2] for before, after in itertools.pairwise(lines) if before[0] != after[0]]
-    return gaps, (len(gaps)) / (lines[-1][2] - lines[0][2])
+    return gaps, (len(gaps)) / (lines[-1][2] - lines[0][2]), experiment
+
+
+PHASES = (
+    "CheckpointSaved",
+    "ValidationReported",
+    "TrialStopped",
+    "WorkersExited",
+    "AllocationReleased",
+    "AllocationGranted",
+    "WorkersStarting",
+    "WorkersStarted",
+)
+"""What happens between two trials on one slot, in this order: the first four are about the one that ends."""
+
+
+def phases(cluster: Cluster, experiment: str) -> dict[str, float]:
+    """Median milliseconds until each of PHASES, from the one before it; the last until the next trial's first step."""
+    text = cluster.cli("event", "tail", "--from", "1", "--experiment", experiment, "--json", "--no-follow")
+    recorded = [json.loads(line) for line in text.splitlines()]
+    lines = cluster.lines()
+    parts: dict[str, list[float]] = {}
+    for before, after in itertools.pairwise(lines):
+        if before[0] == after[0]:
+            continue
+        at = before[2]
+        for name in PHASES:
+            found = [
+                event["time_us"] / 1e6
+                for event in recorded
+                if event["type"] == name and before[2] - 0.1 <= event["time_us"] / 1e6 <= after[2]
+            ]
+            if not found:
+                break
+            parts.setdefault(name, []).append(found[0] - at)
+            at = found[0]
+        else:
+            parts.setdefault("first step", []).append(after[2] - at)
+    return {name: round(statistics.median(seconds) * 1e3, 1) for name, seconds in parts.items()}
 
 
 def recovery(cluster: Cluster, kills: int) -> list[float]:
@@ -125,15 +167,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--phases", action="store_true", help="take the warm turnover apart, and nothing else")
     arguments = parser.parse_args()
     report: dict[str, object] = {}
-    for warm in (True, False):
+    for warm in (True,) if arguments.phases else (True, False):
         with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
             Path(name).chmod(0o711)
             cluster = Cluster(Path(name), warm)
             cluster.cli("up", "--detach", "--cpu-slots", "1")
             try:
-                gaps, rate = turnover(cluster, arguments.trials if warm else max(arguments.trials // 3, 2))
+                gaps, rate, experiment = turnover(cluster, arguments.trials if warm else max(arguments.trials // 3, 2))
+                if arguments.phases:
+                    report = {"turnover_warm_p50_ms": round(statistics.median(gaps) * 1e3), **phases(cluster, experiment)}
+                    break
                 back = recovery(cluster, arguments.kills if warm else max(arguments.kills // 3, 1))
             finally:
                 cluster.cli("down")
