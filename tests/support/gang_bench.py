@@ -70,9 +70,9 @@ class GangRun:
 
 
 class GangBench(WorkerBench):
-    def __init__(self, directory: Path, *arguments: Any) -> None:
+    def __init__(self, directory: Path, *arguments: Any, modules: tuple[str, ...] = ()) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory, *arguments)
+        super().__init__(directory, *arguments, modules=modules)
         self.gangs: list[GangRun] = []
         self.networks: tuple[Network, ...] = ()
         """Of the nodes, by their index. Empty: all are on this machine's loopback."""
@@ -124,7 +124,9 @@ class GangBench(WorkerBench):
                 process = subprocess.Popen(command, env=everything, cwd=self.context_directory, stdout=output, stderr=output)
             self.gangs.append(GangRun(process, directory, log))
             return self.gangs[-1]
-        run = GangRun((network.starts or warm_starts()).start(everything, self.context_directory, log), directory, log)
+        run = GangRun(
+            (network.starts or warm_starts(self._modules)).start(everything, self.context_directory, log), directory, log
+        )
         self.gangs.append(run)
         return run
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,10 @@ import numpy as np
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.exactness import ExactnessRecord, processor
 from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.keras import randomness
+from tenuto.workers.keras.checkpoint import floats
+from tenuto.workers.keras.data import Share
+from tenuto.workers.keras.replicas import Replicas
 
 if TYPE_CHECKING:
     from tenuto.workers.keras.mirrored import Mirrored
@@ -38,7 +41,8 @@ class Backend(ExactnessRecord):
         raise NotImplementedError
 
     def to_batch(self, batch: Any, training: bool = True) -> Any:
-        """As the model's step wants it. In training its signature is remembered."""
+        """As the model's step wants it: of several ranks, this one's share. In training its signature is remembered. None, in
+        validation: this rank has no share."""
         raise NotImplementedError
 
     def retrace(self, model: Any, signatures: Sequence[Signature]) -> None:
@@ -47,8 +51,30 @@ class Backend(ExactnessRecord):
     def begin_training(self, model: Any) -> None:
         """Before the training steps of a call to `train`."""
 
+    def step(self, model: Any, batch: Any) -> Any:
+        """Trains a batch that `to_batch` gave. Returns the step's logs."""
+        if self.replicas is not None:
+            return self.replicas.step(model, batch)
+        return model.train_function([batch])
+
+    def begin_validation(self, model: Any) -> None:
+        """Before this rank evaluates its shares."""
+        if self.replicas is not None:
+            self.replicas.share_statistics()
+
+    def metrics(self, model: Any, logs: Any, training: bool = True) -> dict[str, float]:
+        """`logs`: of the last step."""
+        if self.replicas is not None:
+            return self.replicas.metrics(model, logs, training)
+        return floats(model._get_metrics_result_or_logs(logs))
+
     ranks = 1
     """Processes that train this trial, each on its share of a batch."""
+    replicas: Replicas | None = None
+    """Where each of them has a model of its own."""
+    data_ranks: tuple[int, int] | None = None
+    """(this one, of so many): data may make the shares only. Also of one that had more, or may have more later: records are drawn
+    at random as several draw them."""
 
     def scope(self) -> AbstractContextManager[Any]:
         """Variables are made and assigned inside."""
@@ -60,6 +86,19 @@ class Backend(ExactnessRecord):
 
     def diversify(self, model: Any) -> None:
         """After the state was made or loaded, which is the same on all ranks: what is random in layers becomes different."""
+        if self.replicas is not None:
+            self.replicas.diversify(model)
+
+    def _join(self, replicas: Replicas) -> None:
+        self.replicas, self.ranks = replicas, replicas.size
+
+    def _share_of(self, batch: Any, training: bool) -> Any:
+        """Of replicas, if this is one."""
+        if self.replicas is None:
+            return batch.batch if isinstance(batch, Share) else batch
+        share = batch if isinstance(batch, Share) else self.replicas.cut(batch)
+        self.replicas.remember(share, training)
+        return share.batch if share.records or training else None
 
     def close(self) -> None:
         """Gives back what `__init__` changed for the whole process."""
@@ -86,10 +125,10 @@ def open_backend(info: TrialInfo, exact: bool, say: Callable[[str], None]) -> Ba
             f"Keras's back end is {name!r}, but Keras trials train with 'tensorflow' or 'torch'; set the environment variable "
             "KERAS_BACKEND, under environment.variables of the configuration."
         )
-    if info.slots > 1 and name == "torch":
+    if info.gang is not None and (info.config.get("distributed") or {}).get("strategy") == "fsdp":
         raise UserError(
-            f"resources.slots_per_trial is {info.slots}, but a Keras trial on the torch back end trains on one slot; set it to "
-            "1, or KERAS_BACKEND to tensorflow."
+            "distributed.strategy is fsdp, which divides PyTorch trials only; a Keras trial holds its whole model on each slot: "
+            "remove the strategy."
         )
     return kinds[name](info, exact, say)
 
@@ -182,17 +221,38 @@ class TorchBackend(Backend):
     def _prepare(self, info: TrialInfo) -> None:
         from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 
-        self._torch = sys.modules["torch"]
-        self._watch = Exactness(self.exact, prepare_torch(info.local_slots, self.exact), self._say)
+        gang = info.gang
+        device = prepare_torch(info.local_slots, self.exact, 0 if gang is None else gang.local_rank)
+        if gang is not None:
+            from tenuto.workers.keras.torch_replicas import TorchReplicas
+
+            randomness.use_one_gpu()
+            self._join(TorchReplicas(gang, device, info.config))
+            self.data_ranks = gang.rank, gang.world_size
+        elif isinstance((info.config.get("resources") or {}).get("slots_per_trial"), Mapping):
+            self.data_ranks = 0, 1
+        self._watch = Exactness(self.exact, device, self._say)
         self._watch.breaks = self.breaks
         self._watch.watch()
 
     def to_batch(self, batch: Any, training: bool = True) -> Any:
         """On the device."""
+        if (batch := self._share_of(batch, training)) is None:
+            return None
         return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch)
 
     def begin_training(self, model: Any) -> None:
         model.train()
+
+    def begin_validation(self, model: Any) -> None:
+        super().begin_validation(model)
+        model.eval()
+
+    def make_functions(self, model: Any) -> None:
+        super().make_functions(model)
+        if self.replicas is not None:
+            model.make_test_function()
+            self.replicas.attach(model)
 
     def surroundings(self) -> dict[str, str]:
         return self._watch.surroundings() | super().surroundings()

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -32,6 +32,15 @@ class Place:
     values: Mapping[str, Any] = field(default_factory=dict)
     """Picklable."""
     files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Share(NamedTuple):
+    """A rank's part of a batch. Of a batch with fewer records than ranks some have none: these compute the whole batch along,
+    because all must take part in the averages, and it counts for nothing."""
+
+    batch: Any
+    records: int
+    total: int
 
 
 class Batches(ABC):
@@ -56,8 +65,18 @@ class Batches(ABC):
         """Stop helper threads."""
 
 
-def training_batches(data: Any, build: Any, *, seed: int, batch_size: int, shuffle: bool, epoch_batches: int | None) -> Batches:
-    """`build`: the user's function that made `data`. Raises UserError for data that has no positions."""
+def training_batches(
+    data: Any,
+    build: Any,
+    *,
+    seed: int,
+    batch_size: int,
+    shuffle: bool,
+    epoch_batches: int | None,
+    ranks: tuple[int, int] | None = None,
+) -> Batches:
+    """`build`: the user's function that made `data`. `ranks`: (this one, of so many); data that can makes its `Share`s only.
+    Raises UserError for data that has no positions."""
     dataset = _tensorflow_dataset()
     if dataset is not None and isinstance(data, dataset):
         from tenuto.workers.keras.tf_data import DatasetBatches
@@ -67,7 +86,7 @@ def training_batches(data: Any, build: Any, *, seed: int, batch_size: int, shuff
         return PyDatasetBatches(data, build, seed, shuffle)
     loader = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)
     if loader is not None and isinstance(data, loader.DataLoader):
-        return LoaderBatches(data, build, seed, epoch_batches)
+        return LoaderBatches(data, build, seed, epoch_batches, ranks)
     if isinstance(data, tuple) and 1 <= len(data) <= 3:
         return ArrayBatches(data, build, seed, batch_size, shuffle)
     raise UserError(
@@ -201,9 +220,11 @@ class PyDatasetBatches(Batches):
 class LoaderBatches(Batches):
     """A torch DataLoader."""
 
-    def __init__(self, loader: Any, build: Any, seed: int, epoch_batches: int | None) -> None:
+    def __init__(self, loader: Any, build: Any, seed: int, epoch_batches: int | None, ranks: tuple[int, int] | None) -> None:
         from tenuto.workers.pytorch import data
+        from tenuto.workers.pytorch.distributed.shards import Shard
 
+        self._shard = None if ranks is None else Shard(*ranks)
         self._loader, self._seed = data.check_loader(loader, build.__name__, build), seed
         self.epoch_batches = epoch_batches or data.epoch_batches(loader)
         self._iterator: Iterator[Any] | None = None
@@ -211,11 +232,15 @@ class LoaderBatches(Batches):
     def seek(self, batches: int, place: Place | None) -> None:
         from tenuto.workers.pytorch import data
 
-        self._iterator = data.training_batches(self._loader, self._seed, batches, place.values.get("stream") if place else None)
+        stream = place.values.get("stream") if place else None
+        self._iterator = data.training_batches(self._loader, self._seed, batches, stream, self._shard)
 
     def next_batch(self) -> Any:
+        from tenuto.workers.pytorch.distributed.shards import Sharded
+
         assert self._iterator is not None
-        return next(self._iterator)
+        batch = next(self._iterator)
+        return Share(*batch) if isinstance(batch, Sharded) else batch
 
     def place(self) -> Place:
         state = getattr(self._iterator, "state", None)

@@ -18,10 +18,8 @@ import tensorflow as tf
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.gang import Gang
-from tenuto.workers.keras import cluster, randomness
-
-SEED_STEP = 1_000_003
-"""Between the ranks' seeds of one layer."""
+from tenuto.workers.keras import cluster
+from tenuto.workers.keras.replicas import diversify
 
 
 class Mirrored:
@@ -71,7 +69,4 @@ class Mirrored:
 
     def diversify(self, model: Any) -> None:
         """Dropout is to draw differently on each rank."""
-        for state in randomness.seed_generators(model):
-            value = np.array(state.numpy())
-            value[0] = (int(value[0]) + self.rank * SEED_STEP) % 2**31
-            state.assign(value)
+        diversify(model, self.rank)

@@ -14,6 +14,19 @@ _SEED_LIMIT = 2**31
 """TensorFlow takes seeds below it."""
 
 
+_one_gpu = False
+
+
+def use_one_gpu() -> None:
+    """This process sees the GPUs of other ranks too, and must not touch those."""
+    global _one_gpu
+    _one_gpu = True
+
+
+def _gpu_states(torch: Any) -> list[Any]:
+    return [torch.cuda.get_rng_state()] if _one_gpu else list(torch.cuda.get_rng_state_all())
+
+
 def seed_everything(seed: int) -> None:
     """Also Keras's global generator, which `keras.random` uses where it is given no seed. `keras.utils.set_random_seed` would do,
     but it imports TensorFlow wherever that is installed."""
@@ -22,7 +35,11 @@ def seed_everything(seed: int) -> None:
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
         tensorflow.random.set_seed(seed % _SEED_LIMIT)
     if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(seed)
+        if _one_gpu:
+            torch.default_generator.manual_seed(seed)
+            torch.cuda.manual_seed(seed)
+        else:
+            torch.manual_seed(seed)
     state = _global_generator().state
     state.assign(np.asarray([seed % _SEED_LIMIT, 0], dtype=np.asarray(state.numpy()).dtype))
 
@@ -39,9 +56,7 @@ def random_state() -> dict[str, Any]:
         found["tensorflow generator"] = _tensorflow_generator_state()
     if (torch := sys.modules.get("torch")) is not None:
         found["torch"] = torch.get_rng_state().numpy().copy()
-        found["torch gpu"] = (
-            [state.numpy().copy() for state in torch.cuda.get_rng_state_all()] if torch.cuda.is_available() else []
-        )
+        found["torch gpu"] = [state.numpy().copy() for state in _gpu_states(torch)] if torch.cuda.is_available() else []
     return found
 
 
@@ -57,8 +72,9 @@ def restore_random_state(state: dict[str, Any]) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and "torch" in state:
         torch.set_rng_state(torch.from_numpy(state["torch"]))
-        for index, value in enumerate(state["torch gpu"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(torch.from_numpy(value), index)
+        first = torch.cuda.current_device() if _one_gpu and state["torch gpu"] else 0
+        for index, value in enumerate(state["torch gpu"][: 1 if _one_gpu else torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(torch.from_numpy(value), first + index)
 
 
 @contextmanager

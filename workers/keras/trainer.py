@@ -7,7 +7,7 @@ schedules, precision policies and callbacks work as in Keras.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,9 @@ class KerasTrainer(Trainer):
             self._validation = self.trial.build_validation_data()
         self._list = keras.callbacks.CallbackList(self._callbacks, model=self.model, steps=self.epoch_batches)
         self._batch_hooks = _has_batch_hooks(self._callbacks)
-        randomness.seed_everything(derive_seed(self._seed, "training"))
+        self._replicas = self._backend.replicas
+        rank = self.context.rank if self._replicas is not None else 0
+        randomness.seed_everything(derive_seed(self._seed, "training", *((rank,) if rank else ())))
         self._batches = 0
         self._taken_at = 0
         self._epoch_ends: int | None = None
@@ -79,6 +81,7 @@ class KerasTrainer(Trainer):
             batch_size=self.context.batch_size,
             shuffle=trial.shuffle,
             epoch_batches=given,
+            ranks=self._backend.data_ranks,
         )
         training.seek(0, None)
         return training
@@ -104,10 +107,10 @@ class KerasTrainer(Trainer):
             batch = self._next_batch()
             if self._batch_hooks:
                 self._list.on_train_batch_begin(batch_in_epoch)
-            self._logs = model.train_function([batch])
+            self._logs = self._backend.step(model, batch)
             self._batches += 1
             if self._batch_hooks:
-                self._list.on_train_batch_end(batch_in_epoch, floats(self._logs))
+                self._list.on_train_batch_end(batch_in_epoch, self._batch_logs())
             if batch_in_epoch + 1 == epoch_batches:
                 self._epoch_ends = epoch
         self._look_for_stop()
@@ -153,8 +156,12 @@ class KerasTrainer(Trainer):
         if epoch is not None:
             self._list.on_epoch_end(epoch, self._training_metrics() | validation)
 
+    def _batch_logs(self) -> dict[str, float]:
+        """With replicas those of all: what a callback decides on them, it decides alike on each rank."""
+        return floats(self._logs) if self._replicas is None else self._training_metrics()
+
     def _training_metrics(self) -> dict[str, float]:
-        return floats(self.model._get_metrics_result_or_logs(self._logs))
+        return self._backend.metrics(self.model, self._logs)
 
     def take_metrics(self) -> dict[str, float]:
         """As Keras shows them: over the batches since the epoch began."""
@@ -200,13 +207,15 @@ class KerasTrainer(Trainer):
         """As `model.evaluate`, each rank on its share of each batch. The metrics' variables are summed over the ranks."""
         batches = data.validation_batches(self._validation, self.trial.build_validation_data, self.context.batch_size)
         self.model.reset_metrics()
+        self._backend.begin_validation(self.model)
         self._list.on_test_begin()
         logs: Any = {}
         for number, batch in enumerate(batches()):
             if number == self.trial.validation_batches:
                 break
-            logs = self.model.test_function([self._backend.to_batch(batch, training=False)])
-        logs = floats(self.model._get_metrics_result_or_logs(logs))
+            if (share := self._backend.to_batch(batch, training=False)) is not None:
+                logs = self.model.test_function([share])
+        logs = self._backend.metrics(self.model, logs, training=False)
         self._list.on_test_end(logs)
         return logs
 
@@ -234,10 +243,21 @@ class KerasTrainer(Trainer):
             "logs": floats(self._logs),
             "signatures": getattr(self._backend, "signatures", []),
             "random": randomness.random_state(),
+            **(users := self._users()),
+        }
+        if self._replicas is None:
+            return Captured(self.model, values, self._place, self._backend.record()).write
+        self._replicas.share_statistics()
+        values["ranks"] = self._replicas.collect(self.model, users)
+        with self._replicas.reduced_metrics(self.model):
+            return Captured(self.model, values, self._place, self._backend.record()).write
+
+    def _users(self) -> dict[str, Any]:
+        """State of the user's own."""
+        return {
             "callbacks": [(type(item).__name__, callback_state.state_of(item)) for item in self._callbacks],
             "trial": dict(self.trial.state_dict()),
         }
-        return Captured(self.model, values, self._place, self._backend.record()).write
 
     def _hold_batch(self) -> None:
         """Fetches the next batch before its time, to build the model from."""
@@ -270,13 +290,21 @@ class KerasTrainer(Trainer):
         self._begin()
         with self._backend.scope():
             loaded.into(self.model)
-        self._backend.diversify(self.model)
-        for callback, (_, state) in zip(self._callbacks, values["callbacks"], strict=True):
+        own: Mapping[str, Any] | None = values
+        if self._replicas is None:
+            self._backend.diversify(self.model)
+        else:
+            own = self._replicas.take_own(self.model, values.get("ranks"))
+        users = (own or values).get("users", values)
+        for callback, (_, state) in zip(self._callbacks, users["callbacks"], strict=True):
             callback_state.restore(callback, state)
-        if values["trial"]:
-            self.trial.load_state_dict(values["trial"])
+        if users["trial"]:
+            self.trial.load_state_dict(users["trial"])
         self._backend.resume(loaded.exactness)
-        randomness.restore_random_state(values["random"])
+        if own is not None or self.context.rank == 0:
+            randomness.restore_random_state((own or values)["random"])
+        else:
+            randomness.seed_everything(derive_seed(self._seed, "training", self.context.rank, "from", self._batches))
 
     def close(self) -> None:
         self._training.close()

@@ -1,0 +1,235 @@
+"""A Keras trial on several slots, a copy of the model per rank: Keras's torch back end, or TensorFlow's with Horovod.
+
+Each rank trains on its share of every batch (`tenuto.workers.pytorch.distributed.shards`), and gradients are averaged before the
+optimizer sees them, weighted by the records of the shares: so N ranks make the steps of one. Between steps the copies differ in
+what is not trained only, and that is dealt with where it is looked at:
+
+- metrics: their variables are summed over the ranks when they are read, as TensorFlow does with `synchronization="on_read"`; so
+  a mean is that over all records;
+- running statistics (batch normalisation): those of rank 0, as in torch's own data-parallel training;
+- generators: each rank's own, which a checkpoint keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.keras import randomness
+from tenuto.workers.keras.checkpoint import floats, variables_of
+from tenuto.workers.keras.data import Share
+from tenuto.workers.keras.weights import copies_of
+
+if TYPE_CHECKING:
+    from tenuto.workers.harness.gang import Gang
+
+SEED_STEP = 1_000_003
+"""Between the ranks' seeds of one layer."""
+Values = list[np.ndarray[Any, Any]]
+
+
+class Replicas(ABC):
+    """Every method is called by all ranks, in the same order."""
+
+    def __init__(self, gang: Gang) -> None:
+        self.gang = gang
+        self.rank, self.size = gang.rank, gang.world_size
+        self._share = (1, 1)
+        """Records of this rank in the batch that is trained next, or was trained last, and of the whole batch."""
+        self._evaluated = (0, 0)
+        """The same of the last batch of a validation."""
+        self._statistics: list[Any] = []
+
+    # What the framework does.
+
+    @abstractmethod
+    def objects(self, value: Any) -> list[Any]:
+        """What each rank gave, by rank. Anything that can be pickled."""
+
+    @abstractmethod
+    def broadcast(self, variables: Sequence[Any]) -> None:
+        """Gives variables the values of rank 0."""
+
+    @abstractmethod
+    def average(self, model: Any) -> None:
+        """Called once, with the model built: from now on gradients are averaged in each training step."""
+
+    @abstractmethod
+    def run_step(self, model: Any, batch: Any) -> Any:
+        """The model's training step, with averaged gradients. Returns its logs."""
+
+    # Training.
+
+    def attach(self, model: Any) -> None:
+        """Called with the model built. Weights that it drew from generators which differ become those of rank 0."""
+        kinds = variables_of(model)
+        self.broadcast([*kinds["weights"], *kinds["optimizers"]])
+        self._statistics = _statistics(model)
+        self.average(model)
+
+    def cut(self, batch: Any) -> Share:
+        """Raises UserError for a batch in which no records are found."""
+        leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
+        total = int(leaves[0].shape[0]) if leaves and getattr(leaves[0], "shape", None) else 0
+        if total == 0:
+            raise UserError(
+                f"a batch cannot be divided among {self.size} slots: its first array has no records; give batches of arrays "
+                "whose first dimension counts the records."
+            )
+        low, high = total * self.rank // self.size, total * (self.rank + 1) // self.size
+        if low == high:
+            return Share(batch, 0, total)
+
+        def part(leaf: Any) -> Any:
+            return leaf[low:high] if getattr(leaf, "shape", None) and int(leaf.shape[0]) == total else leaf
+
+        return Share(keras.tree.map_structure(part, batch), high - low, total)
+
+    def remember(self, share: Share, training: bool) -> None:
+        if training:
+            self._share = share.records, share.total
+        else:
+            self._evaluated = share.records, share.total
+
+    def step(self, model: Any, batch: Any) -> Any:
+        self.gang.progress.begin()
+        self.broadcast(self._statistics)
+        if self._share[0]:
+            logs = self.run_step(model, batch)
+        else:
+            metrics = variables_of(model)["metrics"]
+            before = _values(metrics)
+            logs = self.run_step(model, batch)
+            _assign(metrics, before)
+        self.gang.progress.end()
+        return logs
+
+    def share_statistics(self) -> None:
+        """Before they are looked at."""
+        self.broadcast(self._statistics)
+
+    def diversify(self, model: Any) -> None:
+        """Dropout is to draw differently on each rank. Called where generators are equal on all."""
+        diversify(model, self.rank)
+
+    # Metrics.
+
+    def metrics(self, model: Any, logs: Any, training: bool) -> dict[str, float]:
+        """As Keras would tell them of all shares together. `logs`: of this rank's last step; empty where it had none."""
+        records = (self._share if training else self._evaluated)[0]
+        own = floats(logs) if logs else {}
+        local = floats(model.get_metrics_result())
+        with self.reduced_metrics(model):
+            told = floats(model.get_metrics_result())
+        if not own or own.keys() == local.keys():
+            own = {}
+        # Else a step of the user's own kind: what is no metric is the mean over the records of the last batch.
+        names = {name for name, value in own.items() if local.get(name) != value}
+        every = self.objects((records, own, names))
+        values = [(records, values) for records, values, _ in every if values]
+        if not values:
+            return told
+        free = {name for records, _, names in every if records for name in names}
+        return {
+            name: _mean([(records, item[name]) for records, item in values if name in item]) if name in free else told[name]
+            for name in values[0][1]
+        }
+
+    @contextmanager
+    def reduced_metrics(self, model: Any) -> Iterator[None]:
+        """Inside, metrics' variables hold what those of all ranks amount to."""
+        variables = variables_of(model)["metrics"]
+        own = _values(variables)
+        _assign(variables, _reduced(variables, self.objects(own)))
+        try:
+            yield
+        finally:
+            _assign(variables, own)
+
+    # Checkpoints.
+
+    def collect(self, model: Any, users: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """What a checkpoint keeps of each rank, by rank. `users`: the user's own state, which is sent where it differs only; that
+        of callbacks may be large."""
+        kinds = variables_of(model)
+        own: dict[str, Any] = {
+            "metrics": _values(kinds["metrics"]),
+            "generators": _values(kinds["generators"]),
+            "random": randomness.random_state(),
+        }
+        try:
+            data = pickle.dumps(users)
+        except (AttributeError, TypeError, pickle.PicklingError):
+            data = b""  # told when the checkpoint is made
+        if len(set(self.objects(hashlib.sha256(data).hexdigest()))) > 1:
+            own["users"] = dict(users)
+        return self.objects(own)
+
+    def take_own(self, model: Any, saved: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any] | None:
+        """Called with the model as rank 0, or a single process, left it. Gives it what is this rank's. Returns the rest of what
+        the checkpoint keeps of this rank; None: it was saved by another number of ranks."""
+        kinds = variables_of(model)
+        if saved is None or len(saved) != self.size:
+            self.diversify(model)
+            if self.rank > 0:  # what is summed stands with rank 0
+                zeros = [np.zeros_like(value) for value in _values(kinds["metrics"])]
+                sums = [variable.aggregation == "sum" for variable in kinds["metrics"]]
+                chosen = [item for item in zip(kinds["metrics"], zeros, sums, strict=True) if item[2]]
+                _assign([variable for variable, _, _ in chosen], [value for _, value, _ in chosen])
+            return None
+        _assign(kinds["metrics"], saved[self.rank]["metrics"])
+        _assign(kinds["generators"], saved[self.rank]["generators"])
+        return saved[self.rank]
+
+
+def diversify(model: Any, rank: int) -> None:
+    for state in randomness.seed_generators(model):
+        value = np.array(state.numpy())
+        value[0] = (int(value[0]) + rank * SEED_STEP) % 2**31
+        state.assign(value)
+
+
+def _statistics(model: Any) -> list[Any]:
+    """Variables that training changes though no gradient does; not those that are frozen."""
+    weights = {id(variable) for variable in variables_of(model)["weights"]}
+    found = {
+        id(variable): variable
+        for layer in model._flatten_layers()
+        for variable in layer._non_trainable_variables
+        if id(variable) in weights
+    }
+    return list(found.values())
+
+
+def _values(variables: Sequence[Any]) -> Values:
+    return [value for _, value in copies_of(variables)]
+
+
+def _assign(variables: Sequence[Any], values: Values) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def _reduced(variables: Sequence[Any], every: list[Values]) -> Values:
+    """`every`: the variables' values, by rank."""
+    found = []
+    for variable, values in zip(variables, zip(*every, strict=True), strict=True):
+        if variable.aggregation in ("sum", "mean"):
+            total = np.sum([value.astype("float64") for value in values], axis=0)
+            found.append((total / (len(values) if variable.aggregation == "mean" else 1)).astype(values[0].dtype))
+        else:
+            found.append(values[0])
+    return found
+
+
+def _mean(values: list[tuple[int, float]]) -> float:
+    records = sum(count for count, _ in values)
+    return sum(count * value for count, value in values if count) / records if records else values[0][1]
