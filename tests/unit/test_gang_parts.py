@@ -137,9 +137,12 @@ class TestWatch:
     def test_a_straggler_is_told_once(self) -> None:
         usual, slow = (50, COMPUTING, 0.0, 0.10, 0.3), (50, WAITING, 0.0, 0.21, 0.3)
         watch = self.watch(usual, slow, usual)
-        told = [sentence for _ in range(40) for sentence in watch.stragglers()]
-        assert told == ["rank 1 of 3 on agent one is a straggler: 2.1 times as slow as the others (210 ms against 100 ms a step)"]
-        assert [sentence for _ in range(40) for sentence in self.watch(usual, usual, usual).stragglers()] == []
+        told = [found for _ in range(40) for found in watch.stragglers()]
+        assert [(found.rank, found.agent_id, found.own_seconds, found.usual_seconds) for found in told] == [(1, "one", 0.21, 0.1)]
+        assert [found.sentence for found in told] == [
+            "rank 1 of 3 on agent one is a straggler: 2.1 times as slow as the others (210 ms against 100 ms a step)"
+        ]
+        assert [found for _ in range(40) for found in self.watch(usual, usual, usual).stragglers()] == []
 
 
 def test_progress_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -147,12 +150,37 @@ def test_progress_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert file.read(0).since > 0, "a rank that has not written yet is starting since now"
     writer = ProgressWriter(ProgressFile(tmp_path / "progress", 2), 1)
     writer.begin()
-    writer.shared()
-    assert file.read(1).phase == WAITING
+    with writer.waiting():
+        assert file.read(1).phase == WAITING
+    assert file.read(1).phase == COMPUTING
     writer.end()
     found = file.read(1)
     assert (found.steps, found.phase, file.read(0).steps) == (1, OUTSIDE, 0)
     assert found.longest_seconds >= found.own_seconds > 0
+
+
+@pytest.mark.parametrize(("waits_are_seen", "own"), [(True, 1 + 4 + 16 + 64), (False, 1 + 4)])
+def test_own_time_is_that_of_the_step_and_its_data_without_the_waits(tmp_path: Path, waits_are_seen: bool, own: float) -> None:
+    file, seconds = ProgressFile(tmp_path / "progress", 1, create=True), 0.0
+    writer = ProgressWriter(file, 0, clock=lambda: seconds)
+    writer.waits_are_seen = waits_are_seen
+    for _ in range(3):
+        writer.read()
+        seconds += 1
+        writer.begin()
+        seconds += 4
+        with writer.waiting():
+            seconds += 8
+        seconds += 16
+        with writer.waiting():
+            seconds += 32
+        seconds += 64
+        writer.end()
+        with writer.waiting():
+            seconds += 1000
+        assert file.read(0).phase == OUTSIDE
+    assert file.read(0).own_seconds == pytest.approx(own)
+    assert file.read(0).longest_seconds == 124
 
 
 def test_the_sentence_names_the_rank_and_how_it_ended(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ class Gang:
         self._gathered: dict[str, list[Any]] = {}
         self._numbers = itertools.count(1)
         self._calls = itertools.count(1)
+        self.on_straggler: Callable[[Message], None] | None = None
+        """Rank 0: called in the listening thread when a rank was found to be slow (`watching.Straggler`)."""
         self._box: GangBox | None = None
         self._early: list[Message] = []
         """For the box, from before it was there."""
@@ -97,6 +99,10 @@ class Gang:
             if message is None:
                 self._die()
                 return
+            if message["op"] == "straggler":
+                if self.on_straggler is not None:
+                    self.on_straggler(message)
+                continue
             with self._changed:
                 match message["op"]:
                     case "gathered":

@@ -1,7 +1,7 @@
 """How far each rank of an agent is: a few numbers per rank in one mapped file, written by the rank and read by its supervisor.
 
-Writing costs a rank well under a microsecond per step and no system call. A torn read shows at worst one odd number for a
-moment: nothing is decided on a single look.
+Writing costs a rank some microseconds per step and no system call. A torn read shows at worst one odd number for a moment:
+nothing is decided on a single look.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 import mmap
 import struct
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,43 +61,74 @@ class ProgressFile:
 
 
 class ProgressWriter:
-    """One rank's record."""
+    """One rank's record. Its own time of a step is what it takes to read the data, and the step without `waiting`: ranks that
+    wait for each other take equally long in all, and only their own times tell who makes the others wait."""
 
-    def __init__(self, file: ProgressFile, index: int) -> None:
-        self._file, self._index = file, index
+    def __init__(self, file: ProgressFile, index: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file, self._index, self._clock = file, index, clock
         self._steps, self._own, self._longest = 0, 0.0, 0.0
-        self._began = time.monotonic()
+        self.waits_are_seen = True
+        """False: a device waits for the others, not this process. What this process does after it first handed something over
+        may then be such a wait, so it is not counted."""
+        self._phase = STARTING
+        self._began = self._clock()
+        self._reads_since: float | None = None
+        self._own_now = 0.0
+        """Of this step, before `_counts_from`."""
+        self._counts_from: float | None = None
         self._write(STARTING, self._began)
+
+    def read(self) -> None:
+        """The data of the next step is read: own time, but none with a learnt deadline."""
+        self._reads_since = self._clock()
 
     def begin(self) -> None:
         """A step begins."""
-        self._began = time.monotonic()
+        self._began = self._counts_from = self._clock()
+        self._own_now = self._began - self._reads_since if self._reads_since is not None else 0.0
+        self._reads_since = None
         self._write(COMPUTING, self._began)
 
-    def shared(self) -> None:
-        """This rank's share of the step is done; now it waits for the others."""
-        now = time.monotonic()
-        own = now - self._began
-        self._own = own if self._own == 0.0 else (1 - SMOOTHING) * self._own + SMOOTHING * own
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """This rank does nothing but wait for the others, or exchange something with them. Of no effect between steps."""
+        if self._phase != COMPUTING:
+            yield
+            return
+        self._count(now := self._clock())
         self._write(WAITING, now)
+        try:
+            yield
+        finally:
+            now = self._clock()
+            self._counts_from = now if self.waits_are_seen else None
+            self._write(COMPUTING, now)
 
     def tick(self) -> None:
         """Of a script, whose steps we see by the calls between them only: what happens in between, a validation perhaps, has no
         usual length, so only the configured deadline counts."""
         self._steps += 1
         self._longest = math.inf
-        self._write(COMPUTING, time.monotonic())
+        self._write(COMPUTING, self._clock())
 
     def idle(self) -> None:
         """Nothing is due until a step begins."""
-        self._write(OUTSIDE, time.monotonic())
+        self._write(OUTSIDE, self._clock())
 
     def end(self) -> None:
         """The step is over; nothing is due by a deadline until the next one begins."""
-        now = time.monotonic()
+        now = self._clock()
+        self._count(now)
+        own, self._counts_from = self._own_now, None
+        self._own = own if self._own == 0.0 else (1 - SMOOTHING) * self._own + SMOOTHING * own
         self._steps += 1
         self._longest = max(self._longest, now - self._began)
         self._write(OUTSIDE, now)
 
+    def _count(self, now: float) -> None:
+        if self._counts_from is not None:
+            self._own_now += now - self._counts_from
+
     def _write(self, phase: int, since: float) -> None:
+        self._phase = phase
         self._file.write(self._index, Progress(self._steps, phase, since, self._own, self._longest))

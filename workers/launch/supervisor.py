@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -223,8 +224,9 @@ class Supervisor:
                 self._links.send_up({"op": "progress", "ranks": running})
                 continue
             self._watch.note(running)
-            for sentence in self._watch.stragglers():
-                say(sentence)
+            for straggler in self._watch.stragglers():
+                say(straggler.sentence)
+                self._deliver(0, {"op": "straggler", **asdict(straggler)})  # which reports it for the record
             hung = self._watch.hung()
             if hung is not None and self._failed is None and self._code is None:
                 rank, sentence = hung

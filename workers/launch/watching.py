@@ -4,6 +4,7 @@ out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -20,11 +21,22 @@ FIRST_STEPS = 3
 STRAGGLER_FACTOR = 1.5
 """Own time per step, against the median of all ranks."""
 STRAGGLER_LOOKS = 10
-"""Looks in a row (seconds) before a straggler is told."""
+"""Looks in a row before a straggler is told: 5 s, as the supervisor looks twice a second."""
 STRAGGLER_STEPS = 20
 """Steps before the times of ranks are compared: the first ones load and warm up."""
 STRAGGLER_SECONDS_MIN = 0.005
 """Steps shorter than this are never told as slow: there is nothing to gain."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    rank: int
+    agent_id: str
+    own_seconds: float
+    """Its own time per step."""
+    usual_seconds: float
+    """That of the other ranks: their median."""
+    sentence: str
 
 
 class Watch:
@@ -72,8 +84,8 @@ class Watch:
             f"{deadline:.0f} s (distributed.progress_seconds_max bounds it)"
         )
 
-    def stragglers(self) -> list[str]:
-        """A sentence for each rank that was slow for a while; each is told once."""
+    def stragglers(self) -> list[Straggler]:
+        """Each rank that was slow for a while; it is told once."""
         if len(self._ranks) < self._part.world_size or self._part.world_size < 2:
             return []
         own = {rank: item[3] for rank, item in self._ranks.items()}
@@ -84,10 +96,11 @@ class Watch:
             self._slow[rank] = self._slow.get(rank, 0) + 1 if slow else 0
             if self._slow[rank] >= STRAGGLER_LOOKS and rank not in self._told:
                 self._told.add(rank)
-                told.append(
+                sentence = (
                     f"{who(self._part, rank)} is a straggler: {own[rank] / usual:.1f} times as slow as the others "
                     f"({1000 * own[rank]:.0f} ms against {1000 * usual:.0f} ms a step)"
                 )
+                told.append(Straggler(rank, self._part.agent_of(rank), own[rank], usual, sentence))
         return told
 
     def _warmed_up(self) -> bool:

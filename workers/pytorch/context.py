@@ -267,7 +267,8 @@ class PyTorchTrialContext(TrialContext):
     def _share_buffers(self) -> None:
         """Running statistics are those of rank 0, as in torch's own data-parallel training."""
         if self._ranks is not None:
-            self._ranks.broadcast([buffer for model in self._models for buffer in model.buffers()])
+            with self._ranks.waiting():
+                self._ranks.broadcast([buffer for model in self._models for buffer in model.buffers()])
 
     def _end_batch(self) -> None:
         """After `train_batch`, before the position moves on."""

@@ -140,6 +140,8 @@ class PyTorchTrainer(Trainer):
     def _next_batch(self) -> tuple[Any, float | None]:
         """The batch, and the weight of this rank's share of it; None: it is the whole."""
         assert self._batches_ahead is not None
+        if self._ranks is not None:
+            self._ranks.gang.progress.read()
         batch = next(self._batches_ahead)
         if self._shard is None:
             return batch, None

@@ -6,11 +6,12 @@ What was saved by some number of ranks is read by any other, and by trials that 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def divide(model: nn.Module, ranks: Ranks) -> None:
     """Each member of a list of layers is fetched when it is needed; what is left, together."""
     from torch.distributed.fsdp import fully_shard
 
+    _show_waits(ranks)
     mesh = dist.init_device_mesh(ranks.device.type, (ranks.size,))  # type: ignore[attr-defined]
     for module in list(model.modules()):
         if isinstance(module, nn.ModuleList):
@@ -42,6 +44,28 @@ def divide(model: nn.Module, ranks: Ranks) -> None:
                 if any(True for _ in layer.parameters()):
                     fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
+
+
+_EXCHANGES = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single", "all_reduce")
+"""What fully_shard calls, in one version of torch or another."""
+
+
+def _show_waits(ranks: Ranks) -> None:
+    """Has the time in fully_shard's exchanges counted as waiting, which it does in places that are not ours."""
+
+    def shown(exchange: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(exchange)
+        def call(*arguments: Any, **named: Any) -> Any:
+            with ranks.waiting():
+                return exchange(*arguments, **named)
+
+        call._tenuto_shows = True  # type: ignore[attr-defined]
+        return call
+
+    for name in _EXCHANGES:
+        exchange = getattr(dist, name, None)
+        if exchange is not None and not hasattr(exchange, "_tenuto_shows"):
+            setattr(dist, name, shown(exchange))
 
 
 def is_divided(value: Any) -> bool:

@@ -58,9 +58,11 @@ class _Bucket:
         self.flat.mul_(factor)
         self.wait = ranks.start_sum(self.flat)
 
-    def finish(self) -> None:
+    def wait_for(self) -> None:
         assert self.wait is not None
         self.wait()
+
+    def finish(self) -> None:
         self.wait, self.seen = None, 0
         have = [(item.grad, view) for item, view in zip(self.parameters, self.views, strict=True) if item.grad is not None]
         torch._foreach_copy_([gradient for gradient, _ in have], [view for _, view in have])  # type: ignore[arg-type]
@@ -135,8 +137,9 @@ class GradientSync:
             for bucket in buckets:
                 if bucket.wait is None:
                     bucket.start(self._ranks, self._pass_factor)
-            self._ranks.gang.progress.shared()
             for bucket in buckets:
+                with self._ranks.gang.progress.waiting():
+                    bucket.wait_for()
                 bucket.finish()
 
 

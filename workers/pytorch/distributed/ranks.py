@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -26,6 +27,7 @@ class Ranks:
         """Joins the others at the address that the supervisors agreed on."""
         self.gang, self.device = gang, device
         self.rank, self.size = gang.rank, gang.world_size
+        gang.progress.waits_are_seen = device.type == "cpu"
         self._open()
 
     def _open(self) -> None:
@@ -40,6 +42,10 @@ class Ranks:
     @property
     def leads(self) -> bool:
         return self.rank == 0
+
+    def waiting(self) -> contextlib.AbstractContextManager[None]:
+        """Around an exchange within a step. On a GPU this process only asks for it and goes on."""
+        return self.gang.progress.waiting() if self.device.type == "cpu" else contextlib.nullcontext()
 
     def start_sum(self, tensor: torch.Tensor) -> Callable[[], Any]:
         """Sums in place; what it returns waits for that (on a GPU: makes the current stream wait)."""
