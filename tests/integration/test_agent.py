@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +25,7 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.processes import RUN_VARIABLE, marked
+from tenuto.workers.agent.scratch import short_directory
 from tests.support.control_plane import AGENT, ControlPlane, make_assignment, make_context
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -93,6 +95,7 @@ async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
     for pid in marked(tmp_path / "agent"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(short_directory(tmp_path / "agent"), ignore_errors=True)
 
 
 async def test_a_trial_trains_validates_is_extended_and_stops(bench: Bench) -> None:

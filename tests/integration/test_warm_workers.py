@@ -107,7 +107,7 @@ async def test_a_warm_worker_finds_what_a_cold_one_finds(bench: Bench) -> None:
         assert len({draw[n] for draw in draws}) == 3, "each run begins with a state of its own"
     for run in (first, second, cold):
         assert run.pop("parent") == run.pop("group"), "its parent leads the run's process group"
-        for name in ("TENUTO_ALLOCATION_ID", "TENUTO_ERROR_FILE", RUN_VARIABLE):
+        for name in ("TENUTO_ALLOCATION_ID", "TENUTO_ERROR_FILE", RUN_VARIABLE, "TMPDIR"):
             run["environment"][name] = run["environment"][name].rpartition("1-1-")[0]
     assert first == second == cold
 

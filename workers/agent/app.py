@@ -158,6 +158,7 @@ class AgentApp:
         await self._warm.close()
         if self._server is not None:
             await self._server.stop()
+            self.manager.scratch.close()
         if self._bus is not None:
             await bus_module.close(self._bus)
         if connection is not None:

@@ -13,6 +13,7 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.processes import RUN_VARIABLE, RunFiles, run_mark
 from tenuto.workers.agent.reconcile import rank_on, slots_on
 from tenuto.workers.agent.runs import Run
+from tenuto.workers.agent.scratch import kept_variables, variables
 from tenuto.workers.agent.slots import device_variables
 from tenuto.workers.launch.layout import GANG_VARIABLE, GangPart, gang_agents
 
@@ -70,17 +71,20 @@ def gang_part(node: Node, run: Run) -> GangPart:
 
 def common_environment(node: Node, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Of all workers on such slots."""
-    return {name: value for name, value in node.base.items() if name not in _OWN_SETTINGS} | device_variables(slots)
+    base = {name: value for name, value in node.base.items() if name not in _OWN_SETTINGS}
+    return kept_variables() | base | device_variables(slots)
 
 
-def worker_environment(node: Node, run: Run) -> dict[str, str]:
+def worker_environment(node: Node, run: Run, temporary: Path) -> dict[str, str]:
+    """`temporary`: the allocation's own temporary directory."""
     assignment = run.assignment
     held = set(slots_on(assignment, node.agent_id))
     slots = tuple(slot for slot in node.slots if slot.slot_id in held)
     devices = device_variables(slots)
     gang = is_gang(assignment)
     environment = common_environment(node, slots[:1] if gang else slots)  # a rank has the threads of one slot
-    environment |= assignment.config.environment.variables
+    chosen = assignment.config.environment.variables
+    environment |= variables(temporary, chosen) | chosen
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = devices["CUDA_VISIBLE_DEVICES"]
     environment |= {

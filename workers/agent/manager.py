@@ -45,6 +45,7 @@ from tenuto.workers.agent.reconcile import (
     slots_on,
 )
 from tenuto.workers.agent.runs import Run, Runs
+from tenuto.workers.agent.scratch import Scratch
 from tenuto.workers.agent.spool import NewReport, Spool
 from tenuto.workers.agent.warm import WarmPool
 
@@ -97,6 +98,7 @@ class Manager:
         """Reports left the spool."""
         self._runs, self._spool, self._disk, self._contexts, self._clock = runs, spool, disk, contexts, clock
         self._grace_seconds, self._command, self._warm = grace_seconds, tuple(command), warm
+        self.scratch = Scratch(node.directory, node.base)
         self._live: dict[str, Live] = {}
         self._done: dict[str, Run] = {}
         self._assigned: tuple[Assignment, ...] | None = None
@@ -116,7 +118,9 @@ class Manager:
             live = self._live.get(allocation_id)
             if live is None or not live.run.holds_slots:
                 logger.warning("killing process %d: allocation %s is not this agent's any more", pid, allocation_id)
-                processes.kill_process(pid)
+                if not processes.is_cleaner(pid):  # it leaves after the others
+                    processes.kill_process(pid)
+        await asyncio.to_thread(self.scratch.sweep, set(self._live))
         for live in self._live.values():
             if live.run.phase == "running":
                 logger.info("found the workers of allocation %s again", live.run.allocation_id)
@@ -268,6 +272,7 @@ class Manager:
             await self._watch(live)
         await self._reconcile()  # its slots may be what another one waits for
         if live.run.phase == "ended":
+            await asyncio.to_thread(self.scratch.remove, live.run.allocation_id)
             await self._drain_output(live)
             await self._wait_committed("tracker", live)  # a report after the exit would be refused
             await self._report_exit(live)
@@ -288,8 +293,8 @@ class Manager:
         files = self.node.files(run.allocation_id)
         files.directory.mkdir(parents=True, exist_ok=True)
         place_rendezvous(live.run.assignment, self.node)  # which may have come since `run` was read
-        environment = worker_environment(self.node, run)
         try:
+            environment = worker_environment(self.node, run, self.scratch.make(run.allocation_id))
             command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
             spawned = await self._warm.spawn(files, environment, context) or processes.spawn(command, files, environment, context)
         except OSError as error:

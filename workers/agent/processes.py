@@ -25,6 +25,11 @@ POLL_SECONDS = 0.2
 KILL_ROUNDS_MAX = 50
 """Rounds of killing what a worker left behind: each catches what was forked during the one before."""
 KILL_ROUND_SECONDS = 0.1
+CLEANER_ROUNDS_MAX = 20
+"""Rounds in which helpers that clean up after dead processes are left to do so: two seconds, they need milliseconds."""
+_CLEANERS = (b"torch_shm_manager", b"multiprocessing.resource_tracker")
+"""In the command line of such helpers. They end by themselves when the others are gone, and remove the shared memory that those
+held; killed with them, it would stay until the node is started again."""
 SIGNAL_EXIT_BASE = 128
 """A shell reports death by signal n as 128 + n."""
 _FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
@@ -202,10 +207,28 @@ def _mark_of(pid: int) -> str:
 
 
 def kill(identity: Identity) -> None:
-    """SIGKILL for the shell's whole process group, if it is still that shell. Does not wait."""
-    if start_time(identity.pid) == identity.started:
+    """SIGKILL for the shell and its whole process group but the cleaners, if it is still that shell. Does not wait."""
+    if start_time(identity.pid) != identity.started:
+        return
+    if not _HAS_PROC:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(identity.pid, signal.SIGKILL)
+        return
+    kill_process(identity.pid)  # first: it must not see the worker end, and write down how
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if pid != identity.pid and os.getpgid(pid) == identity.pid and not is_cleaner(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def is_cleaner(pid: int) -> bool:
+    """A helper that removes what dead processes held, and then leaves by itself."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            line = file.read()
+    except OSError:
+        return False
+    return any(name in line for name in _CLEANERS)
 
 
 def kill_process(pid: int) -> None:
@@ -215,12 +238,13 @@ def kill_process(pid: int) -> None:
 
 async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
     """Kill whatever else of this run is left (helpers that outlived the worker hold its GPU). False: something did not die."""
-    for _ in range(KILL_ROUNDS_MAX):
+    for round_number in range(KILL_ROUNDS_MAX):
         left = [pid for pid, of in (await asyncio.to_thread(marked, agent_directory)).items() if of == allocation_id]
         if not left:
             return True
         for pid in left:
-            kill_process(pid)
+            if round_number >= CLEANER_ROUNDS_MAX or not is_cleaner(pid):
+                kill_process(pid)
         await asyncio.sleep(KILL_ROUND_SECONDS)
     return False
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
 import secrets
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +20,7 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.manager import Live, Manager
+from tenuto.workers.agent.scratch import short_directory
 from tenuto.workers.agent.spool import NewReport, Spool
 
 logger = logging.getLogger(__name__)
@@ -48,8 +47,7 @@ def socket_path(directory: Path) -> Path:
     path = directory / "agent.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         return path
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-{name}" / "agent.sock"
+    return short_directory(directory) / "agent.sock"
 
 
 class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]

@@ -30,7 +30,7 @@ FORK_SECONDS_MAX = 5.0
 PER_RUN = frozenset(
     {
         "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", "TENUTO_TOKEN", "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
-        "TRACEPARENT", "CUDA_VISIBLE_DEVICES", GANG_VARIABLE,
+        "TRACEPARENT", "CUDA_VISIBLE_DEVICES", GANG_VARIABLE, "TMPDIR",
     }
 )  # fmt: skip
 """Read when a worker begins, or when the GPU is first used; never while the framework is imported."""

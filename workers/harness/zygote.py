@@ -19,6 +19,7 @@ import random
 import signal
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
@@ -131,6 +132,7 @@ def _work(job: Job) -> NoReturn:
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["cwd"])
+    tempfile.tempdir = None  # an import may have asked for it, and the answer is remembered
     sys.argv = [str(Path(__file__).with_name("__main__.py"))]
     _fresh_randomness()
     if job.get("gang"):

@@ -11,8 +11,8 @@ PREFIXES = (
 )  # fmt: skip
 NAMES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTHONPATH", "PYTHONOPTIMIZE", "LANG",
                    "LC_ALL", "TZ"})  # fmt: skip
-OF_THE_PLACE = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"})
-"""Differ for every slot; which slots a run had is in the record already."""
+OF_THE_PLACE = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR"})
+"""Differ for every slot (which slots a run had is in the record already), or name a place on the node and change no result."""
 VARIABLES_MAX = 500
 VALUE_CHARACTERS_MAX = 1_000
 MASK = "(hidden)"
