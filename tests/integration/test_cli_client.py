@@ -22,10 +22,13 @@ from tenuto.cli.main import app
 class Handler(BaseHTTPRequestHandler):
     seen: ClassVar[list[tuple[str, str, bytes, str]]] = []
     streams: ClassVar[list[bytes]] = []
+    failures: ClassVar[list[int]] = []
 
     def do_GET(self) -> None:
         self._seen(b"")
-        if "/events/stream" in self.path and not self.streams:
+        if self.failures:
+            self._answer(self.failures.pop(0), b"{}")
+        elif "/events/stream" in self.path and not self.streams:
             self._answer(503 if len(self.seen) < 3 else 401, b"{}")
         elif "/events/stream" in self.path:
             self.send_response(200)
@@ -74,6 +77,7 @@ def url() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Handler.seen.clear()
     Handler.streams.clear()
+    Handler.failures.clear()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -146,6 +150,26 @@ def test_a_stream_waits_for_a_cluster_that_is_away_but_not_for_one_that_refuses(
     with pytest.raises(CliError, match="refused the token"):
         next(rest.follow(0))
     assert len(Handler.seen) == 3
+
+
+def test_a_command_that_waits_says_so_and_gives_up_in_the_end(
+    rest: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.0)
+    Handler.failures += [503, 502]
+    assert rest.wait_get("/agents") == []
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2, "once at the beginning and once at the end"
+    assert "answered 503" in said[0]
+    assert said[0].endswith("Waiting for it, for at most 10 minutes.")
+    assert said[1] == "The cluster answers again."
+    monkeypatch.setattr(client_module, "OUTAGE_SECONDS_MAX", -1.0)
+    Handler.failures += [503, 503]
+    with pytest.raises(CliError, match="answered 503"):
+        rest.wait_get("/agents")
+    Handler.failures[:] = [500]
+    with pytest.raises(CliError, match="answered 500"):  # an error of ours stays one
+        rest.wait_get("/agents")
 
 
 def test_no_connection_stays_open(rest: Client, url: str) -> None:

@@ -18,7 +18,7 @@ CONTINUED_FIELDS = (
 
 
 class OverrideError(ValueError):
-    """`path` is the field of the configuration; `str(error)` says what is wrong."""
+    """`path` is the field of the configuration; `str(error)` says what is wrong with it, without its name."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
@@ -67,12 +67,12 @@ def nested(paths: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in paths.items():
         *groups, last = path.split(".")
         if not last or not all(groups):
-            raise OverrideError(path, f"{path!r} is not a path of the configuration, such as hyperparameters.batch_size")
+            raise OverrideError(path, "is not a path of the configuration, such as hyperparameters.batch_size")
         place = result
         for group in groups:
             place = place.setdefault(group, {})
             if not isinstance(place, dict):
-                raise OverrideError(path, f"{path} is set twice, as a value and as a group")
+                raise OverrideError(path, "is set twice, as a value and as a group")
         place[last] = value
     return result
 
@@ -147,7 +147,7 @@ def continuation(
         if not any(path == allowed or path.startswith(f"{allowed}.") for allowed in CONTINUED_FIELDS):
             raise OverrideError(
                 path,
-                f"{path} cannot change when an experiment is continued, because its trials go on from their checkpoints; "
+                "cannot change when an experiment is continued, because its trials go on from their checkpoints; "
                 "`tenuto exp fork` starts anew with other settings",
             )
     seeded = {

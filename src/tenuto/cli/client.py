@@ -8,9 +8,10 @@ import json
 import os
 import secrets
 import socket
+import sys
 import time
 import urllib.parse
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,9 @@ TIMEOUT_SECONDS = 60.0
 STREAM_TIMEOUT_SECONDS = 60.0
 """A live stream sends a comment more often than this; silence means that the connection is dead."""
 RECONNECT_SECONDS = 1.0
-RECONNECTS_MAX = 600
-"""Ten minutes without the cluster, then a following command gives up."""
+OUTAGE_SECONDS_MAX = 600.0
+"""So long without the cluster, then a command that waits gives up: the database restarts in seconds, a machine in minutes."""
+AWAY_STATUSES = frozenset({502, 503, 504})
 PAGE_EVENTS = 5_000
 CHUNK_BYTES = 1 << 20
 
@@ -72,6 +74,36 @@ class Refused(CliError):
     """The cluster's own word for it, such as conflict; empty where it gave none."""
 
 
+class Away(CliError):
+    """The cluster does not answer, or says that it cannot now: the same request may be answered later."""
+
+
+class Outage:
+    """A time without the cluster, for commands that wait: they say so once, and give up after OUTAGE_SECONDS_MAX."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def wait(self, error: CliError) -> None:
+        """Raises `error` where it has lasted too long."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            print(f"{error} Waiting for it, for at most {OUTAGE_SECONDS_MAX / 60:.0f} minutes.", file=sys.stderr, flush=True)
+        elif now - self._since > OUTAGE_SECONDS_MAX:
+            raise error
+        time.sleep(RECONNECT_SECONDS)
+
+    def over(self) -> None:
+        if self._since is not None:
+            print("The cluster answers again.", file=sys.stderr, flush=True)
+        self._since = None
+
+    @property
+    def lasts(self) -> bool:
+        return self._since is not None
+
+
 class Client:
     """Raises CliError, with the server's own sentence where there is one.
 
@@ -90,6 +122,22 @@ class Client:
     def get(self, path: str, **query: Any) -> Any:
         with self._request("GET", path, query=query) as response:
             return json.loads(response.read())
+
+    def wait_get(self, path: str) -> Any:
+        """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
+        outage = Outage()
+        while True:
+            try:
+                answer = self.get(path)
+            except Refused:
+                raise
+            except CliError as error:
+                if not (isinstance(error, Away) or outage.lasts):
+                    raise
+                outage.wait(error)
+            else:
+                outage.over()
+                return answer
 
     def post(self, path: str, body: Any = None) -> Any:
         return self._json("POST", path, body)
@@ -151,26 +199,21 @@ class Client:
 
     def follow_bodies(self, after: int, experiment: int | None = None) -> Generator[bytes]:
         """As `follow`: the exact bytes of `encode_event`."""
-        failures = 0
+        outage = Outage()
         while True:
             try:
-                for position, body in self._stream(after, experiment):
-                    failures = 0
+                for position, body in self._stream(after, experiment, outage.over):
                     after = position
                     yield body
-            except (OSError, http.client.HTTPException):
-                pass
+                time.sleep(RECONNECT_SECONDS)
             except Refused:
                 raise
-            except CliError:
-                if failures >= RECONNECTS_MAX:
-                    raise
-            failures += 1
-            if failures > RECONNECTS_MAX:
-                raise CliError(f"The connection to {self._target.url} was lost, and could not be made again.")
-            time.sleep(RECONNECT_SECONDS)
+            except CliError as error:
+                outage.wait(error)
+            except (OSError, http.client.HTTPException) as error:
+                outage.wait(CliError(f"The connection to {self._target.url} was lost ({error})."))
 
-    def _stream(self, after: int, experiment: int | None) -> Iterator[tuple[int, bytes]]:
+    def _stream(self, after: int, experiment: int | None, heard: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
         data: list[bytes] = []
         with self._request(
             "GET",
@@ -180,6 +223,7 @@ class Client:
             timeout_seconds=STREAM_TIMEOUT_SECONDS,
         ) as response:
             for raw in response:
+                heard()
                 line = raw.rstrip(b"\r\n")
                 if line.startswith(b"data:"):
                     data.append(line[5:].removeprefix(b" "))
@@ -242,7 +286,7 @@ class Client:
 
     def _refusal(self, response: http.client.HTTPResponse) -> CliError:
         body = response.read()
-        kind = Refused if response.status < 500 else CliError
+        kind = Refused if response.status < 500 else Away if response.status in AWAY_STATUSES else CliError
         if response.status == 401:
             return Refused(
                 f"The cluster at {self._target.url} refused the token from {self._target.token_source}: give the one that its "

@@ -237,12 +237,12 @@ def wait(
 ) -> None:
     """Return when the experiment has ended: status 0 if it completed, 2 if it failed or was canceled."""
     rest = client(context)
-    rest.get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
+    rest.wait_get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
     follow_to_end(rest, experiment, quiet=json or not follow)
     if json:
         from tenuto.cli.output import print_json
 
-        print_json(rest.get(f"/experiments/{experiment}"))
+        print_json(rest.wait_get(f"/experiments/{experiment}"))
 
 
 def follow_to_end(rest: Any, experiment: int, *, quiet: bool) -> None:

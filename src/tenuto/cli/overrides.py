@@ -49,7 +49,7 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
     try:
         return merged(from_file, nested(values))
     except OverrideError as error:
-        raise CliError(f"--set: {error}.") from error
+        raise CliError(f"--set {error.path}: {error}.") from error
 
 
 def _value(text: str) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenuto.cli.client import RECONNECT_SECONDS, RECONNECTS_MAX, Client, Refused
+from tenuto.cli.client import Client, Outage, Refused
 from tenuto.cli.common import ExperimentId, client
 from tenuto.cli.errors import CliError
 
@@ -207,16 +206,17 @@ class _Runner:
 
     def _patiently(self, path: str, body: dict[str, Any]) -> Any:
         """Waits while the cluster is away; a request that is sent twice is recorded once."""
-        for attempt in range(RECONNECTS_MAX):
+        outage = Outage()
+        while True:
             try:
-                return self._rest.post(path, body)
+                answer = self._rest.post(path, body)
             except Refused:
                 raise
-            except CliError:
-                if attempt == RECONNECTS_MAX - 1:
-                    raise
-                time.sleep(RECONNECT_SECONDS)
-        raise AssertionError("the last attempt returns or raises")
+            except CliError as error:
+                outage.wait(error)
+            else:
+                outage.over()
+                return answer
 
     def _protected(self, event: Event, call: Any) -> Any:
         try:
