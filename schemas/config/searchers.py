@@ -47,7 +47,8 @@ class _Searcher(Model):
     starting_points: list[dict[str, Any]] = Field(default=[], max_length=STARTING_POINTS_MAX)
     """Hyperparameters of the first trials. What a point leaves out is drawn as usual."""
     source_checkpoint: SourceCheckpointSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Every trial begins with the weights of this checkpoint, at batch 0 and with an optimizer of its own. For Trial classes."""
+    """Every trial begins with the weights of this checkpoint, at batch 0 and with an optimizer of its own. A script finds it as
+    `run.checkpoint.latest` and takes the weights itself."""
 
 
 class _Many(_Searcher):

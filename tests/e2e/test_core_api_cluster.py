@@ -95,6 +95,49 @@ def test_a_run_without_a_cluster_is_brought_in(cluster: LiveCluster, tmp_path: P
     assert f"{tmp_path} holds no record of a run" in refused.stderr
 
 
+BEGINNING = """\
+import tenuto
+with tenuto.init() as run:
+    weights, steps = 0, 0
+    if (latest := run.checkpoint.latest) is not None:
+        with run.checkpoint.restore() as directory:
+            weights = int((directory / "weights").read_text())
+        steps = latest.steps
+        print(f"weights {weights}, at step {steps}, weights_only {latest.weights_only}")
+    for operation in run.operations():
+        while steps < operation.steps and not run.should_preempt():
+            weights, steps = weights + 1, steps + 1
+        with run.checkpoint.save(steps) as directory:
+            (directory / "weights").write_text(str(weights))
+        run.report_validation(steps, {"total": weights})
+"""
+
+
+def test_a_script_begins_with_the_weights_of_another_experiments_checkpoint(cluster: LiveCluster, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BEGINNING)
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "name: beginning\nentrypoint: train.py\nhyperparameters: {x: {type: double, minval: 0, maxval: 1}}\n"
+        "searcher: {name: single, metric: total, max_length: {batches: 10}}\n"
+    )
+    first = str(cluster.json("exp", "create", config, tmp_path)["id"])
+    cluster.cli("exp", "wait", first)
+    checkpoint = cluster.json("exp", "describe", first)["best_checkpoint_id"]
+    # Promotion: who waits at a rung goes on from its own checkpoint, not from that of the other experiment again.
+    asha = (
+        "searcher={name: asha, metric: total, max_length: {batches: 8}, max_trials: 3, divisor: 2, max_rungs: 2, "
+        f"smaller_is_better: false, source_checkpoint: {checkpoint}}}"
+    )
+    second = str(cluster.json("exp", "create", config, tmp_path, "--set", asha)["id"])
+    cluster.cli("exp", "wait", second)
+    events = [event.data for event in cluster.events() if event.correlation_id == second]
+    found = [(data.batches, data.metrics["total"]) for data in events if data.TYPE == "ValidationReported"]  # type: ignore[attr-defined]
+    assert set(found) == {(4, 14.0), (8, 18.0)}, "ten steps of the other one, and their own from the first step on"
+    said = cluster.cli("exp", "logs", second).stdout
+    assert said.count("weights 10, at step 0, weights_only True") == 3
+    assert said.count(f"begins with the weights of checkpoint {checkpoint} at step 0") == 3
+
+
 DECLARING = """\
 import sys
 import helper

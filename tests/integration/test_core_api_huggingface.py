@@ -11,7 +11,7 @@ import yaml
 
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
-from tests.support.agent_stand_in import AgentStandIn, WorkerBench
+from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
@@ -82,3 +82,14 @@ def test_lengths_of_a_search_and_exact_resume_after_a_kill_and_a_pause(trial: Wo
     assert [report.batches for report in resumed.checkpoints()] == [8, 12]
     assert resumed.validations()[-1].metrics == whole.validations()[-1].metrics
     assert final_weights(resumed) == final_weights(whole)
+
+    warm = trial.agent(4)
+    warm.assignment = begins_with_weights(warm.assignment, whole.checkpoints()[-1])
+    warm.react = stop_at(4)
+    run = trial.start(warm, **QUIET)
+    assert run.wait() == 0, run.output()
+    assert "begins with the weights of checkpoint" in run.output()
+    assert [report.batches for report in warm.validations()] == [4], "from its own first step on"
+    first = {point.batches: point.metrics["loss"] for report in whole.metrics for point in report.points}
+    began = {point.batches: point.metrics["loss"] for report in warm.metrics for point in report.points}
+    assert began[2] < first[2], "what was trained is there"

@@ -11,7 +11,7 @@ import yaml
 
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
-from tests.support.agent_stand_in import WorkerBench
+from tests.support.agent_stand_in import WorkerBench, begins_with_weights
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.slow
@@ -70,6 +70,16 @@ def test_lengths_of_a_search_and_exact_resume_within_an_epoch(trial: WorkerBench
     assert final_metrics(trial, signaled.checkpoints()[-1]) == whole.validations()[-1].metrics
     assert [report.batches for report in trial.agents[-1].validations()] == [20, 45, 90], "what may be lost comes again"
     assert [report.batches for report in trial.agents[-1].checkpoints()] == [30, 60, 90]
+
+    warm = trial.agent(10)
+    warm.assignment = begins_with_weights(warm.assignment, whole.checkpoints()[-1])
+    warm.react = stop_at(10)
+    run = trial.start(warm, **QUIET)
+    assert run.wait() == 0, run.output()
+    assert "begins with the weights of checkpoint" in run.output()
+    (validation,) = warm.validations()
+    assert validation.batches == 10, "from its own first step on"
+    assert validation.metrics["validation_loss"] < whole.validations()[0].metrics["validation_loss"], "what was trained is there"
 
 
 def final_metrics(trial: WorkerBench, source: CheckpointReport) -> dict[str, float]:

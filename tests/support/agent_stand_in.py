@@ -196,6 +196,12 @@ def source_of(report: CheckpointReport) -> SourceCheckpoint:
     )
 
 
+def begins_with_weights(assignment: Assignment, report: CheckpointReport) -> Assignment:
+    """The first allocation of a trial of another experiment, whose `searcher.source_checkpoint` this is."""
+    source = source_of(report).model_copy(update={"weights_only": True})
+    return assignment.model_copy(update={"trial_id": "2-1", "experiment_id": 2, "checkpoint": source})
+
+
 class WorkerBench:
     """Runs real worker processes for one trial, allocation after allocation. Use as a context manager: kills what is left."""
 

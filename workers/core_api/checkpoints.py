@@ -39,6 +39,8 @@ class Checkpoint:
     """Steps trained when it was saved."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     location: str = ""
+    weights_only: bool = False
+    """It is `searcher.source_checkpoint`, of another trial: this one begins with its weights, at step 0."""
 
 
 class Checkpoints:
@@ -69,12 +71,14 @@ class Checkpoints:
             self._place,
             self._report,
             say,
-            base=self._source.base if self._source is not None else None,
+            # Another experiment's checkpoint may be deleted at any time: nothing may be built upon its files.
+            base=self._source.base if self._source is not None and not self._source.source.weights_only else None,
         )
 
     @property
     def latest(self) -> Checkpoint | None:
-        """The trial's newest stored checkpoint: what a new process resumes from. None: there is none yet."""
+        """The trial's newest stored checkpoint: what a new process resumes from. Until it has one of its own, that of
+        `searcher.source_checkpoint`, with `weights_only` and at step 0. None: there is none yet."""
         for checkpoint_id in self._writer.take_stored():
             self._latest = self._saving.pop(checkpoint_id)
         return self._latest
@@ -200,10 +204,13 @@ class Checkpoints:
             metadata = json.loads(metadata_file.read_text()) if metadata_file.exists() else {}
         except (OSError, ValidationError, ValueError) as error:
             raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
-        self._latest = Checkpoint(source.checkpoint_id, source.batches, metadata, source.location)
+        steps = 0 if source.weights_only else source.batches
+        self._latest = Checkpoint(source.checkpoint_id, steps, metadata, source.location, source.weights_only)
         if self._session.gang is None or self._session.gang.leads:
-            say(f"resumes from checkpoint {source.checkpoint_id} at step {source.batches}")
-        if record.validation is not None:
+            does = "begins with the weights of" if source.weights_only else "resumes from"
+            say(f"{does} checkpoint {source.checkpoint_id} at step {steps}")
+        # What another trial reached, whose checkpoint this one begins from, is not this one's.
+        if record.validation is not None and record.trial_id == self._session.assignment.trial_id:
             self.resumed_validation = (source.batches, record.validation)
 
 

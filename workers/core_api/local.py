@@ -135,6 +135,8 @@ def open_local(
 
     keep_sources(directory / CODE_DIRECTORY)
     say(f"no cluster here: the record of this run is kept in {directory}")
+    if parsed.searcher.source_checkpoint is not None:
+        say("searcher.source_checkpoint is left out: without a cluster nobody knows where that checkpoint is")
     return Session(
         assignment=assignment,
         box=box,

@@ -44,6 +44,11 @@ def train(trainer: Trainer, run: Run) -> None:
     if latest is None:
         if callback.begin(0):
             trainer.train()
+    elif latest.weights_only:
+        with run.checkpoint.restore() as directory:
+            trainer._load_from_checkpoint(str(directory))  # the Trainer's own way, whatever the files are called
+        if callback.begin(0):
+            trainer.train()
     elif callback.begin(latest.steps):
         with run.checkpoint.restore() as directory:
             trainer.train(resume_from_checkpoint=str(directory))
@@ -63,7 +68,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
     def begin(self, steps: int) -> bool:
         """Called before training, with the steps trained so far. False: there is nothing more to train."""
         latest = self._run.checkpoint.latest
-        if latest is not None and latest.metadata.get(VALIDATION_KEY) is not None:
+        if latest is not None and not latest.weights_only and latest.metadata.get(VALIDATION_KEY) is not None:
             self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
         return self._advance(steps)
 

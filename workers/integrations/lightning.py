@@ -39,6 +39,10 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         return
     if latest is None:
         trainer.fit(module, **data)
+    elif latest.weights_only:
+        with run.checkpoint.restore() as directory:
+            module.load_state_dict(torch.load(directory / CHECKPOINT_FILE, map_location="cpu", weights_only=False)["state_dict"])
+        trainer.fit(module, **data)
     else:
         with run.checkpoint.restore() as directory:
             callback.resume(torch.load(directory / RANDOM_FILE, weights_only=True))
@@ -72,7 +76,7 @@ class TenutoCallback(Callback):
     def begin(self) -> bool:
         """Called before training. False: there is nothing to train."""
         latest = self._run.checkpoint.latest
-        if latest is not None and latest.metadata.get(VALIDATION_KEY) is not None:
+        if latest is not None and not latest.weights_only and latest.metadata.get(VALIDATION_KEY) is not None:
             self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
         return self._advance()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.services.gateway.rest.context import Gateway
 
@@ -16,8 +15,6 @@ async def with_source(door: Gateway, config: ExperimentConfig) -> ExperimentConf
     if start is None:
         return config
     shown = f'"{start.checkpoint_id}"'
-    if script_of(config.entrypoint) is not None:
-        raise ConfigError([Problem(PATH, "a script loads weights itself; this is for Trial classes", shown)])
     found = await door.views.checkpoint(start.checkpoint_id)
     if found is None or found.deleted_us is not None:
         why = "is deleted" if found is not None else "is not known"
