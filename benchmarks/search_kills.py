@@ -25,6 +25,7 @@ import psutil
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from tenuto.cli.client import CliError
 from tests.support.live_cluster import LiveCluster
 from tests.support.record import broken_rules
 
@@ -35,6 +36,9 @@ VICTIMS = (
 EVENTS_EACH_TRIAL = 12
 """About so many facts a trial leaves: the kills are spread over them."""
 WAIT_SECONDS_MAX = 6 * 3600.0
+POLL_SECONDS = 1.0
+SAY_SECONDS = 15.0
+ENDED = ("completed", "early_stopped", "failed", "canceled")
 QUIET_SECONDS = 20.0
 """Nothing new for so long: look whether the search is over."""
 
@@ -67,10 +71,11 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
     began = time.monotonic()
     experiment = str(cluster.json("exp", "create", path, MODEL)["id"])
     killed: Counter[str] = Counter()
+    progress = Progress(cluster, experiment, trials, began)
     head, between = cluster.wait_events(0, 10), max(2, trials * EVENTS_EACH_TRIAL // (kills + 1))
     for number in range(kills):
         wanted, victim = head + rng.randint(between // 2, between), rng.choice(VICTIMS)
-        while head < wanted and not _over(cluster, experiment):
+        while head < wanted and not progress.over():
             with contextlib.suppress(AssertionError):  # nothing new for some seconds: over, or being started again
                 head = cluster.wait_events(head, wanted - head, seconds_max=QUIET_SECONDS)
         if head < wanted:
@@ -80,10 +85,16 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
         elif not _kill_worker(cluster):
             continue
         killed[victim] += 1
-        print(f"{time.monotonic() - began:.0f} s: kill {number + 1} of {kills}: {victim}", file=sys.stderr, flush=True)
-    while not _over(cluster, experiment):  # what was killed last may still be on its way up
-        cluster.cli("exp", "wait", experiment, check=False, seconds_max=WAIT_SECONDS_MAX)
+        say(f"{progress.sentence()}; kill {number + 1} of {kills}: {victim}")
+    said = time.monotonic()
+    while not progress.over():  # what was killed last may still be on its way up
+        assert time.monotonic() - began < WAIT_SECONDS_MAX, "it does not end"
+        time.sleep(POLL_SECONDS)
+        if time.monotonic() - said >= SAY_SECONDS:
+            say(progress.sentence())
+            said = time.monotonic()
     seconds = time.monotonic() - began
+    say(f"{progress.sentence()}; now every decision is taken again, and the log is verified")
     verdict = cluster.cli("exp", "replay", experiment, "--verify", check=False, seconds_max=WAIT_SECONDS_MAX)
     log = cluster.cli("log", "verify", check=False, seconds_max=WAIT_SECONDS_MAX)
     events = cluster.events()
@@ -95,7 +106,7 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
         "seconds": round(seconds, 1),
         "trials_per_second": round(trials / seconds, 2),
         "kills": dict(killed.most_common()),
-        "state": cluster.json("exp", "describe", experiment)["state"],
+        "state": progress.state,
         "requested_once": len(requested) == trials and set(requested.values()) == {1},
         "finished_once": finished == requested,
         "broken_rules": broken_rules(events)[:5],
@@ -109,9 +120,28 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
     }
 
 
-def _over(cluster: LiveCluster, experiment: str) -> bool:
-    described = cluster.cli("exp", "describe", experiment, "--json", check=False)
-    return described.returncode == 0 and json.loads(described.stdout)["state"] in ("completed", "failed", "canceled")
+class Progress:
+    """How far the search is, as far as the cluster can say so: what was killed may be on its way up."""
+
+    def __init__(self, cluster: LiveCluster, experiment: str, trials: int, began: float) -> None:
+        self.cluster, self.path, self.trials, self.began = cluster, f"/experiments/{experiment}", trials, began
+        self.state, self.begun, self.ended = "", 0, 0
+
+    def over(self) -> bool:
+        with contextlib.suppress(CliError):
+            view = self.cluster.client().get(self.path)
+            self.state = view["state"]
+            self.begun = sum(view["trials"].values())
+            self.ended = sum(number for state, number in view["trials"].items() if state in ENDED)
+        return self.state in ("completed", "failed", "canceled")
+
+    def sentence(self) -> str:
+        self.over()
+        return f"{time.monotonic() - self.began:.0f} s: {self.begun:,} of {self.trials:,} trials have begun, {self.ended:,} ended"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _kill_worker(cluster: LiveCluster) -> bool:
