@@ -91,7 +91,7 @@ def test_a_continuation_refuses_what_would_make_other_trials() -> None:
     longer = derive.continuation(recorded(), 3, 7, {"searcher": {"max_length": {"epochs": 32}}})
     assert ExperimentConfig.model_validate(longer).searcher.max_length.epochs == 32
     for path in ("hyperparameters.lr", "entrypoint", "searcher.name", "reproducibility.experiment_seed"):
-        with pytest.raises(OverrideError, match="^cannot change when an experiment is continued") as refused:
+        with pytest.raises(OverrideError, match=r"^cannot change when an experiment is continued") as refused:
             derive.continuation(recorded(), 3, 7, derive.nested({path: 1}))
         assert refused.value.path == path
 
