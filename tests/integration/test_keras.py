@@ -18,6 +18,7 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.checkpoint_reports import stored_files
 from tests.support.seeds import SEEDS
+from tests.support.warm_starts import KERAS
 
 pytest.importorskip("keras")
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -57,8 +58,7 @@ def bench(directory: Path, backend: str, data: str, **changes: Any) -> WorkerBen
         **changes,
     }
     hyperparameters = {"learning_rate": 0.01, "data": data}
-    modules = ("tensorflow",) if backend == "tensorflow" else ()
-    return WorkerBench(directory, CONTEXT, config, hyperparameters, modules=modules)
+    return WorkerBench(directory, CONTEXT, config, hyperparameters, modules=KERAS[backend])
 
 
 def start(trial: WorkerBench, agents: list[AgentStandIn], checkpoint: CheckpointReport | None, **environment: str) -> Any:
@@ -129,7 +129,7 @@ def test_a_tensorflow_loop_through_the_core_api_goes_on_where_it_was(tmp_path: P
             EXAMPLES / "tensorflow_loop",
             config,
             {"learning_rate": 0.01, "batch_size": 20},
-            modules=("tensorflow",),
+            modules=KERAS["tensorflow"],
         ) as trial:
             agents: list[AgentStandIn] = []
             for stop in stops:

@@ -13,6 +13,7 @@ import safetensors.numpy
 from tests.integration.test_gang_training import stop_at
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
+from tests.support.warm_starts import KERAS
 
 pytest.importorskip("tensorflow")
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "keras_ranked"
@@ -36,8 +37,7 @@ class Bench(GangBench):
             **changes,
         }
         hyperparameters = {"random": random, "global_batch_size": BATCH_SIZES[backend]}
-        modules = ("tensorflow",) if backend == "tensorflow" else ()
-        super().__init__(directory, CONTEXT, config, hyperparameters, modules=modules)
+        super().__init__(directory, CONTEXT, config, hyperparameters, modules=KERAS[backend])
         self._environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
     def train(self, ranks: int, until: int = END, checkpoint: Any = None, **environment: str) -> tuple[Any, Any]:

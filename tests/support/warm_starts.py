@@ -21,6 +21,9 @@ from tenuto.workers.launch.layout import GANG_VARIABLE
 
 READY_SECONDS_MAX = 120.0
 """To import a framework on a machine that does much else."""
+KERAS = {"tensorflow": ("tensorflow",), "torch": ("keras",)}
+"""Modules for trials of Keras, by its back end, which is fixed when it is imported. TensorFlow imports Keras by itself. Either
+import costs a process 5 to 7 seconds of processor time."""
 _MORE_MODULES = """
 import sys
 from tenuto.workers.harness import zygote
@@ -83,7 +86,13 @@ class WarmStarts:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "PYTHONHASHSEED": "0", "CUDA_VISIBLE_DEVICES": "", RUN_VARIABLE: "-" * MARK_BYTES},
+                env={
+                    **os.environ,
+                    "PYTHONHASHSEED": "0",
+                    "CUDA_VISIBLE_DEVICES": "",
+                    **({"KERAS_BACKEND": "torch"} if "keras" in modules else {}),
+                    RUN_VARIABLE: "-" * MARK_BYTES,
+                },
                 cwd="/",
             )
         self._channel.settimeout(READY_SECONDS_MAX)
