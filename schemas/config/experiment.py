@@ -64,6 +64,27 @@ class Distributed(Model):
     progress_seconds_max: float = Field(default=1800.0, gt=0, le=1e6)
     """A rank that does not get on with a step for so long is hung, and the trial starts again from its last checkpoint. Once some
     steps are done, 20 times the longest of them is enough, but at least 10 seconds."""
+    global_batch_size: Literal["keep", "scale"] = Field(default="keep", exclude_if=lambda value: value == "keep")
+    """Of a PyTorch trial. keep: the batch of the DataLoader is that of the whole trial, on any number of slots. scale: it is that
+    of one slot, and a step of N slots trains N of them."""
+    micro_batches: bool = Field(default=True, exclude_if=lambda value: value)
+    """With `keep` and elastic slots: a slot holds no more records at once than with the most slots; a larger share is trained in
+    parts, whose gradients add up. False: the whole share at once."""
+    learning_rate_scaling: Literal["none", "linear", "sqrt"] = Field(default="none", exclude_if=lambda value: value == "none")
+    """With `scale`: optimizers step with their learning rate times the number of slots (linear), or times its square root."""
+    learning_rate_warmup: Length | None = Field(default=None, exclude_if=lambda value: value is None)
+    """With `learning_rate_scaling`: where that factor rises, it does so evenly over this length. None: at once."""
+
+    @model_validator(mode="after")
+    def _rules_fit_together(self) -> Distributed:
+        if self.learning_rate_scaling != "none" and self.global_batch_size == "keep":
+            raise ValueError(
+                "learning_rate_scaling needs global_batch_size: scale; with keep the batch of the trial is the same on any "
+                "number of slots, and so is its learning rate"
+            )
+        if self.learning_rate_warmup is not None and self.learning_rate_scaling == "none":
+            raise ValueError("learning_rate_warmup is for learning_rate_scaling: linear or sqrt; give one, or leave it out")
+        return self
 
 
 class Reproducibility(Model):
@@ -113,6 +134,15 @@ class ExperimentConfig(Model):
     optimizations: Optimizations = Optimizations()
     reproducibility: Reproducibility = Reproducibility()
     distributed: Distributed = Field(default=Distributed(), exclude_if=lambda value: value == Distributed())
+
+    @model_validator(mode="after")
+    def _scaled_batches_are_not_gathered(self) -> ExperimentConfig:
+        if self.distributed.global_batch_size == "scale" and self.optimizations.aggregation_frequency > 1:
+            raise ValueError(
+                "distributed.global_batch_size: scale makes the batch larger with each slot, so it does not go with "
+                "optimizations.aggregation_frequency; give the DataLoader a larger batch_size instead"
+            )
+        return self
 
     @field_validator("hyperparameters", mode="before")
     @classmethod

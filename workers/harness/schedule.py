@@ -50,16 +50,26 @@ class Schedule:
         """Whole units trained."""
         return batches // self.unit_batches
 
-    def next_stop(self, batches: int, target_batches: int) -> int:
-        """The first position after `batches` at which something is due."""
+    def next_stop(self, batches: int, target_batches: int, step_batches: int = 1, epoch_batches: int | None = None) -> int:
+        """The first position after `batches` at which something is due. `step_batches`: a step trains so many, fewer only at the
+        end of an epoch and at the target; then it is the end of the first step that reaches such a position."""
         periods = (self.log_batches, self.checkpoint_batches, self.validation_batches)
-        return min(target_batches, *((batches // period + 1) * period for period in periods if period is not None))
+        stop = min((batches // period + 1) * period for period in periods if period is not None)
+        if step_batches > 1:
+            stop = batches - (batches - stop) // step_batches * step_batches
+            stop = stop if epoch_batches is None else min(stop, (batches // epoch_batches + 1) * epoch_batches)
+        return min(target_batches, stop)
 
-    def logs_at(self, batches: int) -> bool:
-        return batches % self.log_batches == 0
+    def logs_at(self, batches: int, step_batches: int = 1) -> bool:
+        """`step_batches`: those of the last step, one of which may have been the one."""
+        return _passed(self.log_batches, batches, step_batches)
 
-    def validates_at(self, batches: int) -> bool:
-        return self.validation_batches is not None and batches > 0 and batches % self.validation_batches == 0
+    def validates_at(self, batches: int, step_batches: int = 1) -> bool:
+        return self.validation_batches is not None and batches > 0 and _passed(self.validation_batches, batches, step_batches)
 
-    def saves_at(self, batches: int) -> bool:
-        return self.checkpoint_batches is not None and batches > 0 and batches % self.checkpoint_batches == 0
+    def saves_at(self, batches: int, step_batches: int = 1) -> bool:
+        return self.checkpoint_batches is not None and batches > 0 and _passed(self.checkpoint_batches, batches, step_batches)
+
+
+def _passed(period: int, batches: int, step_batches: int) -> bool:
+    return batches // period > (batches - step_batches) // period

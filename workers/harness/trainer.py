@@ -56,6 +56,13 @@ class Trainer(ABC):
 
     batches: int = 0
     """Batches trained so far."""
+    step_batches: int = 1
+    """Batches that a step trains together. The last step of an epoch, and that before a position given to `train`, may have
+    fewer."""
+    last_step_batches: int = 1
+    """Those of the last step."""
+    has_batch_rules: bool = False
+    """It knows what the configuration says of global batch size, learning rate and batch normalization on several slots."""
 
     @property
     @abstractmethod

@@ -15,6 +15,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import Action, Assignment, SourceCheckpoint
+from tenuto.schemas.config.experiment import Distributed
 from tenuto.schemas.reports import CheckpointReport, DamageReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import restore
@@ -63,6 +64,8 @@ class TrainingLoop:
             self._place = Place(assignment, checkpoint_directory)
         except StoreError as error:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
+        if not trainer.has_batch_rules:
+            _refuse_batch_rules(assignment)
         self._schedule = Schedule.of(assignment.config, trainer.epoch_batches)
         self._validation: dict[str, float] | None = None
         self._validated_at: int | None = None
@@ -116,7 +119,8 @@ class TrainingLoop:
                 self._due_by_the_clock()  # what the ranks were to save here is saved
                 self._box.wait_change(directive)
                 continue
-            stop = self._schedule.next_stop(self._trainer.batches, target_batches)
+            trainer = self._trainer
+            stop = self._schedule.next_stop(trainer.batches, target_batches, trainer.step_batches, trainer.epoch_batches)
             self._trainer.train(stop, lambda seen=directive: self._box.differs(seen))  # type: ignore[misc]
             self._after_training(target_batches)
 
@@ -144,14 +148,14 @@ class TrainingLoop:
             self._report_validation(source.batches, record.validation)
 
     def _after_training(self, target_batches: int) -> None:
-        batches, schedule = self._trainer.batches, self._schedule
+        batches, step_batches, schedule = self._trainer.batches, self._trainer.last_step_batches, self._schedule
         due = self._due_by_the_clock()
-        if batches >= target_batches or schedule.validates_at(batches):
+        if batches >= target_batches or schedule.validates_at(batches, step_batches):
             self._validate_and_save(at_target=batches >= target_batches)
         else:
-            if schedule.logs_at(batches):
+            if schedule.logs_at(batches, step_batches):
                 self._take_metrics()  # first: what is not taken yet goes into the checkpoint
-            if schedule.saves_at(batches) or due:
+            if schedule.saves_at(batches, step_batches) or due:
                 self._save()
         self._note_stored()
         if self._clock.monotonic() - self._progress_sent_at >= PROGRESS_SECONDS_MIN:
@@ -333,3 +337,13 @@ class TrainingLoop:
                 ),
             )
             self._points.clear()
+
+
+def _refuse_batch_rules(assignment: Assignment) -> None:
+    distributed = assignment.config.distributed
+    for name in ("global_batch_size", "learning_rate_scaling"):
+        if name in distributed.model_fields_set and getattr(distributed, name) != Distributed.model_fields[name].default:
+            raise UserError(
+                f"distributed.{name}: {str(getattr(distributed, name)).lower()} is for PyTorch trials; leave it out, and say it "
+                "in the model's own code."
+            )

@@ -43,6 +43,11 @@ class TrialContext:
 
     def get_global_batch_size(self) -> int:
         """The hyperparameter `global_batch_size`: records per step over all slots."""
+        if (self._info.config.get("distributed") or {}).get("global_batch_size") == "scale":
+            raise UserError(
+                "with distributed.global_batch_size: scale the batch of the DataLoader is that of one slot; name that "
+                "hyperparameter otherwise, and read it with context.get_hparam."
+            )
         return int(self.get_hparam("global_batch_size"))
 
     def get_per_slot_batch_size(self) -> int:

@@ -82,6 +82,7 @@ def capture(
         "gradients": open_gradients(context._optimizers, tensor) if shards is None else [None for _ in context._optimizers],
         "schedulers": copy([item.scheduler.state_dict() for item in context._schedulers]),
         "given": parts.given,
+        "learning_rate": context._scaling.state(),
         "scheduler_steps": [item.optimizer_steps for item in context._schedulers],
         "scalers": copy([scaler.state_dict() for scaler in context._scalers]),
         "models_unsaved": copy([_unsaved(model) for model in context._models]),
@@ -156,6 +157,7 @@ def restore(
     for name, callback in parts.callbacks.items():
         callback.load_state_dict(users["callbacks"][name])
     context._batches = int(saved["batches"])
+    context._scaling.restore(saved.get("learning_rate"), context._batches, context._epoch_batches)
     parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
     if own["random"] is not None:
         seeds.restore_random_state(own["random"])

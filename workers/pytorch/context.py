@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
-from tenuto.schemas.config.experiment import Optimizations
+from tenuto.schemas.config.experiment import Distributed, Optimizations
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.trial_context import TrialContext
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.pytorch.distributed import fsdp
-from tenuto.workers.pytorch.gradients import mark_used
+from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling
+from tenuto.workers.pytorch.gradients import mark_used, open_gradients
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
 
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=nn.Module)
 O = TypeVar("O", bound=torch.optim.Optimizer)  # noqa: E741
+_NOT_IN_PARTS = (
+    ", but an elastic trial's batches are trained in parts on fewer slots: call context.{}, which knows of them, or set "
+    "distributed.micro_batches: false."
+)
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -55,9 +60,15 @@ class PyTorchTrialContext(TrialContext):
         self._shards: Shards | None = None
         """Where models are divided among the ranks (fsdp), their parts meet for a checkpoint."""
         self._share = (1, 1)
-        """Records of this rank in the batch being trained, and of the whole batch."""
+        """Records of this rank in the batch being trained (or in the part of it), and of the whole batch."""
+        self._parts_left = 0
+        """Further parts of this rank's share of the batch being trained."""
         self._weighed = False
         """The losses of this batch carry the weight of the share."""
+        distributed = Distributed.model_validate(info.config.get("distributed") or {})
+        self._rules = BatchRules.of(info.config, self.slots)
+        self._scaling = LearningRateScaling(distributed, self.slots)
+        self._in_step = self._asked_for_step = False
         self._optimizations = Optimizations.model_validate(info.config.get("optimizations") or {})
         self._precision = PRECISIONS.get(self._optimizations.mixed_precision or "")
         self._own_scaler: Any = None
@@ -107,12 +118,15 @@ class PyTorchTrialContext(TrialContext):
             raise UserError(f"wrap_optimizer was given {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
         self._optimizers.append(optimizer)
         optimizer.register_step_post_hook(self._after_step)
+        self._scaling.attach(optimizer, lambda: self.learning_rate_factor)
         if self._gradients is not None:
             self._gradients.attach(optimizer)
         return optimizer
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._stepped.add(id(optimizer))
+        if self._cuts and not self._in_step:
+            raise UserError(f"train_batch calls step() of {type(optimizer).__name__}{_NOT_IN_PARTS.format('step_optimizer')}")
         if not self._clears_gradients:
             mark_used(optimizer)
         if self._precision is not None:
@@ -184,7 +198,12 @@ class PyTorchTrialContext(TrialContext):
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
         """`loss.backward(**arguments)`, with what `optimizations` says of accumulation and mixed precision."""
         optimizations = self._optimizations
-        if self._ranks is not None:
+        if self._cuts and self._asked_for_step:
+            raise UserError(
+                "train_batch goes on with another loss after a step: trained in parts, as an elastic trial's batches are on "
+                "fewer slots, it would learn something else. Set distributed.micro_batches: false."
+            )
+        if self._ranks is not None or self._cuts:
             loss = self._weigh(loss)
         if self._own_scaler is not None:
             loss = self._own_scaler.scale(loss)
@@ -198,10 +217,9 @@ class PyTorchTrialContext(TrialContext):
 
     def _weigh(self, loss: torch.Tensor) -> torch.Tensor:
         """Shares of different sizes: the mean over a batch is the mean over the ranks of these."""
-        assert self._ranks is not None
         self._weighed = True
         records, total = self._share
-        scale = records * self._ranks.size / total
+        scale = records * self.slots / total
         return loss if scale == 1 else loss * scale
 
     def step_optimizer(
@@ -216,6 +234,7 @@ class PyTorchTrialContext(TrialContext):
 
         `clip_grads` gets the optimizer's parameters, their gradients unscaled; it takes the place of what `optimizations` says.
         """
+        self._asked_for_step = True
         if not self.steps_optimizers():
             return
         scaler = scaler if scaler is not None else self._own_scaler
@@ -224,22 +243,22 @@ class PyTorchTrialContext(TrialContext):
             if scaler is not None:
                 scaler.unscale_(optimizer)
             clip(parameter for group in optimizer.param_groups for parameter in group["params"])
-        self._clears_gradients = auto_zero_grads
+        self._clears_gradients, self._in_step = auto_zero_grads, True
         try:
             if scaler is None:
                 optimizer.step()
             else:
                 scaler.step(optimizer)
         finally:
-            self._clears_gradients = False
+            self._clears_gradients = self._in_step = False
         if scaler is not None and not any(other is scaler for other in self._scaled):
             self._scaled.append(scaler)
         if auto_zero_grads:
             optimizer.zero_grad()
 
     def steps_optimizers(self) -> bool:
-        """`step_optimizer` steps in this batch: false while gradients are gathered."""
-        return (self._batches + 1) % self._optimizations.aggregation_frequency == 0
+        """`step_optimizer` steps in this batch: false while gradients are gathered, and in all parts of a batch but the last."""
+        return self._parts_left == 0 and (self._batches + 1) % self._optimizations.aggregation_frequency == 0
 
     def _configured_clip(self) -> Callable[[Iterable[nn.Parameter]], Any] | None:
         norm, value = self._optimizations.clip_grad_norm, self._optimizations.clip_grad_value
@@ -258,11 +277,27 @@ class PyTorchTrialContext(TrialContext):
     def _begin_batch(self) -> None:
         self._stepped.clear()
         if self._ranks is not None:
-            self._weighed = False
             if self._gradients is not None:
                 self._gradients.prepare()
             self._ranks.gang.progress.begin()
             self._share_buffers()
+
+    @property
+    def _cuts(self) -> bool:
+        """Batches may be trained in parts, on some number of slots. What does not go with that is refused on every number, and
+        not only when the trial shrinks."""
+        return self._rules.slots_most is not None
+
+    def _begin_part(self, records: int, total: int, left: int) -> None:
+        """Before each call of `train_batch`. `left`: further parts of this batch."""
+        self._share, self._parts_left = (records, total), left
+        self._weighed = self._asked_for_step = False
+
+    def _end_part(self) -> None:
+        if not self._cuts or self._weighed or self._optimizations.aggregation_frequency > 1:
+            return
+        if any(gradient is not None for part in open_gradients(self._optimizers, torch.Tensor.detach) for gradient in part):
+            raise UserError(f"train_batch calls backward() of its loss{_NOT_IN_PARTS.format('backward')}")
 
     def _share_buffers(self) -> None:
         """Running statistics are those of rank 0, as in torch's own data-parallel training."""
@@ -270,15 +305,22 @@ class PyTorchTrialContext(TrialContext):
             with self._ranks.waiting():
                 self._ranks.broadcast([buffer for model in self._models for buffer in model.buffers()])
 
-    def _end_batch(self) -> None:
-        """After `train_batch`, before the position moves on."""
+    def _end_batch(self, trained: int = 1) -> None:
+        """After `train_batch`, before the position moves on by so many."""
         for scaler in list(self._scaled):
             scaler.update()
         if self._ranks is not None:
             self._ranks.gang.progress.end()
-        self._batches += 1
+        self._batches += trained
         for item in self._schedulers:
-            item.after_batch(self._batches, self._epoch_batches, id(getattr(item.scheduler, "optimizer", None)) in self._stepped)
+            stepped = id(getattr(item.scheduler, "optimizer", None)) in self._stepped
+            item.after_batch(self._batches, self._epoch_batches, stepped, trained)
+
+    @property
+    def learning_rate_factor(self) -> float:
+        """By which optimizers multiply their learning rate when they step now, as `distributed.learning_rate_scaling` says. The
+        learning rate that the optimizer holds, and a scheduler sets, is without it."""
+        return self._scaling.factor(self._batches, self._epoch_batches)
 
     def current_train_batch(self) -> int:
         """Batches trained before this one, since the trial began."""

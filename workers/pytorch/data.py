@@ -12,7 +12,7 @@ it reads its place back by walking through the sampler. Streams, which have no i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +22,9 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, own_generators, reseed, seed_processor
 from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
+
+Steps = Callable[[int], int] | None
+"""From a position to the batches of the step that begins there."""
 
 
 class BatchKey(NamedTuple):
@@ -36,6 +39,8 @@ class BatchKey(NamedTuple):
     """Records of the whole batch, then."""
     records: int = 0
     """Records that count: 0 where the share is empty."""
+    places: tuple[tuple[int, int, int], ...] = ()
+    """Where a step trains several batches: epoch, batch and position in it, of each of `indices`."""
 
 
 class _PositionedDataset(Dataset[Any]):
@@ -64,8 +69,13 @@ class _PositionedDataset(Dataset[Any]):
             self._seed_all(derive_seed(seed, "from", key.first))
             return self._make(key)
         items = []
-        for place, index in enumerate(key.indices, start=key.first):
-            self._seed_all(derive_seed(seed, "record", place))
+        for place, index in enumerate(key.indices):
+            if key.places:
+                epoch, batch, position = key.places[place]
+                own = derive_seed(derive_seed(self._seed, "batch", epoch, batch), "record", position)
+            else:
+                own = derive_seed(seed, "record", key.first + place)
+            self._seed_all(own)
             items.append(self._dataset[index])
         self._seed_all(derive_seed(seed, "from", key.first))
         return self._collate(items)
@@ -100,13 +110,32 @@ class _PositionedDataset(Dataset[Any]):
 class _Keys:
     """Keys from a position on: to the end of its epoch, or for ever."""
 
-    def __init__(self, loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None) -> None:
-        """`shard`: of each training batch its share; of the validation batches every so many-th."""
+    def __init__(
+        self,
+        loader: DataLoader[Any],
+        seed: int,
+        start_batches: int,
+        endless: bool,
+        shard: Shard | None = None,
+        steps: Steps = None,
+    ) -> None:
+        """`shard`: of each training batch its share; of the validation batches every so many-th. `steps`: its share of each step,
+        which may train several batches."""
         self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
-        self._shard = shard
+        self._shard, self._steps = shard, steps
         self._epoch_batches = len(loader)
 
     def __iter__(self) -> Iterator[BatchKey]:
+        if self._steps is None:
+            yield from self._batches()
+            return
+        batches, position = self._batches(), self._start
+        while True:
+            count = self._steps(position)
+            yield self._share_of_step([next(batches) for _ in range(count)])
+            position += count
+
+    def _batches(self) -> Iterator[BatchKey]:
         epoch, first = divmod(self._start, self._epoch_batches)
         while True:
             order = epoch_order(self._loader, derive_seed(self._seed, "order", epoch), epoch)
@@ -116,7 +145,7 @@ class _Keys:
                     "both must be equal, and equal in every epoch."
                 )
             for batch in range(first, len(order)):
-                if self._shard is None:
+                if self._shard is None or self._steps is not None:
                     yield BatchKey(epoch, batch, order[batch])
                 elif not self._endless:
                     if batch % self._shard.size == self._shard.rank:
@@ -126,6 +155,19 @@ class _Keys:
             if not self._endless:
                 return
             epoch, first = epoch + 1, 0
+
+    def _share_of_step(self, keys: list[BatchKey]) -> BatchKey:
+        """The records of several batches, divided as if they were one."""
+        assert self._shard is not None
+        indices = [index for key in keys for index in key.indices]
+        places = tuple((key.epoch, key.batch, position) for key in keys for position in range(len(key.indices)))
+        low, high = self._shard.bounds(len(indices))
+        records = high - low
+        if records == 0:
+            low, high = 0, len(indices)
+        return keys[0]._replace(
+            indices=indices[low:high], first=low, total=len(indices), records=records, places=places[low:high]
+        )
 
     def _share(self, key: BatchKey) -> BatchKey:
         assert self._shard is not None
@@ -183,12 +225,26 @@ def training_batches(
     start_batches: int,
     stream_state: dict[str, Any] | None = None,
     shard: Shard | None = None,
+    steps: Steps = None,
 ) -> Iterator[Any]:
     """Batches from position `start_batches` on, without end; those of a stream from where `stream_state` says. With `shard`:
-    `Sharded` ones, or whole ones that are to be cut."""
+    `Sharded` ones, or whole ones that are to be cut; with `steps`, too: those of steps, except of a stream. Raises UserError."""
     if is_stream(loader):
         return StreamBatches(loader, seed, stream_state)
-    return iter(_positioned(loader, seed, start_batches, endless=True, shard=shard))
+    if steps is not None and loader.batch_sampler is None:
+        raise UserError(
+            "distributed.global_batch_size: scale puts batches together, but the training dataset makes whole batches itself "
+            "(DataLoader with batch_size=None); give the DataLoader a batch_size."
+        )
+    return iter(_positioned(loader, seed, start_batches, endless=True, shard=shard, steps=steps))
+
+
+def share_of_stream(batches: list[Any], lengths: list[int], shard: Shard) -> Sharded:
+    """Of a step's batches of a stream: each rank takes one. A rank for which there is none takes the last, with weight 0."""
+    total = sum(lengths)
+    if shard.rank < len(batches):
+        return Sharded(batches[shard.rank], lengths[shard.rank], total)
+    return Sharded(batches[-1], 0, total)
 
 
 def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
@@ -228,12 +284,12 @@ def rounds_of_validation_batches(loader: DataLoader[Any], seed: int, shard: Shar
 
 
 def _positioned(
-    loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None
+    loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None, steps: Steps = None
 ) -> DataLoader[Any]:
     return DataLoader(
         _PositionedDataset(loader, seed),
         batch_size=None,
-        sampler=_Keys(loader, seed, start_batches, endless, shard),  # type: ignore[arg-type]
+        sampler=_Keys(loader, seed, start_batches, endless, shard, steps),  # type: ignore[arg-type]
         num_workers=loader.num_workers,
         collate_fn=_unchanged,
         pin_memory=loader.pin_memory,

@@ -24,12 +24,15 @@ class LRScheduler:
         self.scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
         self.optimizer_steps = 0
 
-    def after_batch(self, batches: int, epoch_batches: int | None, stepped: bool = True) -> None:
-        """`batches` counts the one just trained, in which its optimizer `stepped` or not."""
+    def after_batch(self, batches: int, epoch_batches: int | None, stepped: bool = True, trained: int = 1) -> None:
+        """`batches` counts those just trained, in which its optimizer `stepped` or not. `trained`: how many these are; a
+        scheduler that steps every batch steps for each."""
         self.optimizer_steps += stepped
         if self.step_mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
-            due = batches % self.frequency == 0
-        elif self.step_mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
+            for _ in range(batches // self.frequency - (batches - trained) // self.frequency):
+                self.scheduler.step()
+            return
+        if self.step_mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
             due = stepped and self.optimizer_steps % self.frequency == 0
         elif self.step_mode is LRScheduler.StepMode.STEP_EVERY_EPOCH and epoch_batches is not None:
             due = batches % (epoch_batches * self.frequency) == 0

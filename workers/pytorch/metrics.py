@@ -62,9 +62,22 @@ class TrainingMetrics:
         self._at = at
         self._values: dict[str, list[Any]] = {}
 
-    def add(self, result: Any, weight: float | None = None) -> None:
-        """`result`: what `train_batch` returned, a loss or a dict. `weight`: of this rank's share of the batch; the shares of all
-        ranks add up to the batch's value. Raises UserError."""
+    def add(self, result: Any) -> None:
+        """`result`: what `train_batch` returned of a batch, a loss or a dict. Raises UserError."""
+        for name, value in self._numbers(result).items():
+            self._values.setdefault(name, []).append(value)
+
+    def add_parts(self, results: Sequence[tuple[Any, float]]) -> None:
+        """Of one batch: results of this rank's parts, and the weight of each. Those of all ranks add up to the batch's value."""
+        sums: dict[str, Any] = {}
+        for result, weight in results:
+            for name, value in self._numbers(result).items():
+                sums[name] = value * weight + sums[name] if name in sums else value * weight
+        for name, value in sums.items():
+            self._values.setdefault(name, []).append(value)
+
+    def _numbers(self, result: Any) -> dict[str, Any]:
+        """Numbers, or tensors of a GPU that are read later."""
         if type(result) is dict or isinstance(result, Mapping):
             metrics = result
         elif result is None:
@@ -73,12 +86,13 @@ class TrainingMetrics:
             )
         else:
             metrics = {"loss": result}
+        numbers: dict[str, Any] = {}
         for name, value in metrics.items():
             if not isinstance(value, torch.Tensor) or value.numel() != 1:
-                kept: Any = to_number(str(name), value, "train_batch", self._at)
+                numbers[str(name)] = to_number(str(name), value, "train_batch", self._at)
             else:
-                kept = value.item() if value.is_cpu else value.detach().clone()
-            self._values.setdefault(str(name), []).append(kept if weight is None else kept * weight)
+                numbers[str(name)] = value.item() if value.is_cpu else value.detach().clone()
+        return numbers
 
     def take(self) -> dict[str, float]:
         averages = {name: sum(numbers) / len(numbers) for name, numbers in self.state().items()}

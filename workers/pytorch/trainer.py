@@ -15,6 +15,7 @@ from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.pytorch import checkpoint, data, options, seeds
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
+from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
@@ -26,6 +27,7 @@ from tenuto.workers.pytorch.trial import PyTorchTrial
 
 class PyTorchTrainer(Trainer):
     has_snapshots = True
+    has_batch_rules = True
 
     def __init__(self, trial_class: type[PyTorchTrial], info: TrialInfo) -> None:
         """Builds the user's trial. Raises what the user's code raises."""
@@ -42,6 +44,7 @@ class PyTorchTrainer(Trainer):
         self._shard = None if self._ranks is None else Shard(self._ranks.rank, self._ranks.size)
         if self._shard is None and isinstance((info.config.get("resources") or {}).get("slots_per_trial"), Mapping):
             self._shard = Shard(0, 1)  # it may have had ranks, or have some later: records are drawn as they draw them
+        self.step_batches = self.context._rules.step_batches
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
         self._check_trial(trial_class)
@@ -60,12 +63,16 @@ class PyTorchTrainer(Trainer):
                     [item for model in self.context._models for item in (*model.parameters(), *model.buffers())]
                 )
         self._batches_ahead: Iterator[Any] | None = None
+        self._until = 0
+        """A position at which a step ends though it has fewer batches than others."""
         self._stream: dict[str, Any] | None = None
         """Where the training data's stream goes on, once it is read."""
         self._metrics = TrainingMetrics(self.trial.train_batch)
         self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness, given)
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
+        if leads and (sentence := self.context._scaling.sentence()):
+            _say(sentence)
         self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
         """Batches until memory for copies is made: then each optimizer has taken a step."""
         if self.context._shards is not None:
@@ -111,9 +118,7 @@ class PyTorchTrainer(Trainer):
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
         context, trial, epoch_batches = self.context, self.trial, self.epoch_batches
         callbacks = list(self._callbacks.values())
-        if self._batches_ahead is None:
-            seed = seeds.derive_seed(self._seed, "training data")
-            self._batches_ahead = data.training_batches(self._training, seed, context._batches, self._stream, self._shard)
+        self._look_ahead(until_batches)
         while context._batches < until_batches and not interrupted():
             if not self._started:
                 self._started = True
@@ -122,33 +127,76 @@ class PyTorchTrainer(Trainer):
             if batch_in_epoch == 0:
                 for callback in callbacks:
                     callback.on_epoch_start(epoch)
-            batch, weight = self._next_batch()
-            batch = context.to_device(batch)
-            context._begin_batch()
-            with context.autocast():
-                result = trial.train_batch(batch, epoch, context._batches)
-            self._metrics.add(result, weight)
-            context._end_batch()
+            trained = self.last_step_batches = self._batches_of_step(context._batches)
+            batch = self._next_batch(trained)
+            if not isinstance(batch, Sharded):
+                batch = context.to_device(batch)
+                context._begin_batch()
+                with context.autocast():
+                    result = trial.train_batch(batch, epoch, context._batches)
+                self._metrics.add(result)
+            else:
+                self._train_parts(batch, epoch)
+            context._end_batch(trained)
             if self._prepare_in:
                 self._prepare_in -= 1
                 if not self._prepare_in:
                     checkpoint.prepare(self._parts, self._buffers)
-            if batch_in_epoch + 1 == epoch_batches:
+            if batch_in_epoch + trained == epoch_batches:
                 for callback in callbacks:
                     callback.on_epoch_end(epoch)
 
-    def _next_batch(self) -> tuple[Any, float | None]:
-        """The batch, and the weight of this rank's share of it; None: it is the whole."""
+    def _look_ahead(self, until_batches: int) -> None:
+        """Batches are made ahead of time: again where a step is to end early which they did not expect."""
+        position, epoch_batches = self.context._batches, self.epoch_batches
+        begins = max(position, until_batches // epoch_batches * epoch_batches) if epoch_batches else position
+        if (until_batches - begins) % self.step_batches and self._until != until_batches:
+            self._until = until_batches
+            if not data.is_stream(self._training):
+                self._batches_ahead = None
+        if self._batches_ahead is None:
+            seed = seeds.derive_seed(self._seed, "training data")
+            steps = None if self.step_batches == 1 else self._batches_of_step
+            self._batches_ahead = data.training_batches(self._training, seed, position, self._stream, self._shard, steps)
+
+    def _batches_of_step(self, position: int) -> int:
+        """Batches that the step trains which begins at this position."""
+        count = self.step_batches
+        if count > 1:
+            if self.epoch_batches:
+                count = min(count, self.epoch_batches - position % self.epoch_batches)
+            if self._until > position:
+                count = min(count, self._until - position)
+        return count
+
+    def _train_parts(self, share: Sharded, epoch: int) -> None:
+        """This rank's share of a batch: in one part, or in several whose gradients and metrics add up."""
+        context = self.context
+        parts = divided(share, context._rules.parts(share.total, context.slots))
+        results = []
+        for index, part in enumerate(parts):
+            batch = context.to_device(part.batch)
+            if index == 0:
+                context._begin_batch()
+            context._begin_part(part.records, part.total, len(parts) - 1 - index)
+            with context.autocast():
+                result = self.trial.train_batch(batch, epoch, context._batches)
+            context._end_part()
+            results.append((result, part.records / part.total))
+        self._metrics.add_parts(results)
+
+    def _next_batch(self, count: int) -> Any:
+        """A batch, or this rank's share of it. `count`: batches of the step."""
         assert self._batches_ahead is not None
         if self._ranks is not None:
             self._ranks.gang.progress.read()
+        if self.step_batches > 1 and self._shard is not None and data.is_stream(self._training):
+            batches = [next(self._batches_ahead) for _ in range(count)]
+            return data.share_of_stream(batches, [self._length_of(batch) for batch in batches], self._shard)
         batch = next(self._batches_ahead)
-        if self._shard is None:
-            return batch, None
-        if not isinstance(batch, Sharded):
-            batch = self._shard.cut(batch, self._length_of(batch))
-        self.context._share = batch.records, batch.total
-        return batch.batch, batch.records / batch.total
+        if self._shard is None or isinstance(batch, Sharded):
+            return batch
+        return self._shard.cut(batch, self._length_of(batch))
 
     def take_metrics(self) -> dict[str, float]:
         metrics = self._metrics.take()
@@ -246,7 +294,7 @@ class PyTorchTrainer(Trainer):
         self._call(lambda callback: callback.on_checkpoint_save_end(checkpoint_id))
 
     def load(self, directory: Path) -> None:
-        self._batches_ahead = None
+        self._batches_ahead, self._until = None, 0
         say = _say if self.context.rank == 0 else lambda _: None
         self._stream = checkpoint.restore(self._parts, directory, self._ranks, self._seed, say)
         self._collected = None

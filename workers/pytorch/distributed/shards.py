@@ -1,8 +1,8 @@
 """Each rank's share of the data: nothing twice, nothing left out, whatever the sizes.
 
-The loader's batch size is that of the whole trial. Rank r of N takes the records n*r//N up to n*(r+1)//N of a batch of n, so
-shares differ by one record at most. A rank whose share is empty (fewer records than ranks) trains on the whole batch instead,
-with weight 0: it must take part in what the ranks do together.
+The loader's batch size is that of the whole trial, or a step trains several batches as if they were one. Rank r of N takes the
+records n*r//N up to n*(r+1)//N of a batch of n, so shares differ by one record at most. A rank whose share is empty (fewer
+records than ranks) trains on the whole batch instead, with weight 0: it must take part in what the ranks do together.
 """
 
 from __future__ import annotations

@@ -37,7 +37,9 @@ class RankedTrial(pytorch.PyTorchTrial):
             layers.insert(2, nn.Dropout(0.3))
             layers.insert(1, nn.BatchNorm1d(16))
         self.model = context.wrap_model(nn.Sequential(*layers))
-        self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.Adam(self.model.parameters(), lr=context.get_hparams().get("lr", 0.01))
+        )
         self.batch = context.get_hparam("batch")
         self.seen = 0
         print(f"this is rank {context.rank}")
