@@ -1,5 +1,5 @@
-"""A Keras trial on two ranks, by TensorFlow's MultiWorkerMirroredStrategy and on the torch back end: like one process, and the
-same bits after a kill."""
+"""A Keras trial on two ranks, by TensorFlow's MultiWorkerMirroredStrategy, on the torch back end, and by Horovod on both: like
+one process, and the same bits after a kill."""
 
 from __future__ import annotations
 
@@ -11,32 +11,40 @@ import pytest
 import safetensors.numpy
 
 from tests.integration.test_gang_training import stop_at
+from tests.integration.test_horovod import TENSORFLOW, built, has_tensorflow
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
 from tests.support.warm_starts import KERAS
 
 pytest.importorskip("tensorflow")
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "keras_ranked"
-BACKENDS = ("tensorflow", "torch")
+BUILT = {"torch": built, "tensorflow": TENSORFLOW}
+KINDS = [("tensorflow", "ddp"), ("torch", "ddp")]
+KINDS_TOO = [pytest.param(backend, "horovod", marks=BUILT[backend]) for backend in sorted(BUILT)]
+EVERY = pytest.mark.parametrize(("backend", "strategy"), [*KINDS, *KINDS_TOO])
 END = 8
-BATCH_SIZES = {"tensorflow": 9, "torch": 7}
-"""The last of 22 records are a batch of 4, or one of 1: then a rank has no record."""
-TOLERANCES = {"tensorflow": 1e-4, "torch": 1e-5}
+
+
+def is_mirrored(backend: str, strategy: str) -> bool:
+    """TensorFlow's own strategy: it needs a record for each rank."""
+    return (backend, strategy) == ("tensorflow", "ddp")
 
 
 class Bench(GangBench):
     """Of a trial on one of Keras's back ends."""
 
-    def __init__(self, directory: Path, backend: str, *, random: bool, **changes: Any) -> None:
+    def __init__(self, directory: Path, backend: str, strategy: str, *, random: bool, **changes: Any) -> None:
         config = {
             "name": "ranked",
             "entrypoint": "model_def:Ranked",
             "searcher": {"name": "single", "metric": "val_loss", "max_length": {"batches": END}},
             "min_checkpoint_period": {"batches": 2},
             "log_period": {"batches": 3},
+            "distributed": {"strategy": strategy},
             **changes,
         }
-        hyperparameters = {"random": random, "global_batch_size": BATCH_SIZES[backend]}
+        # The last of 22 records are a batch of 4, or one of 1: then a rank has no record.
+        hyperparameters = {"random": random, "global_batch_size": 9 if is_mirrored(backend, strategy) else 7}
         super().__init__(directory, CONTEXT, config, hyperparameters, modules=KERAS[backend])
         self._environment = {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -63,13 +71,15 @@ def points_of(*agents: Any) -> dict[int, dict[str, float]]:
     return {point.batches: point.metrics for agent in agents for report in agent.metrics for point in report.points}
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_ranks_train_like_one_process(tmp_path: Path, backend: str) -> None:
+@EVERY
+def test_two_ranks_train_like_one_process(tmp_path: Path, backend: str, strategy: str) -> None:
     """Also where the number of ranks changes on the way."""
-    with Bench(tmp_path / "one", backend, random=False) as bench:
+    mirrored = is_mirrored(backend, strategy)
+    close = 1e-4 if mirrored else 1e-5
+    with Bench(tmp_path / "one", backend, strategy, random=False) as bench:
         one, _ = bench.train(1)
         expected, validation, points = weights_of(one), one.validations()[-1].metrics, points_of(one)
-    with Bench(tmp_path / "two", backend, random=False) as bench:
+    with Bench(tmp_path / "two", backend, strategy, random=False) as bench:
         first, _ = bench.train(2)
         fewer, _ = bench.train(1, END, first.checkpoints()[1])
         more, _ = bench.train(2, END, fewer.checkpoints()[0])
@@ -78,20 +88,20 @@ def test_two_ranks_train_like_one_process(tmp_path: Path, backend: str) -> None:
             weights = weights_of(agent)
             assert weights.keys() == expected.keys()
             for name, value in expected.items():
-                np.testing.assert_allclose(weights[name], value, rtol=TOLERANCES[backend], atol=1e-6)
-            assert agent.validations()[-1].metrics == pytest.approx(validation, rel=TOLERANCES[backend])
+                np.testing.assert_allclose(weights[name], value, rtol=close, atol=1e-6)
+            assert agent.validations()[-1].metrics == pytest.approx(validation, rel=close)
             for batches, metrics in points_of(agent).items():
-                if backend == "torch":  # the other one weighs what does not divide approximately
-                    assert metrics == pytest.approx(points[batches], rel=TOLERANCES[backend]), batches
+                if not mirrored:  # it weighs what does not divide approximately
+                    assert metrics == pytest.approx(points[batches], rel=close), batches
         assert points_of(first).keys() == points.keys()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_killed_rank_and_the_same_bits(tmp_path: Path, backend: str) -> None:
-    with Bench(tmp_path / "whole", backend, random=True) as bench:
+@EVERY
+def test_a_killed_rank_and_the_same_bits(tmp_path: Path, backend: str, strategy: str) -> None:
+    with Bench(tmp_path / "whole", backend, strategy, random=True) as bench:
         agent, _ = bench.train(2)
         expected = weights_of(agent), agent.validations()[-1].metrics, points_of(agent)
-    with Bench(tmp_path / "killed", backend, random=True) as bench:
+    with Bench(tmp_path / "killed", backend, strategy, random=True) as bench:
         killed, run = bench.train(2, TEST_DIE="1 5")
         assert run.error.startswith("rank 1 of 2 on agent first died by signal 9")
         again, _ = bench.train(2, END, killed.checkpoints()[-1])
@@ -100,3 +110,22 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path, backend: str) -> None:
     found = weights_of(again)
     for name, value in expected[0].items():
         np.testing.assert_array_equal(found[name], value)
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "words"),
+    [
+        ("torch", {"distributed": {"strategy": "fsdp"}}, "distributed.strategy is fsdp, which divides PyTorch trials only"),
+        pytest.param(
+            "tensorflow",
+            {"distributed": {"strategy": "horovod"}},
+            "distributed.strategy is horovod, but Horovod is not",
+            marks=pytest.mark.skipif(has_tensorflow(), reason="Horovod is built for TensorFlow"),
+        ),
+    ],
+)
+def test_strategies_that_cannot_be_had_are_refused(tmp_path: Path, backend: str, changes: Any, words: str) -> None:
+    with Bench(tmp_path / "t", backend, "ddp", random=False, **changes) as bench:
+        _, [run] = bench.gang(2, END, KERAS_BACKEND=backend)
+        assert run.wait() == 1, run.output()
+        assert words in run.error

@@ -14,12 +14,14 @@ import numpy as np
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.exactness import ExactnessRecord, processor
 from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.horovod import rendezvous
 from tenuto.workers.keras import randomness
 from tenuto.workers.keras.checkpoint import floats
 from tenuto.workers.keras.data import Share
 from tenuto.workers.keras.replicas import Replicas
 
 if TYPE_CHECKING:
+    from tenuto.workers.harness.gang import Gang
     from tenuto.workers.keras.mirrored import Mirrored
 
 SIGNATURES_MAX = 16
@@ -82,7 +84,10 @@ class Backend(ExactnessRecord):
 
     def make_functions(self, model: Any) -> None:
         """The model's compiled training step. Called with the model built."""
-        model.make_train_function()
+        if self.replicas is not None:
+            self.replicas.attach(model)
+        else:
+            model.make_train_function()
 
     def diversify(self, model: Any) -> None:
         """After the state was made or loaded, which is the same on all ranks: what is random in layers becomes different."""
@@ -155,36 +160,52 @@ class TensorFlowBackend(Backend):
             except RuntimeError:
                 break
         if info.gang is not None:
-            from tenuto.workers.keras.mirrored import Mirrored
+            self._open_ranks(info.gang, info.config)
 
-            self._mirrored = Mirrored(info.gang)
-            self.ranks = self._mirrored.size
+    def _open_ranks(self, gang: Gang, config: Mapping[str, Any]) -> None:
+        if len(self._gpus) > 1:  # those of the other ranks on this node
+            self._gpus = [self._gpus[gang.local_rank]]
+            self._tf.config.set_visible_devices(self._gpus, "GPU")
+        if rendezvous.is_wanted(config):
+            from tenuto.workers.keras.horovod_replicas import HorovodReplicas
+
+            self._join(HorovodReplicas(gang))
+            return
+        from tenuto.workers.keras.mirrored import Mirrored
+
+        self._mirrored = Mirrored(gang)
+        self.ranks = self._mirrored.size
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._mirrored is None else self._mirrored.strategy.scope()
 
     def make_functions(self, model: Any) -> None:
         if self._mirrored is None:
-            model.make_train_function()
+            super().make_functions(model)
         else:
             self._mirrored.make_functions(model)
 
     def diversify(self, model: Any) -> None:
-        if self._mirrored is not None:
+        if self._mirrored is None:
+            super().diversify(model)
+        else:
             self._mirrored.diversify(model)
 
     def to_batch(self, batch: Any, training: bool = True) -> Any:
         signature = _signature(batch) if training else None  # of the whole batch: the same on all ranks
         if signature is not None and signature not in self.signatures and len(self.signatures) < SIGNATURES_MAX:
             self.signatures.append(signature)
-        return batch if self._mirrored is None else self._mirrored.share(batch, training)
+        return self._share_of(batch, training) if self._mirrored is None else self._mirrored.share(batch, training)
 
     def retrace(self, model: Any, signatures: Sequence[Signature]) -> None:
         if model.run_eagerly:
             return
         for structure, shapes in signatures:
             zeros = keras.tree.pack_sequence_as(structure, [self._tf.zeros(shape, dtype) for shape, dtype in shapes])
-            model.train_function([zeros if self._mirrored is None else self._mirrored.share(zeros, training=True)])
+            if self.replicas is not None:
+                self.replicas.rehearse(model, zeros)
+            else:
+                model.train_function([zeros if self._mirrored is None else self._mirrored.share(zeros, training=True)])
 
     def surroundings(self) -> dict[str, str]:
         tf = self._tf
@@ -247,12 +268,6 @@ class TorchBackend(Backend):
     def begin_validation(self, model: Any) -> None:
         super().begin_validation(model)
         model.eval()
-
-    def make_functions(self, model: Any) -> None:
-        super().make_functions(model)
-        if self.replicas is not None:
-            model.make_test_function()
-            self.replicas.attach(model)
 
     def surroundings(self) -> dict[str, str]:
         return self._watch.surroundings() | super().surroundings()

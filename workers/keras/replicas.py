@@ -59,8 +59,9 @@ class Replicas(ABC):
         """Gives variables the values of rank 0."""
 
     @abstractmethod
-    def average(self, model: Any) -> None:
-        """Called once, with the model built: from now on gradients are averaged in each training step."""
+    def prepare(self, model: Any) -> None:
+        """Called once, with the model built, before its training step is made a function: from then on, gradients are averaged in
+        each step."""
 
     @abstractmethod
     def run_step(self, model: Any, batch: Any) -> Any:
@@ -73,7 +74,9 @@ class Replicas(ABC):
         kinds = variables_of(model)
         self.broadcast([*kinds["weights"], *kinds["optimizers"]])
         self._statistics = _statistics(model)
-        self.average(model)
+        self.prepare(model)
+        model.make_train_function()
+        model.make_test_function()
 
     def cut(self, batch: Any) -> Share:
         """Raises UserError for a batch in which no records are found."""
@@ -111,6 +114,13 @@ class Replicas(ABC):
             _assign(metrics, before)
         self.gang.progress.end()
         return logs
+
+    def rehearse(self, model: Any, batch: Any) -> None:
+        """Trains a whole batch that is none of the training's, before the state is loaded."""
+        kept, share = self._share, self.cut(batch)
+        self.remember(share, training=True)
+        self.run_step(model, share.batch)
+        self._share = kept
 
     def share_statistics(self) -> None:
         """Before they are looked at."""

@@ -40,7 +40,7 @@ class TorchReplicas(Replicas):
         with torch.no_grad():
             self._ranks.broadcast([variable.value.data for variable in variables])
 
-    def average(self, model: Any) -> None:
+    def prepare(self, model: Any) -> None:
         self._gradients.attach(_Weights(model))  # type: ignore[arg-type]
 
     def run_step(self, model: Any, batch: Any) -> Any:
