@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -24,18 +24,14 @@ NODES_MAX = 100_000
 SHOWN_VALUE_CHARACTERS_MAX = 80
 PROBLEMS_SHOWN_MAX = 20
 
-_SEARCHERS: dict[str, type[BaseModel]] = {
-    "asha": searchers.AshaSearcher,
-    "grid": searchers.GridSearcher,
-    "random": searchers.RandomSearcher,
-    "single": searchers.SingleSearcher,
-}
-_STORAGES: dict[str, type[BaseModel]] = {
-    "azure": storage.AzureStorage,
-    "gcs": storage.GcsStorage,
-    "s3": storage.S3Storage,
-    "shared_directory": storage.SharedDirectoryStorage,
-}
+
+def _members(union: Any, tag: str) -> dict[str, type[BaseModel]]:
+    """The models of a union by what `tag`, which tells them apart, is in each."""
+    return {get_args(model.model_fields[tag].annotation)[0]: model for model in get_args(get_args(union)[0])}
+
+
+_SEARCHERS = _members(searchers.Searcher, "name")
+_STORAGES = _members(storage.CheckpointStorage, "type")
 _PATTERNS = {
     "account": "the name of a storage account: 3 to 24 small letters and digits",
     "bucket": "the name of a bucket: 3 to 63 small letters, digits, dots and hyphens",
@@ -164,11 +160,14 @@ def explain(error: ValidationError) -> list[Problem]:
         kind = str(item["type"])
         missing = kind in ("missing", "union_tag_not_found")
         message = _message(kind, item.get("ctx", {}), str(item["msg"]), model, field)
+        shown = item["input"]
         if kind == "union_tag_not_found":
             path = f"{path}.name"
+        elif kind == "union_tag_invalid":
+            path, shown = f"{path}.{'name' if path == 'searcher' else 'type'}", item["ctx"]["tag"]
         whole = not path or (kind == "value_error" and isinstance(item["input"], Mapping))
         secret = field.endswith("_variable") or (path.startswith("checkpoint_storage.") and kind == "extra_forbidden")
-        problems[path] = Problem(path, message, "" if missing or whole or secret else _show(item["input"]))
+        problems[path] = Problem(path, message, "" if missing or whole or secret else _show(shown))
     return list(problems.values())
 
 
@@ -237,19 +236,18 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     allowed = _allowed(model, field)
     if kind == "extra_forbidden":
         names = sorted(model.model_fields) if model is not None else []
-        near = difflib.get_close_matches(field, names, n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]}? " if near else ""
-        return f"there is no such field; {hint}allowed are {', '.join(names)}"
+        return f"there is no such field; {_did_you_mean(field, names)}allowed are {', '.join(names)}"
     if kind == "missing":
         return "is required" + (f": {allowed}" if allowed else "")
     if kind == "union_tag_not_found":
         return f"is required: one of {', '.join(sorted(_SEARCHERS))}"
     if kind == "union_tag_invalid":
-        if field == "checkpoint_storage":
-            return f"{context['tag']!r} is not a kind of storage; type must be one of {', '.join(sorted(_STORAGES))}"
-        if field == "searcher":
-            return f"{context['tag']!r} is not a search method; name must be one of {', '.join(sorted(_SEARCHERS))}"
-        return f"{context['tag']!r} is not a type of hyperparameter; type must be one of {', '.join(sorted(_HYPERPARAMETERS))}"
+        what, known = {
+            "checkpoint_storage": ("kind of storage", _STORAGES),
+            "searcher": ("search method", _SEARCHERS),
+        }.get(field, ("type of hyperparameter", _HYPERPARAMETERS))
+        hint = _did_you_mean(str(context["tag"]), known)
+        return f"there is no such {what}; {hint}it must be one of {', '.join(sorted(known))}"
     if kind == "value_error":
         return str(context.get("error", fallback))
     if model is not None and field == "" and issubclass(model, hyperparameters.ConstHyperparameter):
@@ -266,6 +264,11 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     if field == "pool" and kind == "string_pattern_mismatch":
         return "must be 1 to 63 letters, digits, _ or -"
     return f"must be {allowed}" if allowed else fallback[:1].lower() + fallback[1:]
+
+
+def _did_you_mean(word: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.75)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def _allowed(model: type[BaseModel] | None, field: str) -> str:

@@ -28,6 +28,7 @@ from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.record_views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
 from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.views import TrialView
+from tenuto.services.gateway.words import no_such
 
 REFERENCE = re.compile(r"[1-9][0-9]{0,17}(-[1-9][0-9]{0,8})?")
 """An experiment's id, or a trial's."""
@@ -104,11 +105,11 @@ class Comparing:
         experiment_id = numbers(reference)[0] if is_trial else int(reference)
         submitted = await self._records.submitted(experiment_id)
         if submitted is None:
-            raise Refused(f"There is no experiment {experiment_id}.", "not_found")
+            raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
         trial = await (self._views.trial(reference) if is_trial else self.main_trial(experiment_id))
         if trial is None and (is_trial or as_trial):
-            what = f"trial {reference}" if is_trial else f"trial in experiment {experiment_id}"
-            raise Refused(f"There is no {what}.", "not_found")
+            missing = no_such(f"trial {reference}") if is_trial else f"There is no trial in experiment {experiment_id} yet."
+            raise Refused(missing, "not_found")
         return await self._made_side(submitted, trial, as_trial), trial
 
     async def _made_side(self, submitted: ExperimentSubmitted, trial: TrialView | None, as_trial: bool) -> Side:

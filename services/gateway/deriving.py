@@ -21,6 +21,7 @@ from tenuto.services.gateway.policies.derive import OverrideError
 from tenuto.services.gateway.queries import POINTS_MAX, Views
 from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.views import CheckpointView, TrialView
+from tenuto.services.gateway.words import no_such
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Deriving:
     async def _submitted(self, experiment_id: int) -> ExperimentSubmitted:
         submitted = await self._records.submitted(experiment_id)
         if submitted is None:
-            raise Refused(f"There is no experiment {experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
+            raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
         if not (self._contexts / f"{submitted.context_hash}.tar.gz").is_file():
             raise Refused(
                 f"The code of experiment {experiment_id} is gone: contexts/{submitted.context_hash}.tar.gz is not on the shared "

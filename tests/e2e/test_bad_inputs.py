@@ -154,6 +154,14 @@ def too_large(user: User) -> str:
     return user.run(*create) + user.run(*create, TENUTO_CONTEXT_BYTES_MAX=str(10 * CONTEXT_BYTES_MAX))
 
 
+def waits(user: User, resources: str) -> str:
+    config = user.config(("max_restarts: 0", f"max_restarts: 0\nresources: {{{resources}}}"))
+    done = user.cluster.cli("exp", "create", config, MODEL)
+    number = done.stdout.split()[1]
+    user.cluster.cli("exp", "kill", number)
+    return done.stderr
+
+
 def no_cluster(user: User) -> str:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -177,6 +185,15 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "broken YAML": lambda user: user.refused(("hyperparameters: {learning_rate: 0.1}", "labels: [one\nsearch: 1")),
     "unknown field": lambda user: user.refused(("max_restarts", "max_restart")),
     "wrong type": lambda user: user.refused(("max_restarts: 0", "max_restarts: many"), ("{batches: 8}", "8")),
+    "unknown search method": lambda user: user.refused(("name: single", "name: ashaa")),
+    "file that is not there": lambda user: (
+        user.run("exp", "create", "none.yaml", MODEL) + user.run("exp", "create", user.config(), user.directory / "none")
+    ),
+    "more slots than there are": lambda user: waits(user, "slots_per_trial: 64"),
+    "pool without agents": lambda user: waits(user, "pool: gpus"),
+    "experiment, trial or checkpoint that is not there": lambda user: (
+        user.run("exp", "wait", "999") + user.run("trial", "describe", "1-999") + user.run("ckpt", "download", "none")
+    ),
     "missing entrypoint": lambda user: user.refused(("entrypoint: model_def:MyTrial\n", "")),
     "entrypoint that is not there": lambda user: (
         user.refused(("model_def:", "model_de:")) + user.refused((":MyTrial", ":MyTrail"))

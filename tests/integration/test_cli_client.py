@@ -161,7 +161,7 @@ def test_a_command_that_waits_says_so_and_gives_up_in_the_end(
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2, "once at the beginning and once at the end"
     assert "answered 503" in said[0]
-    assert said[0].endswith("Waiting for it, for at most 10 minutes.")
+    assert said[0].endswith("This command waits, for at most 10 minutes.")
     assert said[1] == "The cluster answers again."
     monkeypatch.setattr(client_module, "OUTAGE_SECONDS_MAX", -1.0)
     Handler.failures += [503, 503]

@@ -217,8 +217,8 @@ async def test_before_anything_ran_configurations_are_compared(world: World) -> 
 @pytest.mark.parametrize(
     ("a", "b", "status", "message"),
     [
-        ("1", "9", 404, "There is no experiment 9."),
-        ("1-1", "1", 404, "There is no trial 1-1."),
+        ("1", "9", 404, "There is no experiment 9; `tenuto exp ls` lists those that there are."),
+        ("1-1", "1", 404, "There is no trial 1-1; `tenuto exp describe 1` lists those of that experiment."),
         ("x", "1", 400, "'x' names neither an experiment, such as 3, nor a trial, such as 3-1."),
     ],
 )

@@ -89,12 +89,26 @@ TABLE = [
         changed("model_def:DigitsTrial", "python ../train.py"),
         'entrypoint: must name a script inside the model directory, such as `train.py` (found "python ../train.py")',
     ),
-    ("no searcher", changed(SEARCHER, ""), "searcher: is required: a mapping with a name, one of asha, grid, random, single"),
-    ("searcher without name", changed("  name: asha\n", ""), "searcher.name: is required: one of asha, grid, random, single"),
+    (
+        "no searcher",
+        changed(SEARCHER, ""),
+        "searcher: is required: a mapping with a name, one of adaptive_asha, asha, bohb, cmaes, custom, gp, grid",
+    ),
+    ("searcher without name", changed("  name: asha\n", ""), "searcher.name: is required: one of adaptive_asha, asha, bohb"),
     (
         "unknown method",
         changed("name: asha", "name: ashaa"),
-        "searcher: 'ashaa' is not a search method; name must be one of asha, grid, random, single",
+        "searcher.name: there is no such search method; did you mean asha? it must be one of adaptive_asha, asha, bohb",
+    ),
+    (
+        "a field of a method",
+        "name: t\nentrypoint: a:B\nsearcher: {name: pbt, metric: a, max_length: {batches: 4}, population_size: many}\n",
+        'searcher.population_size: must be a whole number, at least 2, at most 10000 (found "many")',
+    ),
+    (
+        "no field of that method",
+        changed("name: asha", "name: sobol\n  divisors: 4"),
+        "searcher.divisors: there is no such field; allowed are ",
     ),
     ("no metric", changed("  metric: accuracy\n", ""), "searcher.metric: is required: text"),
     (
@@ -127,7 +141,7 @@ TABLE = [
     (
         "hyperparameter type",
         changed("type: log", "type: logarithmic"),
-        "hyperparameters.learning_rate: 'logarithmic' is not a type of hyperparameter; type must be one of",
+        "hyperparameters.learning_rate.type: there is no such type of hyperparameter; it must be one of",
     ),
     (
         "unknown key below",
@@ -148,7 +162,7 @@ TABLE = [
     (
         "storage type",
         GOOD + "checkpoint_storage: {type: nfs}\n",
-        "checkpoint_storage: 'nfs' is not a kind of storage; type must be one of azure, gcs, s3, shared_directory",
+        "checkpoint_storage.type: there is no such kind of storage; it must be one of azure, gcs, s3, shared_directory",
     ),
     ("bucket", GOOD + "checkpoint_storage: {type: s3}\n", "checkpoint_storage.bucket: is required: text"),
     (

@@ -24,6 +24,7 @@ from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_
 from tenuto.services.gateway.rest.records import comparing
 from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.views import Submitted
+from tenuto.services.gateway.words import no_such
 
 router = APIRouter(tags=["experiments"])
 Key = Annotated[str, Header(max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)]
@@ -67,7 +68,7 @@ async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
     """Whether a reproduction has come to the same metrics and weights as the trial that it repeats, and what differs."""
     submitted = await Records(door.log).submitted(experiment_id)
     if submitted is None:
-        raise Refused(f"There is no experiment {experiment_id}.", "not_found")
+        raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
     parent = submitted.parent
     if parent is None or parent.relation != "reproduction" or parent.trial_id is None:
         raise Refused(f"Experiment {experiment_id} reproduces no other; `tenuto diff` compares any two.", "invalid")

@@ -19,6 +19,7 @@ from tenuto.services.gateway.downloads import DownloadRefused
 from tenuto.services.gateway.multipart import MultipartError
 from tenuto.services.gateway.tail import TooManyClients
 from tenuto.services.gateway.views import ErrorBody, ErrorView, ProblemView
+from tenuto.services.gateway.words import no_such
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def error_response(code: str, message: str, path: str | None = None, problems: S
 
 
 def not_found(what: str) -> DoorError:
-    return DoorError("not_found", f"There is no {what}.")
+    return DoorError("not_found", no_such(what))
 
 
 async def _door_error(_: Request, error: Exception) -> Response:

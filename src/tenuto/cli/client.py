@@ -89,7 +89,7 @@ class Outage:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-            print(f"{error} Waiting for it, for at most {OUTAGE_SECONDS_MAX / 60:.0f} minutes.", file=sys.stderr, flush=True)
+            print(f"{error} This command waits, for at most {OUTAGE_SECONDS_MAX / 60:.0f} minutes.", file=sys.stderr, flush=True)
         elif now - self._since > OUTAGE_SECONDS_MAX:
             raise error
         time.sleep(RECONNECT_SECONDS)

@@ -21,9 +21,10 @@ def experiment_view(
     checkpoint: dict[str, Any] | None,
     width: int,
     damaged: Sequence[dict[str, Any]] = (),
+    waits: str = "",
 ) -> RenderableType:
     """`view`, `trials`, `checkpoint` (the best one) and `damaged` (checkpoints) as the REST door sends them; `width` of the
-    screen in characters."""
+    screen in characters; `waits`: why trials wait for slots."""
     from rich.console import Group
     from rich.padding import Padding
 
@@ -36,6 +37,7 @@ def experiment_view(
     ]
     values = compare([trial["hyperparameters"] for trial in ranked], width - width_of(columns, rows))
     facts = _facts(view, checkpoint)
+    facts += [("waits", waits)] if waits else []
     facts += [("damaged", line) for line in damages(damaged)]
     if values.same:
         facts.append(("same in all trials", values.same))

@@ -53,6 +53,7 @@ def create(
     import tempfile
 
     from tenuto.cli.context import check_entrypoint, pack
+    from tenuto.cli.jobs import note_if_too_large
     from tenuto.cli.origin import origin
     from tenuto.cli.overrides import read_overrides, with_overrides
     from tenuto.kernel.settings import Settings
@@ -61,7 +62,7 @@ def create(
     try:
         text = config.read_bytes()
     except OSError as error:
-        raise CliError(f"Cannot read {config}: {error.strerror}.") from error
+        raise CliError(f"Cannot read {config}: {error.strerror}; give the configuration's YAML file, then MODEL_DIR.") from error
     changes = read_overrides(overrides)
     text = with_overrides(text, changes)
     try:
@@ -80,7 +81,8 @@ def create(
 
         print_json(answer)
     else:
-        print(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).")
+        print(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
+        note_if_too_large(rest, parsed.resources)
     if kind is not None:
         assert searcher is not None
         run_search(rest, kind, searcher, answer["id"], quiet=json)
@@ -121,6 +123,7 @@ def list_experiments(context: typer.Context, json: Json = False) -> None:
 def describe(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
     """Show an experiment with its trials and its best checkpoint."""
     from tenuto.cli.describe import experiment_view
+    from tenuto.cli.jobs import waiting_for
     from tenuto.cli.output import console, print_json
 
     rest = client(context)
@@ -133,7 +136,8 @@ def describe(context: typer.Context, experiment: ExperimentId, json: Json = Fals
         print_json({**view, "trial_list": trials, "best_checkpoint": checkpoint, "damaged_checkpoints": damaged})
         return
     screen = console()
-    screen.print(experiment_view(view, trials, checkpoint, screen.width, damaged))
+    waits = waiting_for(rest, experiment) if view["state"] == "active" else ""
+    screen.print(experiment_view(view, trials, checkpoint, screen.width, damaged, waits))
 
 
 @app.command()

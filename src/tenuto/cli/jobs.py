@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.picture import picture
+
+if TYPE_CHECKING:
+    from tenuto.schemas.config.resources import Resources
 
 app = typer.Typer(no_args_is_help=True)
 app.command("picture")(picture)
@@ -54,6 +58,25 @@ def list_jobs(
         hidden = found["waiting"] - sum(row["trials_waiting"] > 0 for row in found["rows"])
         if hidden > 0:
             print(f"and {hidden} more experiments that wait")
+
+
+def note_if_too_large(rest: Any, resources: Resources) -> None:
+    """Right after it was submitted: it may be meant for agents that are yet to come, so it is not an error."""
+    pools = rest.get("/jobs", pool=resources.pool)["pools"]
+    offered = sum(pool["capacity"] for pool in pools)
+    if offered < resources.slots_min and not resources.fallback_pools:
+        print(
+            f"Note: a trial needs {resources.slots_min} slot{'s' * (resources.slots_min > 1)}, but the agents of pool "
+            f"{resources.pool} offer {offered}; it waits until more come. `tenuto agent ls` shows what there is, "
+            "`tenuto job set` changes the pool.",
+            file=sys.stderr,
+        )
+
+
+def waiting_for(rest: Any, experiment: int) -> str:
+    """Why its trials wait for slots; empty where none does."""
+    rows = [row for pool in rest.get("/jobs")["pools"] for row in pool["rows"]]
+    return next((row["text"] for row in rows if row["experiment_id"] == experiment and row["trials_waiting"]), "")
 
 
 def _sentence(row: dict[str, Any]) -> str:
