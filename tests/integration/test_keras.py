@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
-from tests.support.agent_stand_in import AgentStandIn, WorkerBench
+from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
 from tests.support.checkpoint_reports import stored_files
 from tests.support.seeds import SEEDS
 from tests.support.warm_starts import KERAS
@@ -154,6 +156,34 @@ def test_the_example(tmp_path: Path) -> None:
         run = start(trial, agents, None)
         assert run.wait() == 0, run.output()
         assert agents[0].validations()[-1].metrics["val_accuracy"] > 0.2
+
+
+def test_another_trials_weights_and_its_whole_state_with_another_learning_rate(tmp_path: Path) -> None:
+    """`searcher.source_checkpoint`, and a copy in population-based training."""
+    with bench(tmp_path / "t", "torch", "arrays", min_validation_period=None) as trial:
+        agents: list[AgentStandIn] = []
+        assert start(trial, agents, None).wait() == 0
+        source = agents[0].checkpoints()[0]  # at batch 2, before a callback changes the learning rate
+        weights = safetensors.numpy.load_file(stored_files(source)["model.safetensors"])
+        trial.hyperparameters = {**trial.hyperparameters, "learning_rate": 0.0}  # whatever it trains, its weights stay
+        for whole in (False, True):
+            agent = trial.agent(4, source)
+            if not whole:
+                agent.assignment = begins_with_weights(agent.assignment, source)
+            agent.react = lambda report: (
+                pb.Directive(action=pb.Directive.STOP, target_length=4) if report.kind == "validation" else None
+            )
+            run = trial.start(agent, **trial.config.environment.variables)
+            assert run.wait() == 0, run.output()
+            assert ("begins with the weights" in run.output()) is not whole
+            assert ("takes this trial's own learning rate: 0" in run.output()) is whole
+            checkpoints = agent.checkpoints()
+            assert [item.batches for item in checkpoints] == ([4] if whole else [2, 4])
+            found = safetensors.numpy.load_file(stored_files(checkpoints[-1])["model.safetensors"])
+            trained = [name for name in weights if "moving" not in name]
+            assert len(trained) > 4
+            for name in trained:
+                np.testing.assert_array_equal(found[name], weights[name])
 
 
 @pytest.mark.parametrize(

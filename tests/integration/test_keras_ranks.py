@@ -116,6 +116,8 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path, backend: str, strategy:
     ("backend", "changes", "words"),
     [
         ("torch", {"distributed": {"strategy": "fsdp"}}, "distributed.strategy is fsdp, which divides PyTorch trials only"),
+        ("torch", {"distributed": {"global_batch_size": "scale"}}, "the batches of a Keras trial are those of all slots"),
+        ("torch", {"distributed": {"sync_batch_norm": True}}, "give the layer BatchNormalization(synchronized=True)"),
         pytest.param(
             "tensorflow",
             {"distributed": {"strategy": "horovod"}},

@@ -108,7 +108,7 @@ class Trainer(ABC):
 
     def load_weights(self, directory: Path) -> None:
         """Take over only the weights of another trial's checkpoint. Raises UserError where they do not fit."""
-        raise UserError("searcher.source_checkpoint is for PyTorch trials; load the weights in your own code instead.")
+        raise UserError("searcher.source_checkpoint is for PyTorch and Keras trials; load the weights in your own code instead.")
 
     @abstractmethod
     def close(self) -> None:

@@ -130,11 +130,6 @@ def open_backend(info: TrialInfo, exact: bool, say: Callable[[str], None]) -> Ba
             f"Keras's back end is {name!r}, but Keras trials train with 'tensorflow' or 'torch'; set the environment variable "
             "KERAS_BACKEND, under environment.variables of the configuration."
         )
-    if info.gang is not None and (info.config.get("distributed") or {}).get("strategy") == "fsdp":
-        raise UserError(
-            "distributed.strategy is fsdp, which divides PyTorch trials only; a Keras trial holds its whole model on each slot: "
-            "remove the strategy."
-        )
     return kinds[name](info, exact, say)
 
 

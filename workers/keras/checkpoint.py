@@ -8,7 +8,7 @@ so load it only if you trust who wrote it. `data-*`: a tf.data iterator. `exactn
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,31 @@ def optimizers_of(model: Any) -> list[Any]:
             if isinstance(item, keras.optimizers.Optimizer):
                 found[id(item)] = item
     return list(found.values())
+
+
+def given_rates(model: Any) -> list[float | None]:
+    """Of each optimizer, the learning rate as `build_model` gave it. None: a schedule, which is no state."""
+    return [None if (rate := _rate_of(optimizer)) is None else float(rate) for optimizer in optimizers_of(model)]
+
+
+def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[float | None] | None) -> list[float]:
+    """After the saved state was loaded: `now` is what this trial's `build_model` gave, `then` what that of the checkpoint's trial
+    did (None: an older checkpoint does not say). They differ where the trial is a copy in population-based training: then its own
+    counts, with the factor by which callbacks had changed the other. Returns the new rates, for people."""
+    if then is None or len(then) != len(now):
+        return []
+    changed = []
+    for optimizer, new, old in zip(optimizers_of(model), now, then, strict=True):
+        rate = _rate_of(optimizer)
+        if rate is not None and new is not None and old is not None and new != old:
+            changed.append(new * float(rate) / old if old else new)
+            rate.assign(changed[-1])
+    return changed
+
+
+def _rate_of(optimizer: Any) -> Any:
+    rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
+    return rate if isinstance(rate, keras.Variable) else None
 
 
 def _once(variables: Iterable[Any]) -> list[Any]:
@@ -103,6 +128,16 @@ class Loaded:
             end = start + self.values["counts"][kind]
             assign(have[kind], self._others[start:end], f"the state of {kind}")
             start = end
+
+
+def load_weights_only(model: Any, directory: Path) -> None:
+    """Of another trial's checkpoint, into a built model. Raises UserError where they do not fit."""
+    what = "the weights of searcher.source_checkpoint"
+    try:
+        arrays = read_arrays(directory / WEIGHTS_FILE)
+    except FileNotFoundError as error:
+        raise UserError(f"{what} cannot be taken over: its trial was no Keras trial; it has no {WEIGHTS_FILE}.") from error
+    assign(variables_of(model)["weights"], arrays, what)
 
 
 def floats(logs: Mapping[str, Any]) -> dict[str, float]:

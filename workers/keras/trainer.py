@@ -13,20 +13,25 @@ from typing import Any
 
 import keras
 
-from tenuto.schemas.config.experiment import Optimizations, Reproducibility
+from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
+from tenuto.workers.keras import building, data, randomness
 from tenuto.workers.keras import callbacks as callback_state
-from tenuto.workers.keras import data, randomness
 from tenuto.workers.keras.backends import open_backend
-from tenuto.workers.keras.checkpoint import Captured, Loaded, floats, variables_of
+from tenuto.workers.keras.checkpoint import (
+    Captured,
+    Loaded,
+    floats,
+    given_rates,
+    load_weights_only,
+    take_over_rates,
+    variables_of,
+)
 from tenuto.workers.keras.context import KerasTrialContext
 from tenuto.workers.keras.trial import KerasTrial
 from tenuto.workers.keras.weights import assign, copies_of
-
-POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
-"""Keras's names for `optimizations.mixed_precision`."""
 
 
 class KerasTrainer(Trainer):
@@ -36,21 +41,22 @@ class KerasTrainer(Trainer):
         """Builds the user's trial. Raises what the user's code raises."""
         self._seed = info.trial_seed
         exact = trial_class.deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
+        building.apply(info.config)
         self._backend = open_backend(info, exact, _say)
         keras.config.disable_traceback_filtering()  # errors name the user's lines
-        _apply(Optimizations.model_validate(info.config.get("optimizations") or {}))
         self.context = KerasTrialContext(info)
         randomness.seed_everything(derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
         with self._backend.scope():
-            self.model = _checked_model(self.trial)
+            self.model = building.checked_model(self.trial)
+        self._given = given_rates(self.model)
         with randomness.isolated_randomness(derive_seed(self._seed, "loaders")):
             self._callbacks = callback_state.checked(self.trial)
         self._training = self._open_training_data()
         with randomness.building(derive_seed(self._seed, "validation data")):
             self._validation = self.trial.build_validation_data()
         self._list = keras.callbacks.CallbackList(self._callbacks, model=self.model, steps=self.epoch_batches)
-        self._batch_hooks = _has_batch_hooks(self._callbacks)
+        self._batch_hooks = building.has_batch_hooks(self._callbacks)
         self._replicas = self._backend.replicas
         rank = self.context.rank if self._replicas is not None else 0
         randomness.seed_everything(derive_seed(self._seed, "training", *((rank,) if rank else ())))
@@ -243,6 +249,7 @@ class KerasTrainer(Trainer):
             "logs": floats(self._logs),
             "signatures": getattr(self._backend, "signatures", []),
             "random": randomness.random_state(),
+            "given": self._given,
             **(users := self._users()),
         }
         if self._replicas is None:
@@ -290,6 +297,8 @@ class KerasTrainer(Trainer):
         self._begin()
         with self._backend.scope():
             loaded.into(self.model)
+            if changed := take_over_rates(self.model, self._given, values.get("given")):
+                _say(f"the optimizer takes this trial's own learning rate: {', '.join(f'{rate:g}' for rate in changed)}")
         own: Mapping[str, Any] | None = values
         if self._replicas is None:
             self._backend.diversify(self.model)
@@ -305,6 +314,12 @@ class KerasTrainer(Trainer):
             randomness.restore_random_state((own or values)["random"])
         else:
             randomness.seed_everything(derive_seed(self._seed, "training", self.context.rank, "from", self._batches))
+
+    def load_weights(self, directory: Path) -> None:
+        if not self._built:
+            self._hold_batch()
+        with self._backend.scope():
+            load_weights_only(self.model, directory)
 
     def close(self) -> None:
         self._training.close()
@@ -322,34 +337,3 @@ class KerasTrainer(Trainer):
 
 def _say(sentence: str) -> None:
     print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
-
-
-def _apply(optimizations: Optimizations) -> None:
-    """Raises UserError for what Keras has a place of its own for."""
-    if optimizations.aggregation_frequency > 1:
-        raise UserError("optimizations.aggregation_frequency: in Keras, give the optimizer gradient_accumulation_steps instead.")
-    if optimizations.clip_grad_norm is not None or optimizations.clip_grad_value is not None:
-        raise UserError("optimizations.clip_grad_*: in Keras, give the optimizer global_clipnorm, clipnorm or clipvalue instead.")
-    if optimizations.mixed_precision is not None:
-        keras.config.set_dtype_policy(POLICIES[optimizations.mixed_precision])
-
-
-def _checked_model(trial: KerasTrial) -> Any:
-    model = trial.build_model()
-    if not isinstance(model, keras.Model):
-        raise UserError(f"build_model returned {type(model).__name__}; it must return a keras.Model.", at=trial.build_model)
-    if not model.compiled:
-        raise UserError(
-            "build_model returned a model that is not compiled; call model.compile(optimizer=..., loss=..., metrics=...) in it.",
-            at=trial.build_model,
-        )
-    return model
-
-
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-
-
-def _has_batch_hooks(callbacks: list[Any]) -> bool:
-    """Logs of each batch are fetched for those only that look at them."""
-    base = keras.callbacks.Callback
-    return any(getattr(type(item), name) is not getattr(base, name) for item in callbacks for name in _BATCH_HOOKS)
