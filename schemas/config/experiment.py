@@ -11,7 +11,7 @@ from tenuto.schemas.config.entrypoint import script_of
 from tenuto.schemas.config.hyperparameters import Hyperparameters, bare_constants
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.log_policies import LOG_POLICIES_MAX, LogPolicy
-from tenuto.schemas.config.resources import Resources
+from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
 from tenuto.schemas.config.space import check_space
 from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage, credential_variables
@@ -74,6 +74,8 @@ class Distributed(Model):
     """With `scale`: optimizers step with their learning rate times the number of slots (linear), or times its square root."""
     learning_rate_warmup: Length | None = Field(default=None, exclude_if=lambda value: value is None)
     """With `learning_rate_scaling`: where that factor rises, it does so evenly over this length. None: at once."""
+    sync_batch_norm: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Of a PyTorch trial: batch normalization takes its statistics from the records of all slots. False: from those of one."""
 
     @model_validator(mode="after")
     def _rules_fit_together(self) -> Distributed:
@@ -134,6 +136,16 @@ class ExperimentConfig(Model):
     optimizations: Optimizations = Optimizations()
     reproducibility: Reproducibility = Reproducibility()
     distributed: Distributed = Field(default=Distributed(), exclude_if=lambda value: value == Distributed())
+
+    @model_validator(mode="after")
+    def _synchronized_batches_are_whole(self) -> ExperimentConfig:
+        distributed, elastic = self.distributed, isinstance(self.resources.slots_per_trial, SlotRange)
+        if distributed.sync_batch_norm and elastic and distributed.global_batch_size == "keep" and distributed.micro_batches:
+            raise ValueError(
+                "distributed.sync_batch_norm takes statistics from the whole batch, which an elastic trial trains in parts; set "
+                "distributed.micro_batches: false, too"
+            )
+        return self
 
     @model_validator(mode="after")
     def _scaled_batches_are_not_gathered(self) -> ExperimentConfig:

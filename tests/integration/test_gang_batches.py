@@ -20,8 +20,16 @@ RECORDS = 53
 
 
 def bench_of(
-    directory: Path, *, noise: float = 0.0, random: bool = False, batch: int = 9, lr: float = 0.01, **changes: Any
+    directory: Path,
+    *,
+    noise: float = 0.0,
+    random: bool = False,
+    batch: int = 9,
+    lr: float = 0.01,
+    norm: bool = False,
+    **changes: Any,
 ) -> GangBench:
+    """`random`: with dropout. `norm`: with batch normalization."""
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
@@ -30,9 +38,8 @@ def bench_of(
         "log_period": {"batches": 4},
         **changes,
     }
-    return GangBench(
-        directory, CONTEXT, config, {"random": random, "noise": noise, "batch": batch, "loader_workers": 0, "lr": lr}
-    )
+    hyperparameters = {"random": random, "noise": noise, "batch": batch, "loader_workers": 0, "lr": lr, "norm": norm}
+    return GangBench(directory, CONTEXT, config, hyperparameters)
 
 
 def finish(bench: GangBench, ranks: int, length: int, checkpoint: CheckpointReport | None = None, **more: Any) -> Any:
@@ -90,6 +97,26 @@ SCALED = {
         "learning_rate_warmup": {"batches": 10},
     }
 }
+
+
+def test_synchronized_batch_norm_has_the_statistics_of_one_process(tmp_path: Path) -> None:
+    """On 4 ranks the last batch of an epoch, with 3 records, leaves one rank without any."""
+    synchronized = {"distributed": {"sync_batch_norm": True}}
+    with bench_of(tmp_path / "four", batch=10, norm=True, **synchronized) as bench:
+        found = weights(finish(bench, 4, 12), 12)
+    with bench_of(tmp_path / "one", batch=10, norm=True, **synchronized) as bench:
+        expected = weights(finish(bench, 1, 12), 12)
+    assert "1.running_var" in expected
+    assert_close(found, expected)
+
+
+def test_otherwise_the_running_statistics_are_those_of_rank_0(tmp_path: Path) -> None:
+    with bench_of(tmp_path / "two", norm=True) as bench:
+        found = weights(finish(bench, 2, 1), 1)
+    with bench_of(tmp_path / "share", norm=True, batch=4) as bench:
+        share = weights(finish(bench, 1, 1), 1)  # the 4 records that rank 0 has of the first 9
+    for name in ("1.running_mean", "1.running_var"):
+        torch.testing.assert_close(found[name], share[name], rtol=1e-6, atol=1e-7)
 
 
 def test_scaled_ranks_step_like_one_process_with_a_larger_batch_and_learning_rate(tmp_path: Path) -> None:

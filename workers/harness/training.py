@@ -341,7 +341,7 @@ class TrainingLoop:
 
 def _refuse_batch_rules(assignment: Assignment) -> None:
     distributed = assignment.config.distributed
-    for name in ("global_batch_size", "learning_rate_scaling"):
+    for name in ("global_batch_size", "learning_rate_scaling", "sync_batch_norm"):
         if name in distributed.model_fields_set and getattr(distributed, name) != Distributed.model_fields[name].default:
             raise UserError(
                 f"distributed.{name}: {str(getattr(distributed, name)).lower()} is for PyTorch trials; leave it out, and say it "

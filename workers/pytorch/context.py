@@ -68,7 +68,8 @@ class PyTorchTrialContext(TrialContext):
         distributed = Distributed.model_validate(info.config.get("distributed") or {})
         self._rules = BatchRules.of(info.config, self.slots)
         self._scaling = LearningRateScaling(distributed, self.slots)
-        self._in_step = self._asked_for_step = False
+        self._in_step = self._asked_for_step = self._in_part = False
+        self._sync_batch_norm = distributed.sync_batch_norm
         self._optimizations = Optimizations.model_validate(info.config.get("optimizations") or {})
         self._precision = PRECISIONS.get(self._optimizations.mixed_precision or "")
         self._own_scaler: Any = None
@@ -108,10 +109,18 @@ class PyTorchTrialContext(TrialContext):
         if not isinstance(model, nn.Module):
             raise UserError(f"wrap_model was given {type(model).__name__}; it needs a torch.nn.Module.")
         model = model.to(self.device)
+        if self._sync_batch_norm and self._ranks is not None:
+            self._synchronize(model, self._ranks)
         if self._shards is not None and self._ranks is not None:
             fsdp.divide(model, self._ranks)
         self._models.append(model)
         return model
+
+    def _synchronize(self, model: nn.Module, ranks: Ranks) -> None:
+        from tenuto.workers.pytorch.distributed.batch_norm import Link, synchronize
+
+        link = Link(ranks, lambda: self._share[0] > 0, self._gradient_factor, lambda: self._in_part)
+        synchronize(model, link)
 
     def wrap_optimizer(self, optimizer: O) -> O:
         if not isinstance(optimizer, torch.optim.Optimizer):
@@ -292,8 +301,10 @@ class PyTorchTrialContext(TrialContext):
         """Before each call of `train_batch`. `left`: further parts of this batch."""
         self._share, self._parts_left = (records, total), left
         self._weighed = self._asked_for_step = False
+        self._in_part = True
 
     def _end_part(self) -> None:
+        self._in_part = False
         if not self._cuts or self._weighed or self._optimizations.aggregation_frequency > 1:
             return
         if any(gradient is not None for part in open_gradients(self._optimizers, torch.Tensor.detach) for gradient in part):

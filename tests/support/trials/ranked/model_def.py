@@ -32,9 +32,12 @@ class Records(Dataset):
 class RankedTrial(pytorch.PyTorchTrial):
     def __init__(self, context):
         self.context = context
-        layers = [nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 2)]
+        # Before batch norm a bias has no gradient but rounding, which Adam would make steps of.
+        layers = [nn.Linear(12, 16, bias=not context.get_hparams().get("norm")), nn.ReLU(), nn.Linear(16, 2)]
         if context.get_hparam("random"):
             layers.insert(2, nn.Dropout(0.3))
+            layers.insert(1, nn.BatchNorm1d(16))
+        if context.get_hparams().get("norm"):
             layers.insert(1, nn.BatchNorm1d(16))
         self.model = context.wrap_model(nn.Sequential(*layers))
         self.optimizer = context.wrap_optimizer(
