@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -35,6 +36,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
+from tenuto.workers.agent.scratch import kept_variables
 from tests.support.warm_starts import WarmProcess, warm_starts
 
 TOKEN = "stand-in-token"
@@ -224,6 +226,12 @@ class WorkerBench:
         self.allocations = 0
         self.runs: list[WorkerRun] = []
         self.agents: list[AgentStandIn] = []
+        self._temporary = tempfile.TemporaryDirectory(prefix="tenuto-worker-", ignore_cleanup_errors=True)
+        """Of its workers, which are killed. pytest's own ones have paths that are too long for sockets."""
+
+    def variables(self) -> dict[str, str]:
+        """What all its workers begin with."""
+        return {**os.environ, **kept_variables(), "TMPDIR": self._temporary.name, "CUDA_VISIBLE_DEVICES": ""}
 
     def __enter__(self) -> WorkerBench:
         return self
@@ -234,6 +242,8 @@ class WorkerBench:
                 run.kill()
         for agent in self.agents:
             agent.stop()
+        self._temporary.cleanup()
+        for agent in self.agents:
             assert agent.problems == []
 
     def agent(
@@ -274,13 +284,12 @@ class WorkerBench:
     def start(self, agent: AgentStandIn, **environment: str) -> WorkerRun:
         log = self.directory / f"log-{agent.assignment.allocation_id}.txt"
         variables = {
-            **os.environ,
+            **self.variables(),
             "TENUTO_AGENT_SOCKET": str(agent.socket),
             "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
             "TENUTO_TOKEN": TOKEN,
             "TENUTO_RANK": "0",
             "TENUTO_ERROR_FILE": str(agent.error_file),
-            "CUDA_VISIBLE_DEVICES": "",
             **environment,
         }
         if self._cold:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import threading
@@ -106,13 +105,12 @@ class GangBench(WorkerBench):
             progress_seconds_max=agent.assignment.config.distributed.progress_seconds_max,
         )
         everything = {
-            **os.environ,
+            **self.variables(),
             "TENUTO_AGENT_SOCKET": str(agent.socket),
             "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
             "TENUTO_TOKEN": TOKEN,
             "TENUTO_RANK": str(part.first_rank),
             "TENUTO_ERROR_FILE": str(directory / "error.txt"),
-            "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
             GANG_VARIABLE: part.to_json(),
             **environment,

@@ -40,6 +40,7 @@ class S3Server:
         self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
         self._answered = False
+        self._sockets: list[Path] = []
 
     @property
     def endpoint(self) -> str:
@@ -79,16 +80,21 @@ class S3Server:
         identities.write_text(json.dumps({"identities": [{"name": "t", "credentials": [credential], "actions": actions}]}))
         program = shutil.which("weed") or str(Path(sys.executable).with_name("weed"))
         master, volume, filer = self._others
+        grpc = {name: _free_port() for name in ("master", "volume", "filer", "s3")}
         options = [
             f"-dir={self.directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
             f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=50",
-            f"-master.port.grpc={_free_port()}", f"-volume.port.grpc={_free_port()}", f"-filer.port.grpc={_free_port()}",
+            *(f"-{name}.port.grpc={port}" for name, port in grpc.items()),
             "-master.volumeSizeLimitMB=1024", "-master.electionTimeout=1s",
-            "-s3", f"-s3.port={self.port}", f"-s3.port.grpc={_free_port()}",
+            "-s3", f"-s3.port={self.port}",
             f"-s3.config={identities}", "-s3.port.iceberg=0", "-s3.port.lance=0",  # they have fixed ports
         ]  # fmt: skip
         with (self.directory / "weed.log").open("ab") as log:
-            self._process = subprocess.Popen([program, "server", *options], stdout=log, stderr=log, cwd=self.directory)
+            command = [program, f"-logdir={self.directory}", "server", *options]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.directory)
+        # It makes them there whatever it is told, and leaves them where it is killed.
+        self._sockets += [Path(f"/tmp/seaweedfs-{name}-grpc-{port}.sock") for name, port in grpc.items()]
+        self._sockets += [Path(f"/tmp/seaweedfs-{name}-{port}.sock") for name, port in (("filer", filer), ("s3", self.port))]
 
     def _wait(self) -> None:
         assert self._process is not None
@@ -141,6 +147,8 @@ class S3Server:
             self._process.kill()
             self._process.wait()
             self._process = None
+        while self._sockets:
+            self._sockets.pop().unlink(missing_ok=True)
 
 
 def _free_port() -> int:

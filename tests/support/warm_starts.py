@@ -96,9 +96,11 @@ class WarmStarts:
                 cwd="/",
             )
         self._channel.settimeout(READY_SECONDS_MAX)
-        if self._channel.recv(1) != b"r":
-            raise RuntimeError(log.read_text())
-        log.unlink()
+        try:
+            if self._channel.recv(1) != b"r":
+                raise RuntimeError(log.read_text())
+        finally:
+            log.unlink()
 
     def start(self, environment: Mapping[str, str], cwd: Path, log: Path) -> WarmProcess:
         ours, theirs = socket.socketpair()
