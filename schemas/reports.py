@@ -89,8 +89,26 @@ class LogMatchReport(Model):
     line: str
 
 
+class StragglerReport(Model):
+    kind: Literal["straggler"] = "straggler"
+    trial_id: str
+    allocation_id: str
+    rank: int = Field(ge=0)
+    slots: int = Field(ge=1)
+    agent_id: str
+    own_seconds: float = Field(gt=0)
+    usual_seconds: float = Field(gt=0)
+
+
 TrackerReport = Annotated[
-    ValidationReport | CheckpointReport | DamageReport | ProgressReport | EnvironmentReport | DataReport | LogMatchReport,
+    ValidationReport
+    | CheckpointReport
+    | DamageReport
+    | ProgressReport
+    | EnvironmentReport
+    | DataReport
+    | LogMatchReport
+    | StragglerReport,
     Field(discriminator="kind"),
 ]
 TRACKER_REPORT: TypeAdapter[TrackerReport] = TypeAdapter(TrackerReport)

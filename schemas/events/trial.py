@@ -100,6 +100,22 @@ class LogMatched(Trial):
     """Its beginning."""
 
 
+@event("StragglerNoticed")
+class StragglerNoticed(Trial):
+    """A rank of this trial is slow, and holds up the others in every step. Said once per rank and run."""
+
+    allocation_id: str
+    rank: int = Field(ge=0)
+    slots: int = Field(ge=1)
+    """Ranks in all."""
+    agent_id: str
+    """Where it runs."""
+    own_seconds: float = Field(gt=0)
+    """What a step takes it, without the time that it waits for others."""
+    usual_seconds: float = Field(gt=0)
+    """The same of the other ranks: their median."""
+
+
 @event("TrialFailed")
 class TrialFailed(Trial):
     """A worker of this trial failed. `final` says whether the trial is given up or starts again from its checkpoint."""

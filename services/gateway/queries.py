@@ -37,7 +37,7 @@ _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "u
     best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
     latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason,
-    excluded_agents, requested_us, ended_us"""
+    excluded_agents, stragglers, requested_us, ended_us"""
 _TRIAL_ID = "experiment_id || '-' || trial_number AS trial_id"
 _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
 _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
@@ -244,7 +244,7 @@ class Views:
 
 
 def _trial(row: dict[str, Any]) -> TrialView:
-    return TrialView(**_parsed(row, "hyperparameters"))
+    return TrialView(**_parsed(_parsed(row, "hyperparameters"), "stragglers"))
 
 
 def _parsed(row: dict[str, Any], column: str) -> dict[str, Any]:

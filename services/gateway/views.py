@@ -91,6 +91,19 @@ class ExperimentDetail(ExperimentView):
     """That experiment, or the trial of it that is reproduced."""
 
 
+class StragglerView(Model):
+    """A rank that holds up the others in every step."""
+
+    allocation_id: str
+    rank: int
+    slots: int
+    agent_id: str
+    own_seconds: float
+    """What a step takes it, without the time that it waits for others."""
+    usual_seconds: float
+    """The same of the other ranks: their median."""
+
+
 class TrialView(Model):
     id: str
     experiment_id: int
@@ -116,6 +129,8 @@ class TrialView(Model):
     """Why the search last decided about it."""
     excluded_agents: list[str] = []
     """Where it is not placed again, because of a line in its log."""
+    stragglers: list[StragglerView] = []
+    """Slow ranks of the latest run that had any."""
     requested_us: int
     ended_us: int | None
 

@@ -50,6 +50,7 @@ class TrackerCore:
             "TrialFinished",
             "ReportRefused",
             "LogMatched",
+            "StragglerNoticed",
             "EnvironmentRecorded",
             "DataRecorded",
         }

@@ -19,6 +19,7 @@ from tenuto.schemas.events.trial import (
     EnvironmentRecorded,
     LogMatched,
     ReportRefused,
+    StragglerNoticed,
     TrialFailed,
     TrialFinished,
     TrialProgressed,
@@ -31,6 +32,7 @@ from tenuto.schemas.reports import (
     DataReport,
     EnvironmentReport,
     LogMatchReport,
+    StragglerReport,
     TrackerReport,
     ValidationReport,
 )
@@ -74,6 +76,8 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return [_record(experiment, report)]
     if isinstance(report, LogMatchReport):
         return [LogMatched(**report.model_dump(exclude={"kind"}))]
+    if isinstance(report, StragglerReport):
+        return [StragglerNoticed(**report.model_dump(exclude={"kind"}))]
     if report.batches <= trial.run_batches:
         return ()
     return [

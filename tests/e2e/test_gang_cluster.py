@@ -15,6 +15,7 @@ import yaml
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.run import GangRendezvousOpened, WorkersExited
+from tenuto.schemas.events.trial import StragglerNoticed
 from tenuto.workers.agent.processes import RUN_VARIABLE
 from tests.support.live_cluster import LiveCluster, Node
 
@@ -38,12 +39,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveClus
             found.down()
 
 
-def submit(cluster: LiveCluster, directory: Path, **variables: str) -> str:
+def submit(cluster: LiveCluster, directory: Path, batches: int = BATCHES, **variables: str) -> str:
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",
         "hyperparameters": {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0},
-        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}},
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": batches}},
         "resources": {"slots_per_trial": 2},
         "min_checkpoint_period": {"batches": 5},
         "reproducibility": {"experiment_seed": 5},
@@ -56,6 +57,11 @@ def submit(cluster: LiveCluster, directory: Path, **variables: str) -> str:
 
 def of(cluster: LiveCluster, experiment: str, kind: type) -> list[Event]:
     return [event for event in cluster.events() if isinstance(event.data, kind) and event.correlation_id == experiment]
+
+
+def slow_ranks(cluster: LiveCluster, experiment: str) -> list[StragglerNoticed]:
+    found = of(cluster, experiment, StragglerNoticed)
+    return [event.data for event in found if isinstance(event.data, StragglerNoticed)]
 
 
 def until(path: Path) -> None:
@@ -78,6 +84,23 @@ def marked(cluster: LiveCluster, allocation: str) -> list[psutil.Process]:
 
 def final_loss(cluster: LiveCluster, experiment: str) -> float:
     return float(cluster.json("exp", "describe", experiment)["best_metric"])
+
+
+def test_a_user_is_told_which_rank_is_slow(cluster: tuple[LiveCluster, dict[str, Node]], tmp_path: Path) -> None:
+    live, _ = cluster
+    experiment = submit(live, tmp_path, 100_000, TEST_SLOW="step 1 0.3")
+    while not (noticed := [data for data in slow_ranks(live, experiment) if data.rank == 1]):
+        time.sleep(0.1)
+    live.cli("exp", "kill", experiment)
+    live.cli("exp", "wait", experiment, check=False)
+    [data] = noticed
+    trial, who = f"{experiment}-1", f"rank 1 of 2 on agent {data.agent_id} is "
+    found = live.json("trial", "describe", trial)["stragglers"]
+    assert found == [item.model_dump(exclude={"trial_id"}) for item in slow_ranks(live, experiment)]
+    live.environment["COLUMNS"] = "400"
+    for command in (("exp", "why"), ("trial", "describe")):
+        assert f"{who}{data.own_seconds / data.usual_seconds:.1f} times as slow" in live.cli(*command, trial).stdout
+    assert f"{who}a straggler: " in live.cli("trial", "logs", trial).stdout
 
 
 def test_a_killed_rank_and_a_lost_agent_cost_no_bit(cluster: tuple[LiveCluster, dict[str, Node]], tmp_path: Path) -> None:

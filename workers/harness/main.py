@@ -14,14 +14,16 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from tenuto.kernel.clock import SystemClock
-from tenuto.schemas.assignments import Action
+from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS
+from tenuto.schemas.reports import StragglerReport
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
@@ -31,6 +33,7 @@ from tenuto.workers.harness.gang import Gang, lost_others
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import TrainingLoop, say
+from tenuto.workers.launch.messages import Message
 from tenuto.workers.record import recorder
 from tenuto.workers.record.environment import models_of
 
@@ -94,6 +97,8 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     info = TrialInfo.of(assignment, gang)
     enter_context(welcome.context_directory)
     tell = say if leads else _unsaid
+    if gang is not None:
+        gang.on_straggler = _tells_stragglers(assignment, gang, reporter)
     recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), tell))
     script = script_of(assignment.config.entrypoint)
     if script is not None:
@@ -112,6 +117,23 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     finally:
         trainer.close()
         reporter.close()
+
+
+def _tells_stragglers(assignment: Assignment, gang: Gang, reporter: Reports) -> Callable[[Message], None]:
+    def tell(message: Message) -> None:
+        report = StragglerReport(
+            trial_id=assignment.trial_id,
+            allocation_id=assignment.allocation_id,
+            rank=message["rank"],
+            slots=gang.world_size,
+            agent_id=message["agent_id"],
+            own_seconds=round(message["own_seconds"], 6),
+            usual_seconds=round(message["usual_seconds"], 6),
+        )
+        with contextlib.suppress(AgentGone):  # the training thread hears of it, too
+            reporter.report("tracker", report)
+
+    return tell
 
 
 def _unsaid(text: str) -> None:

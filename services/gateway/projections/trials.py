@@ -46,6 +46,19 @@ async def _log_matched(db: Connection, _: Event, data: trial.LogMatched) -> None
     )
 
 
+async def _straggler_noticed(db: Connection, _: Event, data: trial.StragglerNoticed) -> None:
+    """Those of an earlier run say nothing about this one."""
+    await db.execute(
+        """UPDATE trials SET stragglers = (
+               SELECT coalesce(jsonb_agg(item), '[]') FROM jsonb_array_elements(stragglers) AS item
+               WHERE item ->> 'allocation_id' = $2) || $3::jsonb
+           WHERE trial_id = $1""",
+        data.trial_id,
+        data.allocation_id,
+        to_json(data.model_dump(exclude={"trial_id"})),
+    )
+
+
 async def _paused(db: Connection, _: Event, data: search.TrialPaused) -> None:
     await db.execute("UPDATE trials SET state = 'paused', reason = $2 WHERE trial_id = $1", data.trial_id, data.reason.text)
 
@@ -175,6 +188,7 @@ HANDLERS: dict[str, Handler] = {
     "TrialStopped": _stopped,
     "TrialFinished": _finished,
     "LogMatched": _log_matched,
+    "StragglerNoticed": _straggler_noticed,
     "TrialFailed": _trial_failed,
     "TrialProgressed": _progressed,
     "ValidationReported": _validated,

@@ -9,6 +9,7 @@ import typer
 from tenuto.cli.common import Json, TrialId, client, items
 from tenuto.cli.diff import record
 from tenuto.cli.logs import show_logs
+from tenuto.cli.why import straggler
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(record)
@@ -42,6 +43,7 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
     ]
     if view.get("excluded_agents"):
         rows.append(("not placed again on", ", ".join(view["excluded_agents"])))
+    rows += [("slow", straggler(item)) for item in view.get("stragglers") or ()]
     if view.get("error"):
         rows.append(("error", view["error"]))
     screen.print(table(f"trial {trial}", ("", ""), rows))

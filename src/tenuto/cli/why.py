@@ -15,11 +15,13 @@ SAID = {
     "TrialExtended": "goes on",
     "TrialPaused": "waits",
     "TrialStopped": "stopped",
+    "StragglerNoticed": "is slow",
 }
 
 
 def why(context: typer.Context, trial: TrialId, json: Json = False) -> None:
-    """Say why the search started, promoted, paused or stopped a trial: one sentence per decision, with the numbers compared."""
+    """Say why the search started, promoted, paused or stopped a trial, and which of its ranks held it up: one sentence each,
+    with the numbers compared."""
     from tenuto.cli.output import console, print_json, table, when
 
     experiment, dash, number = trial.partition("-")
@@ -37,13 +39,28 @@ def why(context: typer.Context, trial: TrialId, json: Json = False) -> None:
         print_json([{name: event[name] for name in keep} for event in found])
         return
     rows = [
-        (event["position"], when(event["time_us"]), SAID[event["type"]], sentence(event["data"]), event["data"]["reason"]["rule"])
+        (event["position"], when(event["time_us"]), SAID[event["type"]], sentence(event["data"]), rule(event["data"]))
         for event in found
     ]
     console().print(table(f"trial {trial}", (">position", "time", "what", "why", "rule"), rows))
 
 
+def rule(data: dict[str, Any]) -> str:
+    """Facts follow no rule."""
+    return str(data["reason"]["rule"]) if "reason" in data else ""
+
+
+def straggler(data: dict[str, Any]) -> str:
+    own, usual = float(data["own_seconds"]), float(data["usual_seconds"])
+    return (
+        f"rank {data['rank']} of {data['slots']} on agent {data['agent_id']} is {own / usual:.1f} times as slow as the others "
+        f"({1000 * own:.0f} ms against {1000 * usual:.0f} ms a step) in run {data['allocation_id']}"
+    )
+
+
 def sentence(data: dict[str, Any]) -> str:
+    if "reason" not in data:
+        return straggler(data)
     text = str(data["reason"]["text"])
     if data.get("parent_trial_id") and data["parent_trial_id"] not in text:
         text += f" Copied from trial {data['parent_trial_id']}."

@@ -26,6 +26,7 @@ class Records(Dataset):
         return RECORDS
 
     def __getitem__(self, index):
+        be_slow("data")
         return self.inputs[index] + self.noise * torch.randn(12), self.labels[index], index
 
 
@@ -58,6 +59,7 @@ class RankedTrial(pytorch.PyTorchTrial):
     def train_batch(self, batch, epoch_idx, batch_idx):
         inputs, labels, indices = batch
         self._act(batch_idx)
+        be_slow("step")
         records = self.context._share[0] if self.context.slots > 1 else len(indices)
         note(f"train {epoch_idx} {batch_idx} {self.context.rank} {','.join(map(str, indices.tolist()[:records]))}")
         loss = nn.functional.cross_entropy(self.model(inputs), labels)
@@ -96,6 +98,13 @@ class RankedTrial(pytorch.PyTorchTrial):
 
     def load_state_dict(self, state):
         self.seen = state["seen"]
+
+
+def be_slow(where):
+    """TEST_SLOW: `where rank seconds`, each time."""
+    what, rank, seconds = os.environ.get("TEST_SLOW", "nowhere 0 0").split()
+    if (what, rank) == (where, os.environ.get("RANK")):
+        time.sleep(float(seconds))
 
 
 def note(text):
