@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 import safetensors.torch
 import torch
 
@@ -152,3 +153,20 @@ def test_a_scaled_trial_resumes_exactly_and_sees_each_record_once_on_any_number_
         seen = Counter(index for line in lines if line[1] == str(epoch) for index in line[4].split(","))
         assert seen == Counter(str(index) for index in range(RECORDS)), "each record once"
     assert {int(line[2]) for line in lines} == {0, 2, 4, 6, 7, 10, 12, *range(14, 19), 19, 21, 23}, "where steps began"
+
+
+def test_what_reducers_have_gathered_survives_changes_of_the_number_of_ranks(tmp_path: Path) -> None:
+    """Reported at batch 12, gathered by 3 ranks, by 2, and by one process; each change is a kill after a checkpoint."""
+    rarely = {"log_period": {"batches": 12}}
+    with bench_of(tmp_path / "whole", **rarely) as bench:
+        [expected] = [point.metrics for report in finish(bench, 2, 12).metrics for point in report.points]
+    with bench_of(tmp_path / "changed", **rarely) as bench:
+        last = None
+        for ranks, killed_at, saved_at in ((3, 6, 5), (2, 11, 10)):
+            agent, [run] = bench.gang(ranks, 12, last, TEST_ACT=f"kill 1 {killed_at}")
+            assert run.wait() == -9, run.output()
+            last = agent.checkpoints()[-1]
+            assert last.batches == saved_at
+        [found] = [point.metrics for report in finish(bench, 1, 12, last).metrics for point in report.points]
+    assert found["checksum"] == expected["checksum"]
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)

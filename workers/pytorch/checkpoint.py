@@ -47,6 +47,7 @@ def collect(parts: Parts, ranks: Ranks) -> Collected:
         "random": seeds.random_state(),
         "metrics": parts.metrics.state(),
         "reducers": [_state_of(item.reducer) if item.for_training else None for item in context._reducers],
+        "carried": [item.carried for item in context._reducers],
     }
     if context._optimizations.aggregation_frequency > 1:  # else gradients are the same on all ranks
         own["gradients"] = open_gradients(context._optimizers, lambda gradient: gradient.detach().cpu())
@@ -89,6 +90,7 @@ def capture(
         "random": seeds.random_state(),
         "metrics": parts.metrics.state(),
         "reducers": copy([_state_of(item.reducer) if item.for_training else None for item in context._reducers]),
+        "carried": copy([item.carried for item in context._reducers]),
         "callbacks": copy({name: _state_of(callback) for name, callback in parts.callbacks.items()}),
         "stream": copy(stream),
         "trial": copy(_state_of(parts.trial)),
@@ -148,9 +150,10 @@ def restore(
     own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
     restore_gradients(context._optimizers, own.get("gradients", whole["gradients"]))
     parts.metrics.restore(own["metrics"])
-    for reducer, value in zip(context._reducers, own["reducers"], strict=True):
+    for reducer, value, carried in zip(context._reducers, own["reducers"], own["carried"], strict=True):
         if value is not None:
             reducer.reducer.load_state_dict(value)
+        reducer.carried = list(carried)
     users = own.get("users", saved)
     if users["trial"]:
         parts.trial.load_state_dict(users["trial"])

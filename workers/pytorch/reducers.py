@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,8 @@ class MetricReducer(ABC):
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: Sequence[Any]) -> Any:
-        """One number, or a dict of metrics, from what `per_slot_reduce` returned in each process of the trial."""
+        """One number, or a dict of metrics, from what `per_slot_reduce` returned in each process of the trial. After a change of
+        their number these may be more than there are processes now."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Saved where a checkpoint falls between two reports of training metrics."""
@@ -66,13 +68,31 @@ class WrappedReducer:
 
     def __init__(self, reducer: MetricReducer, name: str | None, for_training: bool, for_validation: bool) -> None:
         self.reducer, self.name, self.for_training, self.for_validation = reducer, name, for_training, for_validation
+        self.carried: list[Mapping[str, Any]] = []
+        """States of ranks that are no more: what they had gathered counts in the next report of training."""
+
+    def training_metrics(self, ranks: Ranks | None = None) -> dict[str, float]:
+        """As `metrics`, and begins a new reporting period."""
+        own = [self.reducer.per_slot_reduce()]
+        if self.carried:
+            own = copy.deepcopy(own)  # `reset` may empty what it refers to
+            for state in self.carried:
+                self.reducer.reset()
+                self.reducer.load_state_dict(state)
+                own.append(copy.deepcopy(self.reducer.per_slot_reduce()))
+        metrics = self._metrics(own, ranks)
+        self.carried = []
+        self.reducer.reset()
+        return metrics
 
     def metrics(self, ranks: Ranks | None = None) -> dict[str, float]:
         """`ranks`: over all of them. Raises UserError where the result is not one number, or a dict of numbers, as the wrapping
         said."""
+        return self._metrics([self.reducer.per_slot_reduce()], ranks)
+
+    def _metrics(self, own: list[Any], ranks: Ranks | None) -> dict[str, float]:
         reducer = self.reducer
-        own = reducer.per_slot_reduce()
-        result = reducer.cross_slot_reduce([own] if ranks is None else ranks.objects(own))
+        result = reducer.cross_slot_reduce(own if ranks is None else [value for each in ranks.objects(own) for value in each])
         function = getattr(reducer, "function", None)
         where, at = (f"{type(reducer).__name__}.cross_slot_reduce", type(reducer).cross_slot_reduce)
         if function is not None:

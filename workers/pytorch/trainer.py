@@ -205,8 +205,7 @@ class PyTorchTrainer(Trainer):
                 metrics = self._ranks.sum_numbers(metrics)
             for reducer in self.context._reducers:
                 if reducer.for_training:
-                    metrics |= reducer.metrics(self._ranks)
-                    reducer.reducer.reset()
+                    metrics |= reducer.training_metrics(self._ranks)
         return metrics
 
     def validate(self) -> dict[str, float]:

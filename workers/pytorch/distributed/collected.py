@@ -13,7 +13,7 @@ import torch
 
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
-ALONE = ("random", "metrics", "reducers")
+ALONE = ("random", "metrics", "reducers", "carried")
 """Of a checkpoint that one process saved."""
 
 
@@ -37,21 +37,35 @@ def collect(batches: int, own: dict[str, Any], users: Mapping[str, Any], ranks: 
 
 def of_rank(saved: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
     """This rank's own state. With another number of ranks than saved it: the open metrics of all go to rank 0, where their sum is
-    the same, gathered gradients are shared out so that their sum is the same, and ranks that are new draw from new generators
-    (`random` is None)."""
-    before: list[dict[str, Any]] = saved.get("ranks") or [{name: saved[name] for name in ALONE}]
+    the same, and so do the reducers' states of ranks that are no more; gathered gradients are shared out so that their sum is the
+    same, and ranks that are new draw from new generators (`random` is None)."""
+    before: list[dict[str, Any]] = saved.get("ranks") or [{name: saved.get(name) for name in ALONE}]
+    none_carried: list[list[Any]] = [[] for _ in before[0]["reducers"]]
+    before = [{**item, "carried": item.get("carried") or none_carried} for item in before]  # older checkpoints have none
     if len(before) == size:
         return before[rank]
     gradients = {"gradients": _mean([item["gradients"] for item in before])} if "gradients" in before[0] else {}
     if rank > 0:
         none = {name: [0.0] * len(values) for name, values in before[0]["metrics"].items()}
         random = before[rank]["random"] if rank < len(before) else None
-        return {"random": random, "metrics": none, "reducers": [None for _ in before[0]["reducers"]], **gradients}
+        reducers = before[rank]["reducers"] if rank < len(before) else [None for _ in none_carried]
+        return {"random": random, "metrics": none, "reducers": reducers, "carried": none_carried, **gradients}
     metrics = {
         name: [sum(values) for values in zip(*(item["metrics"].get(name, []) for item in before), strict=False)]
         for name in before[0]["metrics"]
     }
-    return {"random": before[0]["random"], "metrics": metrics, "reducers": before[0]["reducers"], **gradients}
+    carried = [
+        [state for item in before for state in item["carried"][index]]
+        + [item["reducers"][index] for item in before[size:] if item["reducers"][index] is not None]
+        for index in range(len(none_carried))
+    ]
+    return {
+        "random": before[0]["random"],
+        "metrics": metrics,
+        "reducers": before[0]["reducers"],
+        "carried": carried,
+        **gradients,
+    }
 
 
 def _mean(gathered: list[list[list[torch.Tensor | None]]]) -> list[list[torch.Tensor | None]]:

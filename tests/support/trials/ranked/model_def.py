@@ -30,6 +30,11 @@ class Records(Dataset):
         return self.inputs[index] + self.noise * torch.randn(12), self.labels[index], index
 
 
+def checksum(values):
+    """Of the records trained since the last report, in any order."""
+    return sum((index + 1) ** 2 for indices in values for index in indices)
+
+
 class RankedTrial(pytorch.PyTorchTrial):
     def __init__(self, context):
         self.context = context
@@ -45,6 +50,7 @@ class RankedTrial(pytorch.PyTorchTrial):
             torch.optim.Adam(self.model.parameters(), lr=context.get_hparams().get("lr", 0.01))
         )
         self.batch = context.get_hparam("batch")
+        self.checksum = context.wrap_reducer(checksum, name="checksum", for_validation=False)
         self.seen = 0
         print(f"this is rank {context.rank}")
 
@@ -62,6 +68,7 @@ class RankedTrial(pytorch.PyTorchTrial):
         be_slow("step")
         records = self.context._share[0] if self.context.slots > 1 else len(indices)
         note(f"train {epoch_idx} {batch_idx} {self.context.rank} {','.join(map(str, indices.tolist()[:records]))}")
+        self.checksum.update(indices[:records].tolist())
         loss = nn.functional.cross_entropy(self.model(inputs), labels)
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
