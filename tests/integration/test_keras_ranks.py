@@ -18,6 +18,7 @@ from tests.support.warm_starts import KERAS
 
 pytest.importorskip("tensorflow")
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "keras_ranked"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tensorflow_ranks"
 BUILT = {"torch": built, "tensorflow": TENSORFLOW}
 KINDS = [("tensorflow", "ddp"), ("torch", "ddp")]
 KINDS_TOO = [pytest.param(backend, "horovod", marks=BUILT[backend]) for backend in sorted(BUILT)]
@@ -110,6 +111,46 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path, backend: str, strategy:
     found = weights_of(again)
     for name, value in expected[0].items():
         np.testing.assert_array_equal(found[name], value)
+
+
+def test_a_script_with_tensorflows_own_strategy_and_a_killed_rank(tmp_path: Path) -> None:
+    """The example: TF_CONFIG brings its ranks together, and one tf.train.Checkpoint brings them back."""
+    end = 150
+    config = {
+        "name": "script",
+        "entrypoint": "train.py",
+        "searcher": {"name": "single", "metric": "accuracy", "max_length": {"batches": end}},
+        "min_checkpoint_period": {"batches": 40},
+        "log_period": {"batches": 1},
+        "distributed": {"strategy": "multi_worker_mirrored"},
+    }
+    found = []
+    for ranks, kill in ((1, False), (2, False), (2, True)):
+        hyperparameters = {"learning_rate": 0.01, "batch_size": 20}
+        directory = tmp_path / f"{ranks}{kill}"
+        with GangBench(directory, EXAMPLE, config, hyperparameters, modules=KERAS["tensorflow"]) as bench:
+            points, last = {}, None
+            if kill:
+                agent, [run] = bench.gang(2, end)
+                agent.react = lambda report, run=run: run.rank(1).kill() if report.kind == "checkpoint" else None  # type: ignore[misc]
+                assert run.wait() == -9, run.output()
+                assert run.error.startswith("rank 1 of 2 on agent first died by signal 9")
+                last = agent.checkpoints()[-1]
+                assert last.batches < end
+                points = {batches: metrics for batches, metrics in points_of(agent).items() if batches <= last.batches}
+            if ranks == 1:
+                agent = bench.agent(end)
+                run = bench.start(agent)
+            else:
+                agent, [run] = bench.gang(2, end, last)
+            agent.react = stop_at(end)
+            assert run.wait() == 0, run.output()
+            found.append((points | points_of(agent), agent.validations()[-1].metrics))
+    (one, _), whole, again = found
+    assert again == whole
+    assert whole[0].keys() == one.keys() == set(range(1, end + 1))
+    for batches, metrics in one.items():
+        assert whole[0][batches] == pytest.approx(metrics, rel=1e-4)
 
 
 @pytest.mark.parametrize(
