@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import warnings
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -40,6 +41,18 @@ def run_blocking(work: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine on a loop of its own, whether or not a loop runs in this thread."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
+
+
+@pytest.fixture
+def torch_as_it_was() -> Iterator[None]:
+    """Threads, determinism and warnings, which trainers set for their whole process."""
+    import torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with warnings.catch_warnings():
+        yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import json
 import math
-import socket
 import tarfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,117 +15,40 @@ import asyncpg
 import httpx
 import pytest
 
-from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.projection import Projector
-from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.envelope import Event, decode_event, encode_event
-from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot, SlotDisabled
-from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased
-from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
-from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDamaged,
     CheckpointDeleted,
-    CheckpointFile,
-    CheckpointSaved,
     TrialFinished,
     TrialProgressed,
-    ValidationReported,
 )
-from tenuto.schemas.ids import experiment_of
-from tenuto.services.gateway.app import GatewayService, build
 from tenuto.services.gateway.projections import TABLES, apply
-from tenuto.services.gateway.server import bind
-
-CONFIG = """
-name: digits
-entrypoint: model_def:Trial
-searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {batches: 100}}
-"""
-WHY = Reason(rule="test", text="because")
-SLOTS = (AgentSlots(agent_id="node", slot_ids=(0,)),)
-
-
-def context(**files: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for name, data in (files or {"model_def.py": b"class Trial: ..."}).items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
-
-
-CONTEXT = context()
-
-
-@dataclass
-class World:
-    service: GatewayService
-    log: PostgresEventLog
-    http: httpx.AsyncClient
-    shared: Path
-
-    async def submit(self, config: str = CONFIG, archive: bytes | None = None, **headers: str) -> httpx.Response:
-        files: Any = {"config": (None, config), "context": ("context.tar.gz", CONTEXT if archive is None else archive)}
-        return await self.http.post("/api/v1/experiments", files=files, headers=headers)
-
-    async def record(self, *payloads: EventData) -> None:
-        """Append events as other services do, and wait until they can be seen."""
-        clock = SystemClock()
-        events = []
-        for data in payloads:
-            key = getattr(data, "experiment_id", None) or (experiment_of(data.trial_id) if hasattr(data, "trial_id") else "")
-            events.append(
-                Event(
-                    id=clock.new_id(),
-                    stream=data.stream(),
-                    type=data.TYPE,
-                    schema_version=1,
-                    time_us=clock.now_us(),
-                    payload=data.to_json(),
-                    actor="test/1",
-                    correlation_id=str(key),
-                )
-            )
-        appended = await self.log.append(Append(events=events))
-        await self.service.gateway.views_reached(appended.events[-1].position)
-
-    async def get(self, path: str) -> Any:
-        response = await self.http.get(f"/api/v1{path}")
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    async def error(self, method: str, path: str, **arguments: Any) -> tuple[int, str, str]:
-        response = await self.http.request(method, f"/api/v1{path}", **arguments)
-        error = response.json()["error"]
-        return response.status_code, error["code"], error["message"]
+from tests.support.gateway_world import (
+    CONFIG,
+    CONTEXT,
+    WHY,
+    World,
+    context,
+    gateway_world,
+    granted,
+    released,
+    requested,
+    saved,
+    state,
+    validated,
+)
 
 
 @pytest.fixture
 async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
-    settings = Settings(
-        database_url=database.url,
-        shared_directory=str(tmp_path / "shared"),
-        rest_port=0,
-        rest_token_file=str(tmp_path / "token"),
-        context_bytes_max=50_000,
-    )
-    log = await PostgresEventLog.connect(database.url)
-    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))
-    running = asyncio.create_task(service.run())
-    await service.started()
-    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
-        yield World(service, log, http, tmp_path / "shared")
-    await stop_task(running)
-    await log.close()
+    async with gateway_world(database, tmp_path) as made:
+        yield made
 
 
 async def test_a_submission_is_recorded_stored_and_seen_at_once(world: World) -> None:
@@ -195,9 +115,9 @@ async def test_a_token_is_needed_everywhere_but_for_health(world: World) -> None
 
 async def test_requests_change_an_experiment_and_refusals_say_why(world: World) -> None:
     await world.submit()
-    for verb, state in (("pause", "paused"), ("resume", "active")):
+    for verb, becomes in (("pause", "paused"), ("resume", "active")):
         assert (await world.http.post(f"/api/v1/experiments/1/{verb}")).json() == {"id": 1, "changed": True}
-        assert (await world.get("/experiments/1"))["state"] == state
+        assert (await world.get("/experiments/1"))["state"] == becomes
         assert (await world.http.post(f"/api/v1/experiments/1/{verb}")).json() == {"id": 1, "changed": False}
     changed = await world.http.patch("/api/v1/experiments/1", json={"priority": 3, "weight": 2.5, "max_slots": 4})
     assert changed.json() == {"id": 1, "changed": True}
@@ -233,51 +153,8 @@ async def test_what_is_not_there_is_404(world: World, path: str) -> None:
     assert (await world.error("GET", path))[:2] == (404, "not_found")
 
 
-def requested(number: int) -> TrialRequested:
-    return TrialRequested(
-        experiment_id=1,
-        trial_id=f"1-{number}",
-        trial_number=number,
-        hyperparameters={"lr": 0.1},
-        seed=2**62,
-        target_length=10,
-        reason=WHY,
-    )
-
-
-def granted(allocation: str) -> AllocationGranted:
-    return AllocationGranted(
-        pool="default", allocation_id=allocation, trial_id=allocation[:3], experiment_id=1, slots=SLOTS, reason=WHY
-    )
-
-
-def released(allocation: str) -> AllocationReleased:
-    return AllocationReleased(pool="default", allocation_id=allocation, trial_id=allocation[:3], experiment_id=1, reason=WHY)
-
-
-def validated(batches: int, **metrics: float) -> ValidationReported:
-    return ValidationReported(trial_id="1-1", allocation_id="1-1-1", batches=batches, length=batches, metrics=metrics)
-
-
-def saved(batches: int, directory: Path | None = None, data: bytes = b"") -> CheckpointSaved:
-    file = CheckpointFile(path="model", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-    return CheckpointSaved(
-        trial_id="1-1",
-        allocation_id="1-1-1",
-        checkpoint_id=f"1-1-1-{batches}",
-        batches=batches,
-        length=batches,
-        files=(file,),
-        size_bytes=len(data),
-        location=directory.as_uri() if directory else "file:///gone",
-    )
-
-
-async def state(world: World) -> str:
-    return str((await world.get("/trials/1-1"))["state"])
-
-
 async def test_a_trial_is_seen_through_its_life(world: World) -> None:
+    """Long, because it is one life, and each look follows from what was recorded before."""
     await world.submit()
     await world.record(requested(1), requested(2))
     assert await state(world) == "queued"
@@ -403,117 +280,6 @@ async def test_a_checkpoint_is_downloaded_as_it_was_saved(world: World, tmp_path
     assert (await world.error("GET", "/checkpoints/1-1-1-6/download"))[:2] == (410, "gone")
     await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="policy"))
     assert "deleted: policy" in (await world.error("GET", "/checkpoints/1-1-1-5/download"))[2]
-
-
-async def test_events_come_with_their_exact_payloads(world: World) -> None:
-    for _ in range(3):
-        await world.submit()
-    await world.record(requested(1))
-    recorded = await world.log.read(0)
-    page = await world.http.get("/api/v1/events")
-    assert page.content == b"[" + b",".join(encode_event(event) for event in recorded) + b"]"
-    assert [item["position"] for item in await world.get("/events?after=1&limit=2")] == [2, 3]
-    assert [item["position"] for item in await world.get("/events?experiment=1&upto=4")] == [1, 4]
-    assert await world.get("/events?after=4") == []
-    verified = (await world.http.post("/api/v1/log/verify")).json()
-    assert (verified["ok"], verified["events"], verified["head"], verified["tampered"]) == (True, 4, 4, None)
-
-
-async def listen(world: World, count: int, path: str, **headers: str) -> list[tuple[int, Event]]:
-    """The first messages of a stream, with their ids."""
-    found: list[tuple[int, Event]] = []
-    async with world.http.stream("GET", f"/api/v1/events/stream{path}", headers=headers) as response:
-        assert response.headers["content-type"].startswith("text/event-stream")
-        position = 0
-        async for line in response.aiter_lines():
-            if line.startswith("id: "):
-                position = int(line[4:])
-            elif line.startswith("data: "):
-                found.append((position, decode_event(line[6:].encode())))
-                if len(found) == count:
-                    break
-    return found
-
-
-async def test_live_updates_go_on_from_any_position_without_gap_or_repetition(world: World) -> None:
-    await world.submit()
-    total = 1_300  # more than two pages
-    writer = asyncio.create_task(write_progress(world, total - 2))
-    whole = await listen(world, total, "")
-    await writer
-    recorded = await world.log.read(0, 5_000)
-    assert [position for position, _ in whole] == [event.position for event in recorded]
-    assert [event for _, event in whole] == recorded
-    for cut in (0, 1, 499, 500, 501, total - 1):
-        assert await listen(world, total - cut, "?after=7", **{"Last-Event-ID": str(cut)}) == whole[cut:]
-    assert await listen(world, 5, f"?after={total - 5}") == whole[-5:]
-
-
-async def write_progress(world: World, count: int) -> None:
-    await world.record(requested(1))
-    for start in range(0, count, 50):
-        await world.record(
-            *(
-                TrialProgressed(trial_id="1-1", allocation_id="1-1-1", batches=number, length=number)
-                for number in range(start, min(start + 50, count))
-            )
-        )
-
-
-async def test_live_updates_of_one_experiment_leave_the_others_out(world: World) -> None:
-    await world.submit()
-    listener = asyncio.create_task(listen(world, 2, "?experiment=2"))
-    await world.submit()
-    await world.record(requested(1))
-    await world.http.post("/api/v1/experiments/2/pause")
-    assert [(position, event.type) for position, event in await listener] == [
-        (2, "ExperimentSubmitted"),
-        (4, "ExperimentPauseRequested"),
-    ]
-
-
-async def test_a_wrong_last_event_id_is_refused(world: World) -> None:
-    assert (await world.error("GET", "/events/stream", headers={"Last-Event-ID": "x"}))[:2] == (400, "invalid")
-
-
-async def test_streams_end_when_the_service_stops(world: World) -> None:
-    await world.submit()
-    async with world.http.stream("GET", "/api/v1/events/stream") as response:
-        lines = response.aiter_lines()
-        assert json.loads((await anext(line async for line in lines if line.startswith("data: ")))[6:])["position"] == 1
-        world.service.gateway.tail.close()
-        assert [line async for line in lines if line.startswith("data: ")] == []
-
-
-async def test_a_quiet_stream_still_moves_the_clients_position(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events that the filter leaves out are not read again after a reconnect."""
-    monkeypatch.setattr("tenuto.services.gateway.tail.KEEPALIVE_SECONDS", 0.01)
-    await world.submit()
-    await world.submit()
-    async with world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
-        assert "id: 2" in [line async for line in until(response.aiter_lines(), "id: 2")]
-
-
-async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
-    async for line in lines:
-        yield line
-        if line == last:
-            return
-
-
-async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.tail.CLIENTS_MAX", 1)
-    await world.submit()
-    async with world.http.stream("GET", "/api/v1/events/stream") as response:
-        lines = response.aiter_lines()  # kept: an iterator that is thrown away closes its connection
-        await anext(lines)
-        assert (await world.error("GET", "/events/stream"))[:2] == (503, "unavailable")
-
-
-def test_answers_leave_at_once() -> None:
-    """A socket whose protocol is named gets TCP_NODELAY from asyncio and uvloop: without it a kept connection waits 44 ms."""
-    with bind("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
 
 
 async def test_a_mistyped_trial_is_explained(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid5
@@ -13,7 +14,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
-from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentSubmitted, PoolPolicyChanged
 from tenuto.schemas.events.run import WorkersExited, WorkersOutcome, WorkersStarted
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed
@@ -209,3 +210,25 @@ def short(decided: Sequence[EventData]) -> list[str]:
         elif isinstance(data, AllocationReleased):
             words.append(f"-{data.allocation_id}")
     return words
+
+
+def fair(pool: str = "default", half_life: float | None = None) -> PoolPolicyChanged:
+    return PoolPolicyChanged(pool=pool, policy="fair_share", usage_half_life_hours=half_life)
+
+
+def settle_all(driver: Driver) -> None:
+    """Preempted workers leave until nothing changes any more."""
+    for _ in range(1_000):
+        leaving = [key for key in sorted(driver.state.allocations) if driver.state.allocations[key].leaving == "preempted"]
+        if not leaving:
+            return
+        driver.feed(*(exited(key, "preempted") for key in leaving))
+    raise AssertionError("gangs are preempted to and fro")
+
+
+def held(driver: Driver) -> dict[int, int]:
+    slots: Counter[int] = Counter()
+    for key in sorted(driver.state.allocations):
+        allocation = driver.state.allocations[key]
+        slots[allocation.experiment_id] += allocation.size
+    return dict(slots)

@@ -3,64 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from tenuto.kernel.core import Refused
 from tenuto.kernel.draft import Poisoned
-from tenuto.kernel.eventlog import Append, Appended, Checkpoint, Fenced, LogUnavailable, VersionConflict
+from tenuto.kernel.eventlog import Append, Appended, Checkpoint, Fenced, LogUnavailable
 from tenuto.kernel.eventlog_memory import MemoryEventLog
-from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.loop import FeedBroken, ServiceLoop
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
-from tenuto.kernel.tasks import stop_task
 from tenuto.kernel.testing.clock import ManualClock
 from tenuto.kernel.testing.tally import POISON_PRIORITY, Add, TallyCore, TallyState, priority_changed, weight_changed
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.pool import CapacityWanted
-
-
-def make_loop(log: MemoryEventLog, core: TallyCore | None = None, **settings: int) -> ServiceLoop[TallyState]:
-    return ServiceLoop(core or TallyCore(), log, LogFeed(log), ManualClock(), Settings(**settings), checks=True)  # type: ignore[arg-type]
-
-
-@contextlib.asynccontextmanager
-async def running(loop: ServiceLoop[TallyState]) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(loop.run())
-    try:
-        yield task
-    finally:
-        await stop_task(task)
-
-
-async def add_inputs(log: MemoryEventLog, events: Sequence[Event]) -> int:
-    appended = await log.append(Append(events))
-    return appended.events[-1].position
-
-
-def inputs(count: int, seed: int = 0) -> list[Event]:
-    clock, chance = ManualClock(seed=seed), random.Random(seed)
-    return [
-        priority_changed(clock.new_id(), chance.randint(1, 3), chance.randint(1, 9))
-        if chance.random() < 0.7
-        else weight_changed(clock.new_id(), chance.randint(1, 3), 2.0)
-        for _ in range(count)
-    ]
-
-
-def own(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.type == "CapacityWanted"]
-
-
-async def whole(log: MemoryEventLog) -> list[Event]:
-    return await log.read(0, 10_000)
+from tests.support.tally_loop import add_inputs, inputs, make_loop, own, running, whole
 
 
 async def test_each_input_is_answered_once_and_the_state_is_the_fold() -> None:
@@ -103,104 +62,6 @@ async def test_derived_events_say_where_they_come_from() -> None:
         [event] = own(await whole(log))
     assert (event.causation_id, event.seen_position, event.actor) == (cause.id, 2, "tally/1")
     assert (event.correlation_id, event.trace, event.stream) == ("3", cause.trace, "pool/3")
-
-
-async def test_commands_are_answered_after_commit_in_order() -> None:
-    log, loop = MemoryEventLog(), None
-    loop = make_loop(log)
-    async with running(loop):
-        commands = [Add(UUID(int=n), 0, 1, amount) for n, amount in enumerate([1, -1, 2], start=1)]
-        first, refused, second = await loop.submit_many(commands)
-        assert isinstance(refused, Refused)
-        assert refused.code == "invalid"
-        assert not isinstance(first, Refused)
-        assert not isinstance(second, Refused)
-        assert [event.data.slots for event in (*first, *second) if isinstance(event.data, CapacityWanted)] == [1, 3]
-        assert [event.position for event in (*first, *second)] == [1, 2]
-        with pytest.raises(Refused, match="negative"):
-            await loop.submit(commands[1])
-        assert await loop.submit(commands[0]) == ()
-    assert (await log.checkpoint("tally")).commits <= 3
-
-
-async def test_a_repeated_command_that_the_state_forgot_gets_the_recorded_answer() -> None:
-    log = MemoryEventLog()
-    loop = make_loop(log, TallyCore(forgets_commands=True))
-    async with running(loop):
-        once = await loop.submit(Add(UUID(int=1), 0, 1, 5))
-        again, other = await loop.submit_many([Add(UUID(int=1), 0, 1, 5), Add(UUID(int=2), 0, 1, 1)])
-    assert again == once
-    assert not isinstance(other, Refused)
-    assert len(await whole(log)) == 2
-    assert loop.state.sums[1] == 6
-
-
-@pytest.mark.parametrize("forgets", [True, False])
-async def test_the_same_command_twice_in_one_batch_is_carried_out_once(forgets: bool) -> None:
-    log = MemoryEventLog()
-    loop = make_loop(log, TallyCore(forgets_commands=forgets))
-    async with running(loop):
-        command = Add(UUID(int=1), 0, 1, 5)
-        once, again, other = await loop.submit_many([command, command, Add(UUID(int=2), 0, 1, 1)])
-    assert again == (once if forgets else ())
-    assert not isinstance(other, Refused)
-    assert len(await whole(log)) == 2
-    assert loop.state.sums[1] == 6
-
-
-async def test_a_defect_in_decide_refuses_the_command_and_the_loop_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(TallyCore):
-        def guards(self, state: TallyState, cause: object) -> dict[str, int]:
-            assert isinstance(cause, Add)
-            if cause.amount == 99:
-                raise KeyError("gone")
-            return {}
-
-    loop = make_loop(MemoryEventLog(), Broken())
-    async with running(loop):
-        with pytest.raises(Refused, match="defect") as caught:
-            await loop.submit(Add(UUID(int=1), 0, 1, 99))
-        assert caught.value.code == "internal"
-        assert len(await loop.submit(Add(UUID(int=2), 0, 1, 1))) == 1
-
-
-class GuardLog(MemoryEventLog):
-    """Lets another writer win `races` times between decision and commit."""
-
-    def __init__(self, races: int) -> None:
-        super().__init__()
-        self.races, self.conflicts = races, 0
-
-    async def append(self, batch: Append) -> Appended:
-        if batch.expected_versions and self.races:
-            self.races -= 1
-            await super().append(Append([weight_changed(UUID(int=1000 + self.races), 1, 1.0)]))
-        try:
-            return await super().append(batch)
-        except VersionConflict:
-            self.conflicts += 1
-            raise
-
-
-async def test_a_guarded_command_is_judged_by_the_latest_facts() -> None:
-    log = GuardLog(races=3)
-    loop = make_loop(log)
-    async with running(loop):
-        [event] = await loop.submit(Add(UUID(int=1), 0, 1, 5))
-    assert log.conflicts == 3
-    assert event.seen_position == 3
-    assert loop.state.versions[1] == 3
-    assert fold(TallyCore(), await whole(log)) == loop.state
-
-
-async def test_a_guard_that_never_holds_fails_the_command_only() -> None:
-    log = GuardLog(races=1000)
-    loop = make_loop(log)
-    async with running(loop):
-        with pytest.raises(VersionConflict):
-            await loop.submit(Add(UUID(int=1), 0, 1, 5))
-        log.races = 0
-        assert len(await loop.submit(Add(UUID(int=2), 0, 1, 5))) == 1
 
 
 async def test_a_poison_input_halts_after_what_came_before_it() -> None:
@@ -367,27 +228,3 @@ async def test_a_feed_with_a_gap_halts_the_loop() -> None:
     loop = ServiceLoop(TallyCore(), MemoryEventLog(), Gap(), ManualClock(), Settings())
     with pytest.raises(FeedBroken):
         await loop.run()
-
-
-async def test_waiting_commands_fail_when_the_loop_stops() -> None:
-    log = MemoryEventLog()
-    entered = asyncio.Event()
-
-    async def never(batch: Append) -> Appended:
-        entered.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    loop = make_loop(log)
-    async with running(loop):
-        await loop.wait_ready()
-        log.append = never  # type: ignore[method-assign]
-        in_flight = asyncio.create_task(loop.submit(Add(UUID(int=1), 0, 1, 5)))
-        await entered.wait()
-        waiting = asyncio.create_task(loop.submit(Add(UUID(int=2), 0, 1, 5)))
-        await asyncio.sleep(0)
-    for task in (in_flight, waiting):
-        with pytest.raises(LogUnavailable):
-            await task
-    with pytest.raises(LogUnavailable):
-        await loop.submit(Add(UUID(int=3), 0, 1, 5))

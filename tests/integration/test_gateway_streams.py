@@ -1,0 +1,140 @@
+"""Events over REST: exact payloads, live updates without gap or repetition, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.schemas.envelope import Event, decode_event, encode_event
+from tenuto.schemas.events.trial import (
+    TrialProgressed,
+)
+from tenuto.services.gateway.server import bind
+from tests.support.gateway_world import (
+    World,
+    gateway_world,
+    requested,
+)
+
+
+@pytest.fixture
+async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
+    async with gateway_world(database, tmp_path) as made:
+        yield made
+
+
+async def test_events_come_with_their_exact_payloads(world: World) -> None:
+    for _ in range(3):
+        await world.submit()
+    await world.record(requested(1))
+    recorded = await world.log.read(0)
+    page = await world.http.get("/api/v1/events")
+    assert page.content == b"[" + b",".join(encode_event(event) for event in recorded) + b"]"
+    assert [item["position"] for item in await world.get("/events?after=1&limit=2")] == [2, 3]
+    assert [item["position"] for item in await world.get("/events?experiment=1&upto=4")] == [1, 4]
+    assert await world.get("/events?after=4") == []
+    verified = (await world.http.post("/api/v1/log/verify")).json()
+    assert (verified["ok"], verified["events"], verified["head"], verified["tampered"]) == (True, 4, 4, None)
+
+
+async def listen(world: World, count: int, path: str, **headers: str) -> list[tuple[int, Event]]:
+    """The first messages of a stream, with their ids."""
+    found: list[tuple[int, Event]] = []
+    async with world.http.stream("GET", f"/api/v1/events/stream{path}", headers=headers) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        position = 0
+        async for line in response.aiter_lines():
+            if line.startswith("id: "):
+                position = int(line[4:])
+            elif line.startswith("data: "):
+                found.append((position, decode_event(line[6:].encode())))
+                if len(found) == count:
+                    break
+    return found
+
+
+async def test_live_updates_go_on_from_any_position_without_gap_or_repetition(world: World) -> None:
+    await world.submit()
+    total = 1_300  # more than two pages
+    writer = asyncio.create_task(write_progress(world, total - 2))
+    whole = await listen(world, total, "")
+    await writer
+    recorded = await world.log.read(0, 5_000)
+    assert [position for position, _ in whole] == [event.position for event in recorded]
+    assert [event for _, event in whole] == recorded
+    for cut in (0, 1, 499, 500, 501, total - 1):
+        assert await listen(world, total - cut, "?after=7", **{"Last-Event-ID": str(cut)}) == whole[cut:]
+    assert await listen(world, 5, f"?after={total - 5}") == whole[-5:]
+
+
+async def write_progress(world: World, count: int) -> None:
+    await world.record(requested(1))
+    for start in range(0, count, 50):
+        await world.record(
+            *(
+                TrialProgressed(trial_id="1-1", allocation_id="1-1-1", batches=number, length=number)
+                for number in range(start, min(start + 50, count))
+            )
+        )
+
+
+async def test_live_updates_of_one_experiment_leave_the_others_out(world: World) -> None:
+    await world.submit()
+    listener = asyncio.create_task(listen(world, 2, "?experiment=2"))
+    await world.submit()
+    await world.record(requested(1))
+    await world.http.post("/api/v1/experiments/2/pause")
+    assert [(position, event.type) for position, event in await listener] == [
+        (2, "ExperimentSubmitted"),
+        (4, "ExperimentPauseRequested"),
+    ]
+
+
+async def test_a_wrong_last_event_id_is_refused(world: World) -> None:
+    assert (await world.error("GET", "/events/stream", headers={"Last-Event-ID": "x"}))[:2] == (400, "invalid")
+
+
+async def test_streams_end_when_the_service_stops(world: World) -> None:
+    await world.submit()
+    async with world.http.stream("GET", "/api/v1/events/stream") as response:
+        lines = response.aiter_lines()
+        assert json.loads((await anext(line async for line in lines if line.startswith("data: ")))[6:])["position"] == 1
+        world.service.gateway.tail.close()
+        assert [line async for line in lines if line.startswith("data: ")] == []
+
+
+async def test_a_quiet_stream_still_moves_the_clients_position(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that the filter leaves out are not read again after a reconnect."""
+    monkeypatch.setattr("tenuto.services.gateway.tail.KEEPALIVE_SECONDS", 0.01)
+    await world.submit()
+    await world.submit()
+    async with world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
+        assert "id: 2" in [line async for line in until(response.aiter_lines(), "id: 2")]
+
+
+async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
+    async for line in lines:
+        yield line
+        if line == last:
+            return
+
+
+async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tenuto.services.gateway.tail.CLIENTS_MAX", 1)
+    await world.submit()
+    async with world.http.stream("GET", "/api/v1/events/stream") as response:
+        lines = response.aiter_lines()  # kept: an iterator that is thrown away closes its connection
+        await anext(lines)
+        assert (await world.error("GET", "/events/stream"))[:2] == (503, "unavailable")
+
+
+def test_answers_leave_at_once() -> None:
+    """A socket whose protocol is named gets TCP_NODELAY from asyncio and uvloop: without it a kept connection waits 44 ms."""
+    with bind("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

@@ -1,0 +1,167 @@
+"""A real gateway on a database of its own, and the events that other services would record."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import tarfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tenuto.kernel.clock import SystemClock
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.feed import LogFeed
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.search import TrialRequested
+from tenuto.schemas.events.trial import (
+    CheckpointFile,
+    CheckpointSaved,
+    ValidationReported,
+)
+from tenuto.schemas.ids import experiment_of
+from tenuto.services.gateway.app import GatewayService, build
+
+CONFIG = """
+name: digits
+entrypoint: model_def:Trial
+searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length: {batches: 100}}
+"""
+
+
+WHY = Reason(rule="test", text="because")
+
+
+SLOTS = (AgentSlots(agent_id="node", slot_ids=(0,)),)
+
+
+def context(**files: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in (files or {"model_def.py": b"class Trial: ..."}).items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+CONTEXT = context()
+
+
+@dataclass
+class World:
+    service: GatewayService
+    log: PostgresEventLog
+    http: httpx.AsyncClient
+    shared: Path
+
+    async def submit(self, config: str = CONFIG, archive: bytes | None = None, **headers: str) -> httpx.Response:
+        files: Any = {"config": (None, config), "context": ("context.tar.gz", CONTEXT if archive is None else archive)}
+        return await self.http.post("/api/v1/experiments", files=files, headers=headers)
+
+    async def record(self, *payloads: EventData) -> None:
+        """Append events as other services do, and wait until they can be seen."""
+        clock = SystemClock()
+        events = []
+        for data in payloads:
+            key = getattr(data, "experiment_id", None) or (experiment_of(data.trial_id) if hasattr(data, "trial_id") else "")
+            events.append(
+                Event(
+                    id=clock.new_id(),
+                    stream=data.stream(),
+                    type=data.TYPE,
+                    schema_version=1,
+                    time_us=clock.now_us(),
+                    payload=data.to_json(),
+                    actor="test/1",
+                    correlation_id=str(key),
+                )
+            )
+        appended = await self.log.append(Append(events=events))
+        await self.service.gateway.views_reached(appended.events[-1].position)
+
+    async def get(self, path: str) -> Any:
+        response = await self.http.get(f"/api/v1{path}")
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    async def error(self, method: str, path: str, **arguments: Any) -> tuple[int, str, str]:
+        response = await self.http.request(method, f"/api/v1{path}", **arguments)
+        error = response.json()["error"]
+        return response.status_code, error["code"], error["message"]
+
+
+@contextlib.asynccontextmanager
+async def gateway_world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
+    """As a fixture `world`, in the modules that use it."""
+    settings = Settings(
+        database_url=database.url,
+        shared_directory=str(tmp_path / "shared"),
+        rest_port=0,
+        rest_token_file=str(tmp_path / "token"),
+        context_bytes_max=50_000,
+    )
+    log = await PostgresEventLog.connect(database.url)
+    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))
+    running = asyncio.create_task(service.run())
+    await service.started()
+    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
+        yield World(service, log, http, tmp_path / "shared")
+    await stop_task(running)
+    await log.close()
+
+
+def requested(number: int) -> TrialRequested:
+    return TrialRequested(
+        experiment_id=1,
+        trial_id=f"1-{number}",
+        trial_number=number,
+        hyperparameters={"lr": 0.1},
+        seed=2**62,
+        target_length=10,
+        reason=WHY,
+    )
+
+
+def granted(allocation: str) -> AllocationGranted:
+    return AllocationGranted(
+        pool="default", allocation_id=allocation, trial_id=allocation[:3], experiment_id=1, slots=SLOTS, reason=WHY
+    )
+
+
+def released(allocation: str) -> AllocationReleased:
+    return AllocationReleased(pool="default", allocation_id=allocation, trial_id=allocation[:3], experiment_id=1, reason=WHY)
+
+
+def validated(batches: int, **metrics: float) -> ValidationReported:
+    return ValidationReported(trial_id="1-1", allocation_id="1-1-1", batches=batches, length=batches, metrics=metrics)
+
+
+def saved(batches: int, directory: Path | None = None, data: bytes = b"") -> CheckpointSaved:
+    file = CheckpointFile(path="model", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return CheckpointSaved(
+        trial_id="1-1",
+        allocation_id="1-1-1",
+        checkpoint_id=f"1-1-1-{batches}",
+        batches=batches,
+        length=batches,
+        files=(file,),
+        size_bytes=len(data),
+        location=directory.as_uri() if directory else "file:///gone",
+    )
+
+
+async def state(world: World) -> str:
+    return str((await world.get("/trials/1-1"))["state"])
