@@ -72,6 +72,12 @@ def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:
     ):
         return []
     why = f"Its hyperparameters were proposed by {command.sampler} from {command.results} results"
+    if command.sampler == "random":
+        startup = getattr(experiment.settings, "startup_trials", 0)
+        why = (
+            f"Its hyperparameters are a random draw: {experiment.settings.name} begins when it has {startup} results, and there"
+            f" are {command.results}"
+        )
     numbers: dict[str, JsonScalar] = {"sampler": command.sampler, "results": command.results}
     return [requested(experiment, Proposal(command.hyperparameters, rule="proposed", why=why, numbers=numbers))]
 

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from tenuto.schemas.config import CustomSearcher as _Settings
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import ExperimentStarted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
@@ -135,7 +136,10 @@ class Told:
         self._searcher = kind(self._search)
 
     def tell(self, event: Event) -> list[Operation]:
-        data = event.data
+        return self.hear(event.data)
+
+    def hear(self, data: EventData) -> list[Operation]:
+        """As `tell`, of what an event says."""
         if isinstance(data, (ExperimentStarted, ExperimentTrialLimitsChanged)):
             return list(self._of_experiment(data) or ())
         trial_id = getattr(data, "trial_id", None)

@@ -160,4 +160,41 @@ def test_the_command_compares_and_draws(tmp_path: Path) -> None:
     assert wrong.exit_code != 0
     assert "There is no method magic" in str(wrong.exception)
     own = CliRunner().invoke(app, ["sim", "search", str(path), "--methods", "custom"])
-    assert "cannot be simulated" in str(own.exception)
+    assert "compared where searcher.name is custom" in str(own.exception)
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_search"
+
+
+def test_a_search_of_ones_own_is_simulated_and_its_picture_is_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "cost.html"
+    config_file, zoom = str(EXAMPLE / "config.yaml"), f"{EXAMPLE / 'my_search.py'}:Zoom"
+    command = ["sim", "search", config_file, "--methods", "random,asha", "--seeds", "4", "--searcher", zoom]
+    done = CliRunner().invoke(app, [*command, "--json", "--picture", str(page)])
+    assert done.exit_code == 0, done.output
+    custom, random, asha = json.loads(done.output)
+    assert (custom["method"], random["method"], asha["method"]) == ("custom", "random", "asha")
+    # Three rounds of four trials for 2 epochs, the best of each trained for 4 more.
+    assert (custom["trials"], custom["cost"]) == (12, 3 * (4 * 2 + 4))
+    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).output) == [custom, random, asha], "one seed, one search"
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>")
+    assert text.count("<svg") == text.count("</svg>") == 1
+    assert "<td>custom</td><td>12</td>" in text
+    assert not any(fetched in text for fetched in ("<script", "<link", "<img", "url(http", "@import url")), "no network is needed"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("    pass", "does not come to an end: nothing trains any more, and the class asks for nothing"),
+        ("    def on_start(self):\n        return [1 / 0]", "failed (ZeroDivisionError: division by zero)"),
+    ],
+)
+def test_a_searcher_that_does_nothing_or_fails_is_told_so(tmp_path: Path, body: str, said: str) -> None:
+    source = tmp_path / "mine.py"
+    source.write_text(f"from tenuto.search import CustomSearcher\nclass Mine(CustomSearcher):\n{body}\n")
+    done = CliRunner().invoke(app, ["sim", "search", str(EXAMPLE / "config.yaml"), "--searcher", f"{source}:Mine"])
+    assert said in str(done.exception)
+    none = CliRunner().invoke(app, ["sim", "search", str(EXAMPLE / "config.yaml")])
+    assert "name its class with --searcher FILE:CLASS" in str(none.exception)

@@ -10,7 +10,7 @@ from statistics import median
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.services.searcher.sampling import sample
 from tenuto.services.searcher.simulation.curves import Curves
-from tenuto.services.searcher.simulation.run import Outcome, Surroundings, simulate
+from tenuto.services.searcher.simulation.run import Outcome, Own, Surroundings, simulate
 
 TARGET_DRAWS = 300
 """The target is the best of so many random configurations at full length: about the top 0.3 %."""
@@ -45,10 +45,14 @@ def target_of(config: ExperimentConfig, curves: Curves, draws: int = TARGET_DRAW
 
 
 def compare(
-    configs: Mapping[str, ExperimentConfig], curves: Callable[[int], Curves], around: Surroundings, seeds: int
+    configs: Mapping[str, ExperimentConfig],
+    curves: Callable[[int], Curves],
+    around: Surroundings,
+    seeds: int,
+    own: Own | None = None,
 ) -> list[MethodResult]:
     """Each method with each seed. A seed is a landscape, a search and its surroundings, the same for all methods; the target is
-    each landscape's own, and what is said is its median."""
+    each landscape's own, and what is said is its median. `own` decides for the method `custom`. Raises SearchStuck."""
     landscapes = [curves(seed) for seed in range(seeds)]
     first = next(iter(configs.values()))
     targets: list[float] = []
@@ -57,7 +61,8 @@ def compare(
         targets.append(targets[0] if known else target_of(first, landscape))
     results = []
     for name, config in configs.items():
-        outcomes = [simulate(config, landscapes[seed], replace(around, seed=seed), seed) for seed in range(seeds)]
+        decides = own if name == "custom" else None
+        outcomes = [simulate(config, landscapes[seed], replace(around, seed=seed), seed, decides) for seed in range(seeds)]
         results.append(_result(name, outcomes, targets))
     return results
 

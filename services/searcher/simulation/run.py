@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentSubmitted, SearchOperationsRequested
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -25,6 +25,7 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFinished, ValidationReported
+from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.services.searcher.adapters.samplers import propose, wanting
 from tenuto.services.searcher.decide import propose as decide_proposal
 from tenuto.services.searcher.decide import settle
@@ -35,6 +36,13 @@ from tenuto.services.searcher.state import SearcherState, initial
 
 EVENTS_MAX = 20_000_000
 """A search that takes more does not end: better an error than a loop for ever."""
+
+Own = Callable[[ExperimentSubmitted], Callable[[EventData], list[Operation]]]
+"""Makes a user's own searcher for an experiment: it is told what happens, and says what to do."""
+
+
+class SearchStuck(Exception):
+    """A search of the user's own that neither ends nor asks for anything, or asks for too much at once."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +88,10 @@ class _Trial:
 
 
 class Simulation:
-    def __init__(self, config: ExperimentConfig, curves: Curves, around: Surroundings, seed: int) -> None:
+    def __init__(self, config: ExperimentConfig, curves: Curves, around: Surroundings, seed: int, own: Own | None = None) -> None:
         self.curves, self.around = curves, around
         self.metric, self.sign = config.searcher.metric, 1.0 if config.searcher.smaller_is_better else -1.0
-        self.saves = config.searcher.name == "pbt"
+        self.saves = config.searcher.name in ("pbt", "custom")
         self.random = random.Random(around.seed)
         self.state: SearcherState = initial()
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -95,12 +103,19 @@ class Simulation:
         self.submission = ExperimentSubmitted(
             experiment_id=1, config=config, seed=seed, context_hash="", context_size_bytes=0, user="simulation"
         )
+        self.own = own(self.submission) if own is not None else None
+        self.heard = 0
+        """Events that the user's own searcher was told."""
+        self.unheard: deque[EventData] = deque()
+        self.hearing = False
 
     def run(self) -> Outcome:
         self.put(self.submission)
         while self.heap and self.count < EVENTS_MAX:
             self.outcome.time, _, action = heapq.heappop(self.heap)
             action()
+        if not self.outcome.ended and self.own is not None:
+            raise SearchStuck("nothing trains any more, and the class asks for nothing: it has to return Complete() at its end")
         assert self.outcome.ended, "the search did not end"
         return self.outcome
 
@@ -119,6 +134,32 @@ class Simulation:
                     self.state = evolve(self.state, made)
                 self.follow(proposed)
         self.start()
+        if self.own is not None:
+            self.unheard += (data, *decided)
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the user's own searcher what happened, in order; what it asks for is an input like any other."""
+        if self.hearing or self.own is None:
+            return
+        self.hearing = True
+        while self.unheard:
+            self.heard += 1
+            operations = self.own(self.unheard.popleft())
+            if len(operations) > OPERATIONS_MAX:
+                raise SearchStuck(f"it asks for {len(operations):,} operations at once; at most {OPERATIONS_MAX:,} are allowed")
+            if operations:
+                cause = self.heard
+                self.put(
+                    SearchOperationsRequested(
+                        experiment_id=1,
+                        searcher="simulation",
+                        cause_id=str(cause),
+                        cause_position=cause,
+                        operations=tuple(operations),
+                    )
+                )
+        self.hearing = False
 
     def follow(self, decided: list[EventData]) -> None:
         for data in decided:
@@ -216,6 +257,9 @@ class Simulation:
         )
 
 
-def simulate(config: ExperimentConfig, curves: Curves, around: Surroundings | None = None, seed: int = 0) -> Outcome:
-    """One search to its end. `seed` is the experiment's; what happens around it has a seed of its own."""
-    return Simulation(config, curves, around or Surroundings(), seed).run()
+def simulate(
+    config: ExperimentConfig, curves: Curves, around: Surroundings | None = None, seed: int = 0, own: Own | None = None
+) -> Outcome:
+    """One search to its end. `seed` is the experiment's; what happens around it has a seed of its own. `own`: who decides where
+    the searcher is `custom`. Raises SearchStuck."""
+    return Simulation(config, curves, around or Surroundings(), seed, own).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,16 @@ from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+
     from tenuto.schemas.config import ExperimentConfig
+    from tenuto.schemas.events import EventData
+    from tenuto.schemas.events.request import ExperimentSubmitted
+    from tenuto.schemas.operations import Operation
     from tenuto.services.searcher.simulation.compare import MethodResult
+    from tenuto.services.searcher.simulation.run import Own
 
 SEEDS_MAX = 1_000
 WORKERS_MAX = 10_000
@@ -30,7 +39,12 @@ def search(
     ] = None,
     failures: Annotated[float, typer.Option(help="Probability that a run is killed on its way.", min=0, max=0.9)] = 0.0,
     stragglers: Annotated[float, typer.Option(help="Probability that a run trains five times slower.", min=0, max=1)] = 0.0,
-    picture: Annotated[Path | None, typer.Option(help="Draw best loss against cost into this file (PNG, SVG or PDF).")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw best loss against cost into this file (PNG, SVG, PDF or HTML).")
+    ] = None,
+    searcher: Annotated[
+        str | None, typer.Option(metavar="FILE:CLASS", help="Your own search, where searcher.name is custom.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run a search many times on learning curves, and compare methods by what they cost to reach a loss."""
@@ -39,11 +53,15 @@ def search(
     from tenuto.cli.output import console, print_json, table
     from tenuto.cli.preview import read_config
     from tenuto.services.searcher.simulation.compare import compare
-    from tenuto.services.searcher.simulation.run import Surroundings
+    from tenuto.services.searcher.simulation.run import SearchStuck, Surroundings
 
     parsed = read_config(config)
     around = Surroundings(workers=workers, failure_probability=failures, straggler_probability=stragglers)
-    results = compare(variants(parsed, methods), curves_of(parsed, curves), around, seeds)
+    own = own_of(searcher, parsed.searcher.name)
+    try:
+        results = compare(variants(parsed, methods), curves_of(parsed, curves), around, seeds, own)
+    except SearchStuck as error:
+        raise CliError(f"{searcher} does not come to an end: {error}.") from error
     if picture is not None:
         draw(results, picture, parsed.searcher.max_length.unit)
     if json:
@@ -85,8 +103,6 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
 
     from tenuto.services.searcher.methods import METHODS
 
-    if "custom" in (config.searcher.name, *(part.strip() for part in methods.split(","))):
-        raise CliError("A search of your own (custom) cannot be simulated: name another method in searcher.name and --methods.")
     mine = config.searcher.model_dump(mode="json", exclude_none=True)
     found: dict[str, ExperimentConfig] = {config.searcher.name: config}
     for name in filter(None, (part.strip() for part in methods.split(","))):
@@ -94,6 +110,8 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
             raise CliError(f"There is no method {name}; there are {', '.join(METHODS)}.")
         if name in found:
             continue
+        if name == "custom":
+            raise CliError("A search of your own is compared where searcher.name is custom; name only others in --methods.")
         kept: dict[str, Any] = {key: value for key, value in mine.items() if key in SHARED | same_settings(name, config)}
         if "max_trials" not in kept:
             kept["max_trials"] = 256
@@ -109,6 +127,34 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
                 for field in extra:
                     kept.pop(str(field), None)
     return found
+
+
+def own_of(spec: str | None, method: str) -> Own | None:
+    """The user's class for `custom`; each simulated search has an object of its own."""
+    from tenuto.cli.search import load
+    from tenuto.search import Told
+
+    if method != "custom":
+        if spec is not None:
+            raise CliError(f"--searcher is for a search of your own, but searcher.name is {method}: set it to custom.")
+        return None
+    if spec is None:
+        raise CliError("searcher.name is custom: name its class with --searcher FILE:CLASS.")
+    kind = load(spec)
+
+    def make(submitted: ExperimentSubmitted) -> Callable[[EventData], list[Operation]]:
+        told = Told(kind, submitted)
+
+        def hear(data: EventData) -> list[Operation]:
+            try:
+                return told.hear(data)
+            except Exception as error:
+                traceback.print_exc()
+                raise CliError(f"{spec} failed ({type(error).__name__}: {error}).") from error
+
+        return hear
+
+    return make
 
 
 SHARED = {
@@ -165,8 +211,37 @@ def draw(results: list[MethodResult], path: Path, unit: str) -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     try:
-        figure.savefig(path)
+        if path.suffix in (".html", ".htm"):
+            path.write_text(page(results, figure, unit))
+        else:
+            figure.savefig(path)
     except (OSError, ValueError) as error:
         raise CliError(f"The picture cannot be written to {path}: {error}.") from error
     finally:
         pyplot.close(figure)
+
+
+def page(results: list[MethodResult], figure: Figure, unit: str) -> str:
+    """A page that needs no other file and no network: the picture, and the figures as a table."""
+    import html
+    import io
+
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg")
+    svg = drawn.getvalue()
+    heads = ("method", "trials", f"cost ({unit})", "best loss", f"{unit} to target", "reached", "against random")
+    rows = [
+        (r.method, r.trials, round(r.cost), f"{r.best:.6g}", show_cost(r.cost_to_target), f"{r.reached} of {r.seeds}",
+         ratio(r, results))
+        for r in results
+    ]  # fmt: skip
+    table = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>\n" for row in rows)
+    title = f"Search methods compared: medians of {results[0].seeds} searches"
+    target = f"Target: a loss of {results[0].target:.4g}, the best of {results[0].target_draws} random configurations."
+    return (
+        f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{title}</title><style>"
+        "body{font-family:sans-serif;margin:2em} td,th{padding:.2em 1em;text-align:right} td:first-child{text-align:left}"
+        f"</style></head><body><h1>{title}</h1>\n{svg[svg.index('<svg') :]}\n<table><tr>"
+        + "".join(f"<th>{head}</th>" for head in heads)
+        + f"</tr>\n{table}</table>\n<p>{target}</p></body></html>\n"
+    )

@@ -10,6 +10,8 @@ import typer
 from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.errors import CliError
 
+CUT_OFF_RULES = ("asha.promotion", "asha.wait", "asha.go_on", "asha.stop", "sha.promotion", "hyperband.promotion")
+"""Their decisions compare a trial with the last one of the top 1/divisor."""
 SAID = {
     "TrialRequested": "started",
     "TrialExtended": "goes on",
@@ -59,9 +61,18 @@ def straggler(data: dict[str, Any]) -> str:
 
 
 def sentence(data: dict[str, Any]) -> str:
+    """The recorded reason, with the value that the trial was compared with where the text leaves it out."""
     if "reason" not in data:
         return straggler(data)
-    text = str(data["reason"]["text"])
+    reason, numbers = data["reason"], data["reason"]["numbers"]
+    text = str(reason["text"])
+    if text.startswith("rank "):
+        text = "R" + text[1:]
+    cut_off, top = numbers.get("cut_off"), numbers.get("top")
+    if cut_off is not None and top != numbers.get("rank"):
+        # A rung that is not complete is compared with whom it may get yet: there the value is no bound, but tells how far it was.
+        bound = reason["rule"] in CUT_OFF_RULES
+        text += f" The cut-off was {cut_off:.6g} (rank {top})." if bound else f" Rank {top} had {cut_off:.6g} then."
     if data.get("parent_trial_id") and data["parent_trial_id"] not in text:
         text += f" Copied from trial {data['parent_trial_id']}."
     return text
