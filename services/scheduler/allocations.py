@@ -8,7 +8,17 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.indexes import pool_of, put_pool, put_trial, use, victim, with_item, without_item
+from tenuto.services.scheduler.indexes import (
+    grouped,
+    pool_of,
+    put_pool,
+    put_trial,
+    set_experiment,
+    use,
+    victim,
+    with_item,
+    without_item,
+)
 from tenuto.services.scheduler.policies.usage import settle
 from tenuto.services.scheduler.state import (
     Allocation,
@@ -45,7 +55,8 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
         changes["held"] = pool.held.set(experiment.experiment_id, held) if held else pool.held.delete(experiment.experiment_id)
         if experiment.elastic:
             changes["elastic"] = change(pool.elastic, item)
-    return replace(pool, **changes)
+    pool = replace(pool, **changes)
+    return grouped(pool, experiment) if "held" in changes else pool
 
 
 def _recounted(state: State, old: Allocation, new: Allocation) -> State:
@@ -118,7 +129,7 @@ def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
         return state
     experiment = state.experiments[allocation.experiment_id]
     experiment = replace(experiment, slots_used=experiment.slots_used + more)
-    return own(replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment)), experiment, more)
+    return own(set_experiment(state, experiment), experiment, more)
 
 
 def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State:

@@ -25,7 +25,7 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     policy = policy_of(state, name).name
     shortened = _shortened(pool, policy)
     POLICIES[policy](state, shortened, now_us, notes)
-    shares = targets.targets(state, pool, now_us) if policy == "fair_share" else {}
+    shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else {}
     rows = [_row(state, pool, key, notes, shares.get(key)) for key in _order(state, shortened, policy)]
     return [row.model_copy(update={"position": at}) for at, row in enumerate(rows[:ROWS_MAX], 1)]
 

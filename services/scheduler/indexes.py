@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from immutables import Map
+
 from tenuto.services.scheduler.state import (
     Agent,
     Allocation,
@@ -76,8 +78,37 @@ def put_experiment(state: State, experiment: Experiment) -> State:
                 victims = with_item(without_item(pool.victims, victim(old, allocation)), victim(experiment, allocation))
                 state = put_pool(state, replace(pool, victims=victims))
     if experiment.ended and not experiment.allocations:
-        return replace(state, experiments=state.experiments.delete(experiment.experiment_id)) if old else state
-    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+        state = replace(state, experiments=state.experiments.delete(experiment.experiment_id)) if old else state
+        return _regroup(state, experiment)
+    return set_experiment(state, experiment)
+
+
+def set_experiment(state: State, experiment: Experiment) -> State:
+    """One that is in the same queue as before, or in none."""
+    return _regroup(replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment)), experiment)
+
+
+def _regroup(state: State, experiment: Experiment) -> State:
+    for name in sorted(state.pools):
+        pool = state.pools[name]
+        changed = grouped(pool, experiment)
+        if changed is not pool:
+            state = put_pool(state, changed)
+    return state
+
+
+def grouped(pool: Pool, experiment: Experiment) -> Pool:
+    """The pool with the experiment as it stands, and what it holds, in the group of its owner; or out of it."""
+    key, owner = experiment.experiment_id, (experiment.workspace, experiment.user)
+    held = pool.held.get(key, 0)
+    group = pool.groups.get(owner)
+    if held or (experiment.queued and experiment.pool == pool.name):
+        group = (group if group is not None else Map()).set(key, (experiment, held))
+        return replace(pool, groups=pool.groups.set(owner, group))
+    if group is None or key not in group:
+        return pool
+    group = group.delete(key)
+    return replace(pool, groups=pool.groups.set(owner, group) if group else pool.groups.delete(owner))
 
 
 def _queue_place(experiment: Experiment) -> tuple[str, tuple[int, float, int]]:

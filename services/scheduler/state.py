@@ -234,6 +234,9 @@ class Pool:
     """(backfill_until_us, allocation) of those that are not leaving, sorted."""
     queue: tuple[tuple[int, float, int], ...] = ()
     """(priority, place, experiment) of the experiments with waiting trials that may be granted, sorted."""
+    groups: Map[tuple[str, str], Map[int, tuple[Experiment, int]]] = field(default_factory=Map)
+    """(workspace, user) -> experiment -> itself and the slots in `held`, of those in `queue` or `held`. A group that did not
+    change is the same object as before, so what was found from it need not be found again."""
     lends_to: tuple[tuple[str, int], ...] = ()
     """(their pool, experiment) of queued experiments that may fall back to this pool, sorted."""
 

@@ -31,7 +31,7 @@ from tenuto.schemas.events.request import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.explain import explain
-from tenuto.services.scheduler.policies.targets import Remembered, found_from, targets
+from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
@@ -252,7 +252,13 @@ class AnyPolicy(AnyHistory):
             waiting = explain(state, name, self.driver.now_us)
             assert [row for row in waiting if bool(row.text) != bool(row.trials_waiting)] == []
             pool, now_us = state.pools[name], self.driver.now_us
-            assert targets(state, pool, now_us) == found_from(state, pool, now_us, Remembered()), "what is remembered is stale"
+            known, anew = divided(state, pool, now_us), divided_with(state, pool, now_us, Remembered())
+            assert (known.targets, known.below, known.above) == (anew.targets, anew.below, anew.above), (
+                "what is remembered is stale"
+            )
+            over = {key: pool.held.get(key, 0) - anew.targets.get(key, 0) for key in sorted({*pool.held, *anew.targets})}
+            assert anew.below == {key for key, slots in over.items() if slots < 0}
+            assert anew.above == {key for key, slots in over.items() if slots > 0}
 
     def judge(self) -> list[str]:
         return []

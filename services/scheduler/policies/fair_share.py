@@ -17,7 +17,7 @@ from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.elastic import Elastic, droppable
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
-from tenuto.services.scheduler.policies.targets import targets
+from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, count, slots_coming_back
 
@@ -33,11 +33,10 @@ class _Pass(Elastic):
     def plan(self) -> list[EventData]:
         if self.notes is None and not self._anything_to_do():
             return self.drafts
-        self.targets = targets(self.state, self.pool, self.now_us)
-        held = self.pool.held
-        self.held_slots = {key: held.get(key, 0) for key in self.targets}
-        self.promised = dict(self.held_slots)
-        """Slots held or promised in this pass."""
+        self.shares = divided(self.state, self.pool, self.now_us)
+        self.targets = self.shares.targets
+        self.promised: dict[int, int] = {}
+        """Experiment -> slots promised in this pass, beside those that it holds."""
         if self.pool.queue:
             self._serve_below_share()
         if self.pool.elastic or self.drafts:
@@ -50,8 +49,12 @@ class _Pass(Elastic):
         """Whether there are slots that could change hands: free ones, or running gangs that may give way."""
         return bool(self.free.count or self.pool.victims or self.pool.elastic or self.may_borrow())
 
-    def _queue(self) -> list[Experiment]:
-        return [self.state.experiments[entry[2]] for entry in self.pool.queue]
+    def _queue(self) -> Iterator[Experiment]:
+        return (self.state.experiments[entry[2]] for entry in self.pool.queue)
+
+    def _counted(self, key: int) -> int:
+        """Slots that the experiment holds or was promised in this pass."""
+        return self.pool.held.get(key, 0) + self.promised.get(key, 0)
 
     def _serve_below_share(self) -> None:
         heap: list[tuple[float, float, int, int]] = []
@@ -65,7 +68,7 @@ class _Pass(Elastic):
                 if self.notes is None and self.reserved is None:
                     return
                 continue
-            used = experiment.slots_used + self.promised[experiment_id] - self.held_slots[experiment_id]
+            used = experiment.slots_used + self.promised.get(experiment_id, 0)
             outcome = self.serve(experiment, experiment.waiting[at], used)
             if outcome == "held":
                 held = True
@@ -74,23 +77,20 @@ class _Pass(Elastic):
             if outcome in ("never", "aside") and experiment.trials[experiment.waiting[at]].excluded:
                 self._push(heap, experiment, at + 1)  # Another of its trials may go where this one failed.
             if outcome in ("granted", "soon"):
-                self.promised[experiment_id] += self.size
+                self.promised[experiment_id] = self.promised.get(experiment_id, 0) + self.size
                 self._push(heap, experiment, at + 1)
 
     def _push_all(self, heap: list[tuple[float, float, int, int]]) -> None:
-        experiments, held = self.state.experiments, self.held_slots
-        below = [key for key, target in self.targets.items() if target > held[key]]
-        if self.pool.elastic:
-            below = list(self.targets)  # One may let its own larger trials shrink.
-        for key in sorted(below):
-            experiment = experiments[key]
+        # One above its share may let its own larger trials shrink.
+        for key in sorted(self.targets if self.pool.elastic else self.shares.below):
+            experiment = self.state.experiments[key]
             if experiment.queued and experiment.pool == self.pool.name:
                 self._push(heap, experiment, 0)
 
     def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
         """If its next trial is within its share. Who has the smallest part of its share is first."""
         key = experiment.experiment_id
-        promised, target = self.promised.get(key, 0), self.targets.get(key, 0)
+        promised, target = self._counted(key), self.targets.get(key, 0)
         if at >= len(experiment.waiting):
             return
         if promised + experiment.slots_per_trial <= target:
@@ -106,7 +106,7 @@ class _Pass(Elastic):
             return experiment.slots_per_trial
         key = experiment.experiment_id
         at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
-        left = self.targets.get(key, 0) - self.promised.get(key, 0)
+        left = self.targets.get(key, 0) - self._counted(key)
         most = left if experiment.max_slots is None else min(left, experiment.max_slots - used)
         even = min(experiment.slots_most, self.targets.get(key, 0) // at_once, most)
         return max(experiment.slots_per_trial, even)
@@ -133,7 +133,7 @@ class _Pass(Elastic):
 
     def growth_left(self, experiment: Experiment) -> int:
         key = experiment.experiment_id
-        return self.targets.get(key, 0) - self.promised.get(key, 0) - self.grown_slots.get(key, 0)
+        return self.targets.get(key, 0) - self._counted(key) - self.grown_slots.get(key, 0)
 
     def grow(self) -> None:
         """To their shares, also at the cost of those above theirs."""
@@ -177,7 +177,7 @@ class _Pass(Elastic):
                     return
                 continue
             key = experiment.experiment_id
-            used = experiment.slots_used + self.promised.get(key, 0) - self.held_slots.get(key, 0)
+            used = experiment.slots_used + self.promised.get(key, 0)
             for number in experiment.waiting:
                 if f"{key}-{number}" in served:
                     continue
@@ -223,10 +223,8 @@ class _Pass(Elastic):
         if self._spared is not None and self._spared[0] == len(self.taken):
             return self._spared[1]
         spared: dict[str, float] = {}
-        targets, held = self.targets, self.pool.held
-        for key in sorted([key for key, slots in held.items() if slots > targets.get(key, 0)]):
-            other = self.state.experiments[key]
-            target = self.targets.get(key, 0)
+        for key in sorted(self.shares.above):
+            other, target = self.state.experiments[key], self.targets.get(key, 0)
             if not other.preemptible or self.pool.held[key] < target + other.slots_per_trial:
                 continue
             running = [self.state.allocations[item] for item in other.allocations if item not in self.taken]

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import NamedTuple
 
-LOST_FIRST = itemgetter(0, 1)
+from tenuto.services.scheduler.policies.remainder import Loser, give
+
 EPSILON = 1e-9
 """Sums of shares are off by less than this."""
 
@@ -79,23 +78,10 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
     return level + (capacity - total) / slope if slope > EPSILON else level
 
 
-class Loser(NamedTuple):
-    """A leaf that rounding took something from; sorted: who lost most is first, among equals the earlier experiment."""
-
-    lost: float
-    order: tuple[float, int]
-    leaf: Node
-
-
 def whole_gangs(capacity: int, leaves: Sequence[Node]) -> dict[int, int]:
     """Slots of each leaf as whole gangs, within one gang of its share where its demand allows."""
     targets, given, losers = rounded(leaves)
-    left = capacity - given
-    for loser in losers if left > 0 else ():
-        step = next_step(loser.leaf, targets[loser.leaf.key])
-        if step <= left:
-            targets[loser.leaf.key] += step
-            left -= step
+    give(targets, capacity - given, losers)
     return targets
 
 
@@ -114,8 +100,8 @@ def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
         if target < share - EPSILON:
             step = next_step(leaf, target)
             if target + step <= leaf.demand + EPSILON:
-                losers.append(Loser(round((target - share) / step, 9), leaf.order, leaf))
-    losers.sort(key=LOST_FIRST)
+                losers.append(Loser(round((target - share) / step, 9), leaf.order, leaf.key, step))
+    losers.sort()
     return targets, given, losers
 
 

@@ -1,18 +1,20 @@
 """Each experiment's fair share of a pool, from the tree workspace > user > experiment.
 
-A pass needs all shares, and one event changes few of them. So what was found last is remembered beside what it was found from:
-an experiment's demand with the experiment, a user's division among its experiments with their demands and the user's share. Both
-are looked up by identity, so what is remembered is only ever what would be found again. It is a memory of the process and no
-part of the state: without it every result is the same.
+A pass needs all shares, and one event changes few of them. So what was found last is remembered beside what it was found from: of
+each user, the experiments as they stood, their demand, and the division of the user's share among them. What did not change is
+known by identity (`Pool.groups`), so what is remembered is only ever what would be found again. It is a memory of the process
+and no part of the state: without it every result is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import is_
 
-from tenuto.services.scheduler.policies.shares import LOST_FIRST, Loser, Node, divide, next_step, rounded
+from immutables import Map
+
+from tenuto.services.scheduler.policies.remainder import Loser, Remainder
+from tenuto.services.scheduler.policies.shares import Node, divide, rounded
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
 from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
 
@@ -20,14 +22,28 @@ NO_SHARE = Share()
 REMEMBERED_MAX = 200_000
 """Experiments of one pool; beyond it all is forgotten and found anew."""
 
+Owner = tuple[str, str]
+"""(workspace, user)."""
+Members = Map[int, tuple[Experiment, int]]
+
 
 @dataclass(slots=True)
 class _Group:
     """One user's experiments in one workspace."""
 
+    members: Members
+    capacity: int
+    """The pool's, for which the leaves were made."""
+    largest: int
+    """Slots of its largest gang."""
+    elastic: bool
+    """The demand of some member depends on its allocations, too."""
     leaves: list[Node]
+    """Of those that hold or want slots, in the order of their ids."""
     demand: float
     least: float
+    known: dict[int, tuple[Experiment, int, Node]]
+    """What each leaf was made from."""
     share: float = -1.0
     """That `targets` and `losers` were found for."""
     targets: dict[int, int] = field(default_factory=dict)
@@ -39,83 +55,109 @@ class _Group:
 class Remembered:
     """What was found last, of one pool."""
 
-    leaves: dict[int, tuple[Experiment, int, int, Node]] = field(default_factory=dict)
-    """Experiment -> (the experiment, slots held, the pool's capacity, its leaf)."""
-    groups: dict[tuple[str, str], _Group] = field(default_factory=dict)
+    groups: dict[Owner, _Group] = field(default_factory=dict)
+    remainder: Remainder = field(default_factory=Remainder)
+    below: set[int] = field(default_factory=set)
+    """Experiments that hold less than their shares."""
+    above: set[int] = field(default_factory=set)
+    """Experiments that hold more."""
+
+    @property
+    def targets(self) -> dict[int, int]:
+        """Experiment -> slots of its fair share, in whole gangs."""
+        return self.remainder.targets
 
 
 _REMEMBERED: dict[str, Remembered] = {}
 """By pool."""
 
 
-def targets(state: State, pool: Pool, now_us: int) -> dict[int, int]:
-    """Experiment -> slots of its fair share, in whole gangs."""
+def divided(state: State, pool: Pool, now_us: int) -> Remembered:
+    """The pool's slots, divided among its experiments. Good until the next call for this pool."""
     known = _REMEMBERED.setdefault(pool.name, Remembered())
-    if len(known.leaves) > REMEMBERED_MAX:
+    if len(known.targets) > REMEMBERED_MAX:
         known = _REMEMBERED[pool.name] = Remembered()
-    return found_from(state, pool, now_us, known)
+    return divided_with(state, pool, now_us, known)
 
 
-def found_from(state: State, pool: Pool, now_us: int, known: Remembered) -> dict[int, int]:
+def divided_with(state: State, pool: Pool, now_us: int, known: Remembered) -> Remembered:
     """The same, with a given memory, which it changes; an empty one changes no result."""
-    groups = _groups(state, pool, known)
-    nodes = {key: Node(0, 1.0, groups[key].demand, groups[key].least) for key in sorted(groups)}
+    touched: set[int] = set()
+    """Experiments whose target, or slots held, may be other ones than before."""
+    groups = _groups(state, pool, known.groups, touched)
+    nodes = {key: Node(0, 1.0, group.demand, group.least) for key, group in groups.items() if group.leaves}
     divide(pool.capacity, _tree(state, pool, now_us, nodes))
-    left, found = pool.capacity, dict[int, int]()
-    for key, node in nodes.items():
-        group = groups[key]
-        if group.share != node.share:
-            group.share = node.share
-            divide(node.share, group.leaves)
-            group.targets, group.given, group.losers = rounded(group.leaves)
-        found.update(group.targets)
-        left -= group.given
-    if left > 0:
-        losers = [loser for key in nodes for loser in groups[key].losers]
-        _give_rest(found, left, sorted(losers, key=LOST_FIRST))
-    return found
+    changed = [(groups[key], node.share) for key, node in nodes.items() if groups[key].share != node.share]
+    outdated = [group for key, group in known.groups.items() if groups.get(key) is not group]
+    gone = [(group.targets, group.losers) for group in (*outdated, *(group for group, _ in changed))]
+    for group, share in changed:
+        _divide_group(group, share)
+    known.groups = groups
+    known.remainder.change(gone, [(group.targets, group.losers) for group, _ in changed], touched)
+    known.remainder.settle(pool.capacity - sum([group.given for group in groups.values()]), touched)
+    _compare(known, pool, touched)
+    return known
 
 
-def _give_rest(found: dict[int, int], left: int, losers: Sequence[Loser]) -> None:
-    """What rounding left over goes, a gang at a time, to those that lost most by it."""
-    for loser in losers:
-        step = next_step(loser.leaf, found[loser.leaf.key])
-        if step <= left:
-            found[loser.leaf.key] += step
-            left -= step
-        if left <= 0:
-            return
-
-
-def _groups(state: State, pool: Pool, known: Remembered) -> dict[tuple[str, str], _Group]:
-    """(workspace, user) -> the experiments that hold or want slots, in the order of their ids."""
-    held_slots, experiments, capacity = pool.held, state.experiments, pool.capacity
-    members: dict[tuple[str, str], list[Node]] = {}
-    for key in sorted({*held_slots, *(entry[2] for entry in pool.queue)}):
-        experiment, held = experiments[key], held_slots.get(key, 0)
-        last = known.leaves.get(key)
-        if last is not None and last[0] is experiment and last[1] == held and last[2] == capacity:
-            leaf = last[3]
-        else:
-            leaf = _leaf(state, experiment, pool)
-            if not experiment.elastic:  # whose demand depends on its allocations, too
-                known.leaves[key] = (experiment, held, capacity, leaf)
-        if leaf.demand > 0:
-            owner = (experiment.workspace, experiment.user)
-            if owner in members:
-                members[owner].append(leaf)
+def _compare(known: Remembered, pool: Pool, touched: set[int]) -> None:
+    targets, held = known.targets, pool.held
+    for key in sorted(touched):
+        over = held.get(key, 0) - targets.get(key, 0)
+        for side, inside in ((known.below, over < 0), (known.above, over > 0)):
+            if inside:
+                side.add(key)
             else:
-                members[owner] = [leaf]
-    found = {}
-    for owner, leaves in members.items():
-        group = known.groups.get(owner)
-        if group is None or len(group.leaves) != len(leaves) or not all(map(is_, group.leaves, leaves)):
-            demand, least = sum([leaf.demand for leaf in leaves]), sum([leaf.least for leaf in leaves])
-            group = known.groups[owner] = _Group(leaves, demand, least)
+                side.discard(key)
+
+
+def _divide_group(group: _Group, share: float) -> None:
+    group.share = share
+    divide(share, group.leaves)
+    group.targets, group.given, group.losers = rounded(group.leaves)
+
+
+def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int]) -> dict[Owner, _Group]:
+    """The owners of experiments that are queued or hold slots, sorted. `touched`: gets those of the groups that changed."""
+    found: dict[Owner, _Group] = {}
+    for owner in sorted(pool.groups):
+        members, group = pool.groups[owner], old.get(owner)
+        if group is None or group.elastic or group.members is not members or not _large_enough(group, pool.capacity):
+            touched.update(group.known if group is not None else ())
+            group = _group(state, pool, members, group)
+            touched.update(group.known)
         found[owner] = group
-    if len(known.groups) > 2 * len(found) + 64:
-        known.groups = dict(found)
+    for owner, group in old.items():
+        if owner not in found:
+            touched.update(group.known)
     return found
+
+
+def _large_enough(group: _Group, capacity: int) -> bool:
+    """Whether the leaves would be the same with this capacity: it only counts where a gang is larger."""
+    return group.capacity == capacity or group.largest <= min(group.capacity, capacity)
+
+
+def _group(state: State, pool: Pool, members: Members, old: _Group | None) -> _Group:
+    known = old.known if old is not None and _large_enough(old, pool.capacity) else {}
+    made: dict[int, tuple[Experiment, int, Node]] = {}
+    for key in sorted(members):
+        experiment, held = members[key]
+        last = known.get(key)
+        if last is not None and last[0] is experiment and last[1] == held and not experiment.elastic:
+            made[key] = last
+            continue
+        leaf = _leaf(state, experiment, pool)
+        if last is not None:
+            leaf.share = last[2].share
+        made[key] = (experiment, held, last[2] if last is not None and leaf == last[2] else leaf)
+    leaves = [leaf for _, _, leaf in made.values() if leaf.demand > 0]
+    largest = max([experiment.slots_per_trial for experiment, _, _ in made.values()], default=0)
+    elastic = any(experiment.elastic for experiment, _, _ in made.values())
+    if old is not None and len(old.leaves) == len(leaves) and all(map(is_, old.leaves, leaves)):
+        old.members, old.known, old.capacity, old.largest, old.elastic = members, made, pool.capacity, largest, elastic
+        return old
+    demand, least = sum([leaf.demand for leaf in leaves]), sum([leaf.least for leaf in leaves])
+    return _Group(members, pool.capacity, largest, elastic, leaves, demand, least, made)
 
 
 def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], Node]) -> list[Node]:

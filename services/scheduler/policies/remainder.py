@@ -1,0 +1,116 @@
+"""What is left over when shares are rounded down to whole gangs goes, a gang at a time, to those that lost most by it.
+
+Kept up to date as some of them change, because with many thousands of waiting experiments nearly every slot is given out here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+FEW = 8
+"""Up to one in so many of those that lose are put in their places one by one; of more all are sorted anew."""
+
+
+class Loser(NamedTuple):
+    """A leaf that rounding took something from; sorted: who lost most is first, among equals the earlier experiment."""
+
+    lost: float
+    order: tuple[float, int]
+    key: int
+    """The experiment."""
+    step: int
+    """Slots by which its share would become larger."""
+
+
+Part = tuple[dict[int, int], list[Loser]]
+"""Rounded shares, and who lost by it."""
+
+
+def give(targets: dict[int, int], left: int, losers: Sequence[Loser]) -> None:
+    """Each in its turn gets its step if it is not more than what is left. `losers`: sorted."""
+    for _, _, key, step in losers:
+        if left <= 0:
+            return
+        if step <= left:
+            targets[key] += step
+            left -= step
+
+
+class Remainder:
+    """`targets`, with what `give` would give out of what is left. The first ones get their steps up to one for whose step too
+    little is left; of those behind it, some may have smaller steps."""
+
+    def __init__(self) -> None:
+        self.targets: dict[int, int] = {}
+        """Experiment -> its rounded share, with its step if it gets that."""
+        self._losers: list[Loser] = []
+        self._at = 0
+        """So many of the first ones get their steps."""
+        self._given = 0
+        """The sum of their steps."""
+        self._behind: list[Loser] = []
+        """Those that get their steps though one before them does not."""
+
+    def change(self, gone: Sequence[Part], new: Sequence[Part], touched: set[int]) -> None:
+        """Some experiments' rounded shares are other ones. `gone`: as they were, `new`: as they are. `touched`: gets them, and
+        those whose targets change."""
+        for loser in self._behind:
+            self.targets[loser.key] -= loser.step
+            touched.add(loser.key)
+        self._behind = []
+        many = sum([len(losers) for _, losers in (*gone, *new)]) * FEW > len(self._losers)
+        if many:
+            self._take_all_back(touched)
+        for targets, losers in gone:
+            touched.update(targets)
+            for key in targets:
+                del self.targets[key]
+            for loser in losers if not many else ():
+                at = bisect_left(self._losers, loser)
+                del self._losers[at]
+                if at < self._at:
+                    self._at, self._given = self._at - 1, self._given - loser.step
+        for targets, losers in new:
+            touched.update(targets)
+            self.targets.update(targets)
+            for loser in losers if not many else ():
+                at = bisect_left(self._losers, loser)
+                self._losers.insert(at, loser)
+                if at < self._at:
+                    self._at, self._given = self._at + 1, self._given + loser.step
+                    self.targets[loser.key] += loser.step
+        if many:
+            missing = {loser for _, losers in gone for loser in losers}
+            kept = [loser for loser in self._losers if loser not in missing]
+            self._losers = sorted([*kept, *(loser for _, losers in new for loser in losers)])
+
+    def settle(self, left: int, touched: set[int]) -> None:
+        """Give out what is left, after `change`. `touched`: gets those whose targets change."""
+        losers, at, given = self._losers, self._at, self._given
+        while given > left and at:
+            at -= 1
+            given -= losers[at].step
+            self.targets[losers[at].key] -= losers[at].step
+            touched.add(losers[at].key)
+        while at < len(losers) and given + losers[at].step <= left:
+            self.targets[losers[at].key] += losers[at].step
+            touched.add(losers[at].key)
+            given += losers[at].step
+            at += 1
+        self._at, self._given = at, given
+        left -= given
+        while left > 0 and at < len(losers):
+            if losers[at].step <= left:
+                self.targets[losers[at].key] += losers[at].step
+                touched.add(losers[at].key)
+                self._behind.append(losers[at])
+                left -= losers[at].step
+            at += 1
+
+    def _take_all_back(self, touched: set[int]) -> None:
+        for loser in self._losers[: self._at]:
+            self.targets[loser.key] -= loser.step
+            touched.add(loser.key)
+        self._at = self._given = 0
