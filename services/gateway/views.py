@@ -6,51 +6,22 @@ NaN and infinities are the strings "NaN", "Infinity" and "-Infinity", as everywh
 from __future__ import annotations
 
 from typing import Any, Literal
-from uuid import UUID
-
-from pydantic import Field
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.resources import NAME_PATTERN
-from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
 from tenuto.schemas.events.trial import CheckpointFile
-from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
+
+
 TrialState = Literal["queued", "starting", "running", "paused", "stopping", "completed", "early_stopped", "failed", "canceled"]
+
+
 AllocationState = Literal["granted", "starting", "running", "preempting", "resizing", "exited", "released"]
+
+
 AgentState = Literal["joined", "draining", "lost"]
-
-
-class Submitted(Model):
-    id: int
-    position: int
-    """Log position of its ExperimentSubmitted: follow the events from here."""
-
-
-class Done(Model):
-    """A request was recorded, or there was nothing to change."""
-
-    id: int
-    changed: bool
-
-
-class OperationsBody(Model):
-    searcher: str = Field(min_length=1, max_length=256)
-    """Which class decided, such as `my_search.py:MySearch`."""
-    cause_id: UUID
-    """The event that it decided on."""
-    operations: tuple[Operation, ...] = Field(min_length=1, max_length=OPERATIONS_MAX)
-
-
-class OperationsRecorded(Model):
-    position: int
-    searcher: str
-    operations: tuple[Operation, ...]
-    """As they are on record: those of the first request about this event, whatever was asked for later."""
 
 
 class ExperimentView(Model):
@@ -330,63 +301,12 @@ class ErrorView(Model):
     error: ErrorBody
 
 
-class ChangeBody(Model):
-    """What to change; a field that is left out stays. `max_slots: null` removes the limit."""
-
-    priority: int | None = Field(default=None, ge=1, le=99)
-    weight: float | None = Field(default=None, gt=0, le=1e6)
-    max_slots: int | None = Field(default=None, ge=1)
-    pool: str | None = Field(default=None, pattern=NAME_PATTERN)
-    max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
-    max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
-
-
-class MoveBody(Model):
-    """Beside which experiment; it takes over that one's priority. Exactly one of the two."""
-
-    ahead_of: int | None = Field(default=None, ge=1)
-    behind: int | None = Field(default=None, ge=1)
-
-
 class UserView(Model):
     name: str
     admin: bool
     """Whether it may change everything, and not only what is its own."""
 
 
-class NewUserBody(Model):
-    name: str = Field(pattern=USER_NAME_PATTERN)
-    admin: bool = False
-
-
 class NewUserView(UserView):
     token: str
     """Shown here and never again."""
-
-
-class PolicyBody(Model):
-    policy: PolicyName
-    usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
-    """fair_share: past use counts against its owner, and is forgotten by half in this time."""
-
-
-class ShareBody(Model):
-    weight: float = Field(default=1.0, gt=0, le=1e6)
-    max_slots: int | None = Field(default=None, ge=1)
-
-
-class CloseBody(Model):
-    slot_id: int | None = Field(default=None, ge=0)
-    """None: the whole agent."""
-    drain: bool = False
-    """Let what runs there go on to its end."""
-
-
-class OpenBody(Model):
-    slot_id: int | None = Field(default=None, ge=0)
-    """None: the whole agent, with all its slots."""
-
-
-class Recorded(Model):
-    position: int
-    """Of the event in the log."""

@@ -13,6 +13,7 @@ from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.record import Origin
+from tenuto.services.gateway.bodies import Submitted
 from tenuto.services.gateway.commands import SubmitExperiment
 from tenuto.services.gateway.comparing import difference_view
 from tenuto.services.gateway.deriving import Derived, Deriving
@@ -23,7 +24,6 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked
 from tenuto.services.gateway.rest.records import comparing
 from tenuto.services.gateway.rest.warm_start import with_source
-from tenuto.services.gateway.views import Submitted
 from tenuto.services.gateway.words import no_such
 
 router = APIRouter(tags=["experiments"])

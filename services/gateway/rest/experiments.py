@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from tenuto.kernel import telemetry
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import name_id
+from tenuto.services.gateway.bodies import ChangeBody, Done, Submitted
 from tenuto.services.gateway.commands import (
     CancelExperiment,
     ChangeExperiment,
@@ -24,15 +25,12 @@ from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.submission import receive
 from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.views import (
-    ChangeBody,
     CheckpointView,
-    Done,
     ExperimentDetail,
     ExperimentState,
     ExperimentView,
     LogLineView,
     MetricPointView,
-    Submitted,
     TrialView,
     ValidationView,
 )

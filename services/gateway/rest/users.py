@@ -6,10 +6,11 @@ from fastapi import APIRouter, Response
 
 from tenuto.schemas.events.request import UserCreated, UserRemoved
 from tenuto.services.gateway import token as tokens
+from tenuto.services.gateway.bodies import NewUserBody, Recorded
 from tenuto.services.gateway.rest.context import Door, answer, asking
 from tenuto.services.gateway.rest.jobs import record
 from tenuto.services.gateway.state import ADMIN
-from tenuto.services.gateway.views import NewUserBody, NewUserView, Recorded, UserView
+from tenuto.services.gateway.views import NewUserView, UserView
 
 router = APIRouter(tags=["users"])
 

@@ -1,0 +1,92 @@
+"""What the REST door is sent: the bodies of requests, and what is answered at once to a change."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from pydantic import Field
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
+from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
+from tenuto.schemas.operations import OPERATIONS_MAX, Operation
+
+
+class Submitted(Model):
+    id: int
+    position: int
+    """Log position of its ExperimentSubmitted: follow the events from here."""
+
+
+class Done(Model):
+    """A request was recorded, or there was nothing to change."""
+
+    id: int
+    changed: bool
+
+
+class OperationsBody(Model):
+    searcher: str = Field(min_length=1, max_length=256)
+    """Which class decided, such as `my_search.py:MySearch`."""
+    cause_id: UUID
+    """The event that it decided on."""
+    operations: tuple[Operation, ...] = Field(min_length=1, max_length=OPERATIONS_MAX)
+
+
+class OperationsRecorded(Model):
+    position: int
+    searcher: str
+    operations: tuple[Operation, ...]
+    """As they are on record: those of the first request about this event, whatever was asked for later."""
+
+
+class ChangeBody(Model):
+    """What to change; a field that is left out stays. `max_slots: null` removes the limit."""
+
+    priority: int | None = Field(default=None, ge=1, le=99)
+    weight: float | None = Field(default=None, gt=0, le=1e6)
+    max_slots: int | None = Field(default=None, ge=1)
+    pool: str | None = Field(default=None, pattern=NAME_PATTERN)
+    max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
+    max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
+
+
+class MoveBody(Model):
+    """Beside which experiment; it takes over that one's priority. Exactly one of the two."""
+
+    ahead_of: int | None = Field(default=None, ge=1)
+    behind: int | None = Field(default=None, ge=1)
+
+
+class NewUserBody(Model):
+    name: str = Field(pattern=USER_NAME_PATTERN)
+    admin: bool = False
+
+
+class PolicyBody(Model):
+    policy: PolicyName
+    usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
+    """fair_share: past use counts against its owner, and is forgotten by half in this time."""
+
+
+class ShareBody(Model):
+    weight: float = Field(default=1.0, gt=0, le=1e6)
+    max_slots: int | None = Field(default=None, ge=1)
+
+
+class CloseBody(Model):
+    slot_id: int | None = Field(default=None, ge=0)
+    """None: the whole agent."""
+    drain: bool = False
+    """Let what runs there go on to its end."""
+
+
+class OpenBody(Model):
+    slot_id: int | None = Field(default=None, ge=0)
+    """None: the whole agent, with all its slots."""
+
+
+class Recorded(Model):
+    position: int
+    """Of the event in the log."""
