@@ -18,6 +18,7 @@ from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.opening import location_of
+from tenuto.kernel.storage.store import Store
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.checkpoints.place import Place, Say
@@ -25,6 +26,8 @@ from tenuto.workers.checkpoints.place import Place, Say
 Fill = Callable[[Path], None]
 """Writes the checkpoint's files into an empty directory. Raises OSError where the disk does not take them."""
 Report = Callable[[CheckpointReport], None]
+Keep = Callable[[Store, Staged], Manifest]
+"""Stores the staged files as a checkpoint. Raises OSError, after which it may be called again, or PartMissing."""
 
 TRIES_MAX = 3
 """At a boundary, with on_failure: continue. A full disk rarely clears within seconds, and training need not wait for it."""
@@ -33,6 +36,10 @@ LEAVING_TRIES_MAX = 60
 PAUSE_SECONDS_MAX = 10.0
 WAIT_SAID_SECONDS = 5.0
 """A wait for the store that is longer than this is worth a line: the store cannot follow."""
+
+
+class PartMissing(Exception):
+    """Another process could not do its part of this checkpoint. What it says is for the user; nothing: another one tells it."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +63,11 @@ class CheckpointWriter:
         *,
         base: Manifest | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        suffix: str = "",
     ) -> None:
-        """`report` may be called from another thread. `base`: the manifest that the trial was restored from."""
+        """`report` may be called from another thread. `base`: the manifest that the trial was restored from. `suffix`: tells
+        this process's files from those of others that save the same checkpoint."""
+        self._suffix = suffix
         self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
         self._retries = place.storage.on_failure == "retry"
         self._base = base
@@ -67,7 +77,13 @@ class CheckpointWriter:
         self._failed_in_background = False
         self._urgent = threading.Event()
 
-    def save(self, position: Position, snapshot: Callable[[], Fill], then: Callable[[], None] | None = None) -> None:
+    def save(
+        self,
+        position: Position,
+        snapshot: Callable[[], Fill],
+        then: Callable[[], None] | None = None,
+        keep: Keep = checkpoints.save,
+    ) -> None:
         """In the background: `snapshot` copies the state now, and what it returns is called once, in another thread.
 
         First waits for the checkpoint before. `then` is called when this one is reported or given up, by the other thread.
@@ -76,21 +92,25 @@ class CheckpointWriter:
         """
         self.wait()
         if self._failed_in_background and self._retries:
-            self.save_now(position, snapshot)
+            self.save_now(position, snapshot, keep=keep)
             if then is not None:
                 then()
             return
         fill = snapshot()
-        self._thread = threading.Thread(target=self._work, args=(position, fill, then), name="tenuto-checkpoint", daemon=True)
+        self._thread = threading.Thread(
+            target=self._work, args=(position, fill, then, keep), name="tenuto-checkpoint", daemon=True
+        )
         self._thread.start()
 
-    def save_now(self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False) -> bool:
+    def save_now(
+        self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False, keep: Keep = checkpoints.save
+    ) -> bool:
         """Returns when it is stored and reported. False: it was given up, and the user was told why. `snapshot` is called again
         for each try that could not write its files."""
         self._urgent.set() if leaving else None
         self.wait()
         tries_max = LEAVING_TRIES_MAX if leaving else (None if self._retries else TRIES_MAX)
-        return self._save(position, snapshot, tries_max)
+        return self._save(position, snapshot, tries_max, keep)
 
     def wait(self) -> None:
         """Returns when nothing is under way. Raises what went wrong in the background."""
@@ -107,6 +127,12 @@ class CheckpointWriter:
         if error is not None:
             raise error
 
+    def forget_base(self) -> None:
+        """Another process saves a checkpoint of the trial: the one before it may be deleted, so nothing is built upon that."""
+        if self._base is not None:
+            self.wait()
+            self._base = None
+
     def take_stored(self) -> list[str]:
         """Ids that were stored and reported since the last call, oldest first."""
         taken: list[str] = []
@@ -118,7 +144,7 @@ class CheckpointWriter:
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _work(self, position: Position, fill: Fill, then: Callable[[], None] | None) -> None:
+    def _work(self, position: Position, fill: Fill, then: Callable[[], None] | None, keep: Keep) -> None:
         used = False
 
         def once() -> Fill:
@@ -129,14 +155,14 @@ class CheckpointWriter:
             return fill
 
         try:
-            stored = self._save(position, once, None if self._retries else TRIES_MAX)
+            stored = self._save(position, once, None if self._retries else TRIES_MAX, keep)
             self._failed_in_background = not stored
             if then is not None:
                 then()
         except BaseException as error:
             self._error = error
 
-    def _save(self, position: Position, snapshot: Callable[[], Fill], tries_max: int | None) -> bool:
+    def _save(self, position: Position, snapshot: Callable[[], Fill], tries_max: int | None, keep: Keep) -> bool:
         staged: Staged | None = None
         attempt = 0
         try:
@@ -145,8 +171,12 @@ class CheckpointWriter:
                 try:
                     if staged is None:
                         staged = self._stage(position, snapshot())
-                    manifest = checkpoints.save(self._place.store, staged)
+                    manifest = keep(self._place.store, staged)
                     break
+                except PartMissing as error:
+                    if str(error):
+                        self._say(f"the checkpoint at batch {position.batches} is given up: {error}")
+                    return False
                 except _Consumed:
                     self._say(f"the checkpoint at batch {position.batches} is given up; training goes on without it")
                     return False
@@ -174,7 +204,7 @@ class CheckpointWriter:
         return True
 
     def _stage(self, position: Position, fill: Fill) -> Staged:
-        directory = self._place.staging(position.checkpoint_id)
+        directory = self._place.staging(f"{position.checkpoint_id}{self._suffix}")
         try:
             fill(directory)
         except BaseException:

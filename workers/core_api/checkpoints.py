@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tenuto.kernel.storage.checkpoints import save as store_whole
 from tenuto.kernel.storage.opening import location_of
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
@@ -21,8 +22,9 @@ from tenuto.schemas.reports import CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import Restored
-from tenuto.workers.checkpoints.writer import CheckpointWriter, Position
+from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.core_api.shards import ShardedSave
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.errors import UserError
 
@@ -60,6 +62,9 @@ class Checkpoints:
         self._saving: dict[str, Checkpoint] = {}
         """Given to the writer, by id."""
         self._ids: set[str] = set()
+        self._shards = 0
+        """Checkpoints of all ranks that were begun."""
+        self._suffix = "" if session.gang is None or session.gang.leads else f"-rank{session.gang.rank}"
         self.begun_clock = session.clock.monotonic()
         """When the last one was begun; else when this process was."""
         self.resumed_validation: tuple[int, dict[str, float]] | None = None
@@ -73,6 +78,7 @@ class Checkpoints:
             say,
             # Another experiment's checkpoint may be deleted at any time: nothing may be built upon its files.
             base=self._source.base if self._source is not None and not self._source.source.weights_only else None,
+            suffix=self._suffix,
         )
 
     @property
@@ -100,23 +106,32 @@ class Checkpoints:
             yield restored.directory
 
     @contextmanager
-    def save(self, steps: int, metadata: Mapping[str, Any] | None = None) -> Iterator[Path]:
+    def save(self, steps: int, metadata: Mapping[str, Any] | None = None, *, shard: bool = False) -> Iterator[Path]:
         """An empty directory for the script's files. They become a checkpoint after the block has ended, while the script goes
         on; if the block raises, it leaves no trace. A second save waits for the first.
 
         `metadata` is any JSON. A storage that is full or away is told and training goes on, as `checkpoint_storage.on_failure`
         says; but when the trial leaves its slots it raises UserError, because what was trained would be lost.
+
+        On several ranks the files of rank 0 count, and those of the others go nowhere. `shard`: the files of all ranks are one
+        checkpoint; every rank must call it, at the same steps, and name its files by its rank. `metadata` is rank 0's.
         """
-        text = _metadata_text(metadata or {})
-        if self._session.gang is not None and not self._session.gang.leads:
+        text, gang = _metadata_text(metadata or {}), self._session.gang
+        if gang is not None and not gang.leads and not shard:
+            self._writer.forget_base()
             yield from self._nowhere()
             return
+        sharded = None
+        if gang is not None and shard:
+            self._shards += 1
+            sharded = ShardedSave(gang, self._shards)
         length = self._length_of(steps)
         position = Position(self._new_id(steps), steps, length)
         self.begun_clock = self._session.clock.monotonic()
         try:
-            filling = self._place.staging(f"{position.checkpoint_id}-filling")
+            filling = self._place.staging(f"{position.checkpoint_id}-filling{self._suffix}")
         except OSError as error:
+            _abandon(sharded)
             self._give_up(steps, error)
             filling = None
         if filling is None:
@@ -124,9 +139,11 @@ class Checkpoints:
             return
         try:
             yield filling
-            (filling / RECORD_FILE).write_bytes(self._record(steps, length).to_json() + b"\n")
-            (filling / METADATA_FILE).write_text(text + "\n")
+            if gang is None or gang.leads:
+                (filling / RECORD_FILE).write_bytes(self._record(steps, length).to_json() + b"\n")
+                (filling / METADATA_FILE).write_text(text + "\n")
         except BaseException as error:
+            _abandon(sharded)
             shutil.rmtree(filling, ignore_errors=True)
             if isinstance(error, OSError) and error.errno in STORAGE_ERRORS:
                 self._give_up(steps, error)
@@ -136,7 +153,7 @@ class Checkpoints:
         self._saving[position.checkpoint_id] = Checkpoint(
             position.checkpoint_id, steps, json.loads(text), location_of(self._place.store, position.checkpoint_id)
         )
-        self._store(position, filling)
+        self._store(position, filling, sharded)
 
     def _report(self, report: CheckpointReport | DamageReport) -> None:
         self._session.reports.report("tracker", report)
@@ -148,16 +165,22 @@ class Checkpoints:
     def close(self) -> None:
         self._fetched.close()
 
-    def _store(self, position: Position, filling: Path) -> None:
+    def _store(self, position: Position, filling: Path, sharded: ShardedSave | None) -> None:
         def clean() -> None:
+            if sharded is not None:
+                sharded.close()
             shutil.rmtree(filling, ignore_errors=True)
 
+        def snapshot() -> Fill:
+            return lambda into: _link_tree(filling, into)
+
+        keep = store_whole if sharded is None else sharded.keep
         action = self._session.box.current.action
         if action not in ("preempt", "pause"):
-            self._writer.save(position, lambda: lambda into: _link_tree(filling, into), then=clean)
+            self._writer.save(position, snapshot, then=clean, keep=keep)
             return
         try:
-            stored = self._writer.save_now(position, lambda: lambda into: _link_tree(filling, into), leaving=True)
+            stored = self._writer.save_now(position, snapshot, leaving=True, keep=keep)
         finally:
             clean()
         if not stored:
@@ -212,6 +235,11 @@ class Checkpoints:
         # What another trial reached, whose checkpoint this one begins from, is not this one's.
         if record.validation is not None and record.trial_id == self._session.assignment.trial_id:
             self.resumed_validation = (source.batches, record.validation)
+
+
+def _abandon(sharded: ShardedSave | None) -> None:
+    if sharded is not None:
+        sharded.abandon()
 
 
 def _metadata_text(metadata: Mapping[str, Any]) -> str:

@@ -52,7 +52,10 @@ class Gang:
 
     def gather(self, value: Any, purpose: str = "") -> list[Any]:
         """What each rank gave, by rank: plain JSON. Every rank must call it, in the same order; about a millisecond."""
-        tag = f"{next(self._calls)}/{purpose}"
+        return self.meet(f"{next(self._calls)}/{purpose}", value)
+
+    def meet(self, tag: str, value: Any) -> list[Any]:
+        """As `gather`, from any thread and in any order: each rank calls it once with this tag."""
         self.send({"op": "gather", "tag": tag, "value": value})
         with self._changed:
             while tag not in self._gathered:

@@ -40,11 +40,16 @@ READ_COST_BYTES = 1 << 20
 def save(store: Store, staged: Staged) -> Manifest:
     """Stores blobs, then the manifest. Returns when every byte is stored for good; the staged files may be gone then. Raises
     StoreError, or OSError where the staged files cannot be read."""
-    uploads = staged.plan(store.packs_small_files)
-    _raise_first(each(lambda upload: staged.store(upload, store), uploads, lambda upload: upload.size_bytes))
-    manifest = staged.manifest()
+    manifest = save_blobs(store, staged)
     store.put_bytes(manifest_key(manifest.checkpoint_id), manifest.to_json() + b"\n")
     return manifest
+
+
+def save_blobs(store: Store, staged: Staged) -> Manifest:
+    """The first phase alone: what it returns is not stored yet. Raises as `save` does."""
+    uploads = staged.plan(store.packs_small_files)
+    _raise_first(each(lambda upload: staged.store(upload, store), uploads, lambda upload: upload.size_bytes))
+    return staged.manifest()
 
 
 def read_manifest(store: Store, checkpoint_id: str) -> Manifest:

@@ -1,0 +1,78 @@
+"""Checkpoints of a script that hold the files of all ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.checkpoint_reports import stored_files
+from tests.support.gang_bench import GangBench
+from tests.support.gang_reactions import stop_at
+
+CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "sharded"
+CONFIG = {
+    "name": "sharded",
+    "entrypoint": "train.py",
+    "searcher": {"name": "single", "metric": "sum", "max_length": {"batches": 20}},
+    "min_checkpoint_period": {"batches": 5},
+    "checkpoint_storage": {"type": "shared_directory", "on_failure": "continue"},
+}
+
+
+def numbers(report: Any) -> list[int]:
+    files = stored_files(report)
+    return [json.loads(files[f"number-{rank}.json"].read_text()) for rank in range(2)]
+
+
+def expected(steps: int) -> list[int]:
+    found = [1, 2]
+    for step in range(1, steps + 1):
+        found = [(number * 31 + step) % 1_000_003 for number in found]
+    return found
+
+
+def test_one_checkpoint_holds_the_files_of_all_ranks_and_any_number_of_ranks_reads_it(tmp_path: Path) -> None:
+    with GangBench(tmp_path, CONTEXT, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 20, TEST_END="12")
+        assert run.wait() == 1, run.output()
+        assert [report.batches for report in agent.checkpoints()] == [5, 10], "once each, by rank 0"
+        last = agent.checkpoints()[-1]
+        assert numbers(last) == expected(10)
+        assert {"number-0.json", "number-1.json", "table-0", "table-1", "same", "tenuto.json"} <= {
+            file.path for file in last.files
+        }
+        blobs = [path for path in last_directory(last).glob("blobs/*") if path.stat().st_size == 100_000]
+        assert len(blobs) == 2, "each rank names what it has stored before"
+        assert not list(last_directory(last).glob(".*")), "nothing is left of the way there"
+        alone = bench.agent(15, last)
+        alone.react = stop_at(15)
+        process = bench.start(alone)
+        assert process.wait() == 0
+        assert numbers(alone.checkpoints()[-1]) == expected(15)
+        again, [run] = bench.gang(2, 20, alone.checkpoints()[-1])
+        again.react = stop_at(20)
+        assert run.wait() == 0, run.output()
+        assert again.validations()[-1].metrics == {"sum": sum(expected(20))}
+        assert run.output().count(f"reads {expected(20)}") == 2, "every rank reads all of it"
+
+
+def last_directory(report: Any) -> Path:
+    return next(iter(stored_files(report).values())).parents[1]
+
+
+def test_a_rank_that_cannot_save_leaves_no_checkpoint_and_training_goes_on(tmp_path: Path) -> None:
+    with GangBench(tmp_path, CONTEXT, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 20, TEST_RAISE="1 10")
+        agent.react = stop_at(20)
+        assert run.wait() == 0, run.output()
+        assert [report.batches for report in agent.checkpoints()] == [5, 15, 20]
+        assert "rank 1 could not store the files of this checkpoint" in run.output()
+
+
+def test_two_ranks_with_one_name_are_told(tmp_path: Path) -> None:
+    with GangBench(tmp_path, CONTEXT, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 20, TEST_CLASH="10")
+        assert run.wait() == 1, run.output()
+        assert [report.batches for report in agent.checkpoints()] == [5]
+        assert "saved a file of the same name with other contents: same (ranks 0 and 1)" in run.error
