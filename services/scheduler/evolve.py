@@ -1,7 +1,7 @@
 """How each event changes the state. Total: whatever was validly recorded can be folded; facts about trials, experiments and
 allocations that are over change nothing.
 
-One short function for each type of event, all in one place: so it is longer than other files."""
+Long, because there is one short function for each type of event, all in one place."""
 
 from __future__ import annotations
 

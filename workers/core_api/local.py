@@ -94,38 +94,10 @@ def open_local(
     )
     if known is None:
         (directory / RUN_FILE).write_bytes(description.to_json() + b"\n")
-    length = parsed.searcher.max_length.value
-    box = DirectiveBox(Directive("run", length))
+    box = DirectiveBox(Directive("run", parsed.searcher.max_length.value))
     reports = LocalReports(directory, description, box, clock)
-    trial = trial_id(LOCAL_EXPERIMENT_ID, 1)
     sweep(directory)
-    store = store_of(directory)
-    sources = tuple(
-        SourceCheckpoint(
-            checkpoint_id=report.checkpoint_id,
-            location=location_of(store, report.checkpoint_id),  # the directory may have been moved
-            batches=report.batches,
-            files_hash=files_hash(report.files),
-        )
-        for report in reversed(checkpoints_of(directory))
-    )
-    assignment = Assignment(
-        allocation_id=allocation_id(trial, reports.starts),
-        trial_id=trial,
-        trial_number=1,
-        experiment_id=LOCAL_EXPERIMENT_ID,
-        # A run without a cluster keeps its checkpoints in its record, wherever those of a cluster would go.
-        config=parsed.model_copy(update={"checkpoint_storage": SharedDirectoryStorage()}),
-        context_hash="",
-        hyperparameters=values,
-        trial_seed=description.seed,
-        experiment_seed=description.seed,
-        slots=(),
-        checkpoint=sources[0] if sources else None,
-        earlier_checkpoints=sources[1:],
-        target_length=length,
-        **_known(directory, trial),
-    )
+    assignment = _assignment(directory, description, reports.starts)
     recorder.install(recorder.Recorder(assignment, lambda body: reports.report("tracker", body), say))
 
     def close() -> None:
@@ -141,10 +113,41 @@ def open_local(
         assignment=assignment,
         box=box,
         reports=reports,
-        checkpoint_directory=store.root,
+        checkpoint_directory=store_of(directory).root,
         clock=clock,
         local_directory=directory,
         at_close=[close, _leave_on_signals(box), unlock],
+    )
+
+
+def _assignment(directory: Path, description: RunDescription, starts: int) -> Assignment:
+    """What an agent would hand out to the process of the `starts`-th start: it goes on from the latest checkpoint."""
+    trial, store = trial_id(LOCAL_EXPERIMENT_ID, 1), store_of(directory)
+    sources = tuple(
+        SourceCheckpoint(
+            checkpoint_id=report.checkpoint_id,
+            location=location_of(store, report.checkpoint_id),  # the directory may have been moved
+            batches=report.batches,
+            files_hash=files_hash(report.files),
+        )
+        for report in reversed(checkpoints_of(directory))
+    )
+    return Assignment(
+        allocation_id=allocation_id(trial, starts),
+        trial_id=trial,
+        trial_number=1,
+        experiment_id=LOCAL_EXPERIMENT_ID,
+        # A run without a cluster keeps its checkpoints in its record, wherever those of a cluster would go.
+        config=description.config.model_copy(update={"checkpoint_storage": SharedDirectoryStorage()}),
+        context_hash="",
+        hyperparameters=description.hyperparameters,
+        trial_seed=description.seed,
+        experiment_seed=description.seed,
+        slots=(),
+        checkpoint=sources[0] if sources else None,
+        earlier_checkpoints=sources[1:],
+        target_length=description.config.searcher.max_length.value,
+        **_known(directory, trial),
     )
 
 

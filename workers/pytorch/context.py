@@ -1,4 +1,6 @@
-"""What a trial is given: hyperparameters, the device, and the wrappers that let the harness save and restore its parts."""
+"""What a trial is given: hyperparameters, the device, and the wrappers that let the harness save and restore its parts.
+
+Long, because it is one object to the user: its wrappers share what one batch has done so far."""
 
 from __future__ import annotations
 

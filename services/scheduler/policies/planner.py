@@ -7,7 +7,7 @@ A gang that is next
 4. else is *held*: it waits, and what is behind it may not take the slots that it waits for.
 In cases 2 and 3 nothing behind it may take the free slots: they are a part of what it is waiting for.
 
-All that can happen to a gang is in this one file, because the cases share what one pass has given away so far.
+Long, because all that can happen to a gang is in one place: the cases share what one pass has given away so far.
 """
 
 from __future__ import annotations

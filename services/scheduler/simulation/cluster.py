@@ -1,6 +1,6 @@
 """Runs a script under a policy with the scheduler's own core, and measures what became of it.
 
-One file, because what happens to workers and what is measured are the same few steps of one clock."""
+Long, because what happens to workers and what is measured are the same few steps of one clock."""
 
 from __future__ import annotations
 
