@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
@@ -212,6 +213,20 @@ run.report_validation(run.target_steps(), {"total": start})
 def test_what_a_user_sees(tmp_path: Path, text: str, expected: str) -> None:
     with script(tmp_path, text) as trial:
         assert fail(trial, trial.agent(2)).splitlines()[0].startswith(expected)
+
+
+def test_a_script_refuses_hyperparameters(tmp_path: Path) -> None:
+    text = """
+import tenuto
+with tenuto.init() as run:
+    if run.hyperparameters.get("heads", 3) == 3:
+        raise tenuto.InvalidHyperparameters("heads must divide width")
+"""
+    with script(tmp_path, text) as trial:
+        agent = trial.agent(1)
+        run = trial.start(agent)
+        assert run.wait() == EXIT_CODE_INVALID_HYPERPARAMETERS, run.output()
+        assert agent.error_file.read_text().startswith("train.py:5: heads must divide width")
 
 
 def test_a_metric_that_is_never_reported_is_named(trial: WorkerBench) -> None:
