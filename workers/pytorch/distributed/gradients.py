@@ -2,9 +2,9 @@
 Distributed, VLDB 2020, section 3.2: buckets, in reverse order of the parameters, sent while the rest is computed).
 
 Why not that class itself: it regroups its buckets after the first step of each process, which changes the order of sums, so a
-resumed trial of three ranks or more would not have the bits of an uninterrupted one (here the buckets are a function of the
-model); it wraps the model, so `self.model.encode(x)` or `self.model.head` of a trial would stop to work; and it weighs all ranks
-alike, which is wrong where the shares of a batch differ.
+resumed trial of three ranks or more would not have the bits of an uninterrupted one, as benchmarks/ddp_resume.py shows (here the
+buckets are a function of the model); it wraps the model, so `self.model.encode(x)` or `self.model.head` of a trial would stop to
+work; and it weighs all ranks alike, which is wrong where the shares of a batch differ.
 
 After a backward pass the gradients are those of the whole batch, also where several passes add up.
 """
