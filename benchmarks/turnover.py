@@ -112,7 +112,9 @@ PHASES = (
 def phases(cluster: Cluster, experiment: str) -> dict[str, float]:
     """Median milliseconds until each of PHASES, from the one before it; the last until the next trial's first step."""
     text = cluster.cli("event", "tail", "--from", "1", "--experiment", experiment, "--json", "--no-follow")
-    recorded = [json.loads(line) for line in text.splitlines()]
+    recorded: dict[str, list[float]] = {name: [] for name in PHASES}
+    for event in map(json.loads, text.splitlines()):
+        recorded.get(event["type"], []).append(event["time_us"] / 1e6)
     lines = cluster.lines()
     parts: dict[str, list[float]] = {}
     for before, after in itertools.pairwise(lines):
@@ -120,11 +122,7 @@ def phases(cluster: Cluster, experiment: str) -> dict[str, float]:
             continue
         at = before[2]
         for name in PHASES:
-            found = [
-                event["time_us"] / 1e6
-                for event in recorded
-                if event["type"] == name and before[2] - 0.1 <= event["time_us"] / 1e6 <= after[2]
-            ]
+            found = [at for at in recorded[name] if before[2] <= at <= after[2]]
             if not found:
                 break
             parts.setdefault(name, []).append(found[0] - at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -11,18 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent import processes
 from tenuto.workers.agent.app import AgentApp
-from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, marked
-from tenuto.workers.agent.warm import WarmPool
-from tests.support.control_plane import AGENT, ControlPlane, make_assignment, make_config, make_context
+from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, _mark_of, marked
+from tenuto.workers.agent.warm import WarmPool, Zygote
+from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 LOOKS_AROUND = b"""
 import json, os, random, signal, sys, threading
@@ -74,14 +75,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
-    settings = Settings(
-        nats_url=nats.url,
-        data_directory=str(tmp_path / "agent"),
-        shared_directory=str(tmp_path / "shared"),
-        agent_id=AGENT,
-        cpu_slots=1,
-        heartbeat_seconds=0.2,
-    )
+    settings = agent_settings(nats.url, tmp_path)
     control = ControlPlane(settings)
     await control.start()
     app = AgentApp(settings, SystemClock(), environment=dict(os.environ))  # pytest changes its own at every step
@@ -146,15 +140,19 @@ async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path)
     files = RunFiles(tmp_path / "run")
     spawned = await pool.spawn(files, environment, tmp_path)
     assert spawned is not None
-    assert marked(tmp_path) == {spawned.identity.pid: "1-1-1"}
+    mine = marked(tmp_path)
+    assert spawned.identity.pid in mine
+    assert [*mine.values()] == ["1-1-1", "1-1-1"], "the leader and its worker, before either has run anything"
     spawned.abandon()
     await processes.wait_gone(spawned.identity)
     assert not files.exit.exists()
+    assert not marked(tmp_path), "its worker left before it"
     killed = await pool.spawn(files, environment, tmp_path)
     assert killed is not None
     processes.kill(killed.identity)
     await processes.wait_gone(Identity(killed.identity.pid, killed.identity.started))
     killed.go()
+    assert not await killed.wait_ended(), "it cannot have said anything"
     await pool.close()
     assert not files.exit.exists()
     assert processes.read_exit_code(files) is None
@@ -169,3 +167,38 @@ async def test_what_cannot_be_imported_is_not_tried_for_ever(tmp_path: Path) -> 
     assert pool.warm(environment) is None
     assert "no driver" in (tmp_path / "warm.log").read_text()
     await pool.close()
+
+
+async def test_the_next_run_is_forked_ahead(bench: Bench) -> None:
+    await bench.run(LOOKS_AROUND, 1)
+    (zygote,) = bench.app._warm._zygotes.values()
+    for number, killed in ((2, False), (3, True)):
+        zygote.stand_by()
+        pair = await _pair(zygote)
+        assert pair, "nothing stands by"
+        if killed:
+            for process in pair:
+                process.kill()
+        await bench.run(LOOKS_AROUND, number)
+        await bench.control.until(lambda count=number: len(bench.seen()) == count)  # what it printed may come after its exit
+        assert (bench.seen()[-1]["parent"] in {process.pid for process in pair}) is not killed
+    assert bench.app._warm.forks == 3
+    zygote.stand_by()
+    pair = await _pair(zygote)
+    await bench.app._warm.close()
+    _, alive = psutil.wait_procs(pair, timeout=60)
+    assert pair
+    assert not alive, "who stands by leaves with the agent"
+
+
+async def _pair(zygote: Zygote) -> list[psutil.Process]:
+    """The leader that stands by, and its worker."""
+    while True:
+        found: list[psutil.Process] = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for leader in psutil.Process(zygote._process.pid).children():
+                if not _mark_of(leader.pid).strip("-"):
+                    found = [leader, *leader.children()]
+        if len(found) == 2:
+            return found
+        await asyncio.sleep(0.01)  # a fork sets no event

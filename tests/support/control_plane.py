@@ -74,6 +74,19 @@ def make_assignment(
     return Assignment(**(values | changes))
 
 
+def agent_settings(nats_url: str, directory: Path, **changes: Any) -> Settings:
+    """Of an agent with one CPU slot, with `agent` and `shared` in that directory."""
+    values: dict[str, Any] = {
+        "nats_url": nats_url,
+        "data_directory": str(directory / "agent"),
+        "shared_directory": str(directory / "shared"),
+        "agent_id": AGENT,
+        "cpu_slots": 1,
+        "heartbeat_seconds": 0.2,
+    }
+    return Settings(**(values | changes))
+
+
 class ControlPlane:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -47,7 +47,7 @@ from tenuto.workers.agent.reconcile import (
 from tenuto.workers.agent.runs import Run, Runs
 from tenuto.workers.agent.scratch import Scratch
 from tenuto.workers.agent.spool import NewReport, Spool
-from tenuto.workers.agent.warm import WarmPool
+from tenuto.workers.agent.warm import WarmPool, WarmSpawned
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,8 @@ class Live:
     """Of what it prints. An agent that is started again makes it anew: a match may be reported twice, which changes nothing."""
     rank_offsets: dict[int, Offsets] | None = None
     """Of a gang: what of each rank's output is in the spool. None: not read yet."""
+    warm: WarmSpawned | None = None
+    """Its processes, if this agent started them warm: they say when they end."""
 
 
 class Manager:
@@ -312,6 +314,7 @@ class Manager:
             raise
         live.run = replace(live.run, phase="running", pid=identity.pid, process_started=identity.started)
         spawned.go()
+        live.warm = spawned if isinstance(spawned, WarmSpawned) else None
         if live.run.killed_for is not None:
             processes.kill(identity)
         self.spooled.notify()
@@ -319,7 +322,7 @@ class Manager:
     async def _watch(self, live: Live) -> None:
         identity = _identity(live.run)
         assert identity is not None
-        gone = asyncio.create_task(processes.wait_gone(identity))
+        gone = asyncio.create_task(_gone(identity, live.warm))
         opened = asyncio.create_task(self._report_rendezvous(live))
         try:
             while not gone.done():
@@ -429,6 +432,11 @@ class Manager:
         await asyncio.to_thread(shutil.rmtree, self.node.files(allocation_id).directory, True)
         in_use = [other.run.assignment.context_hash for other in self._live.values()]
         await asyncio.to_thread(self._contexts.prune, in_use)
+
+
+async def _gone(identity: Identity, warm: WarmSpawned | None) -> None:
+    if warm is None or not await warm.wait_ended():
+        await processes.wait_gone(identity)
 
 
 def _identity(run: Run) -> Identity | None:

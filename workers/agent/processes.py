@@ -24,9 +24,11 @@ POLL_SECONDS = 0.2
 """How often a process is looked at where the kernel cannot tell us of its end (no pidfd)."""
 KILL_ROUNDS_MAX = 50
 """Rounds of killing what a worker left behind: each catches what was forked during the one before."""
-KILL_ROUND_SECONDS = 0.1
-CLEANER_ROUNDS_MAX = 20
-"""Rounds in which helpers that clean up after dead processes are left to do so: two seconds, they need milliseconds."""
+KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
+"""Between rounds; the first ones are shorter, because what is left is usually about to leave."""
+CLEANER_ROUNDS_MAX = 40
+"""Rounds in which helpers that clean up after dead processes are left to do so, nearly four seconds: torch's keeper of shared
+memory waits two for further users before it removes what it kept."""
 _CLEANERS = (b"torch_shm_manager", b"multiprocessing.resource_tracker")
 """In the command line of such helpers. They end by themselves when the others are gone, and remove the shared memory that those
 held; killed with them, it would stay until the node is started again."""
@@ -245,7 +247,7 @@ async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
         for pid in left:
             if round_number >= CLEANER_ROUNDS_MAX or not is_cleaner(pid):
                 kill_process(pid)
-        await asyncio.sleep(KILL_ROUND_SECONDS)
+        await asyncio.sleep(min(KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS * 2**round_number))
     return False
 
 

@@ -1,5 +1,8 @@
 """Warm workers: processes forked from one that has imported the framework already (harness/zygote.py).
 
+One such process keeps a pair of forks ahead of need, which stands by for the next run: a fork of half a gigabyte costs tens of
+milliseconds.
+
 A worker starts warm if its environment differs from that process's only in what is read after the imports: who it is, its trace
 and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, what a config's `environment` adds) has such a process of
 its own; the least recently used one leaves when there are too many. Whatever fails here, the worker starts cold.
@@ -26,7 +29,9 @@ logger = logging.getLogger(__name__)
 READY_SECONDS_MAX = 60.0
 """To import the framework: seconds; on a cold network disk much longer. A cold start would have to wait for the same imports."""
 FORK_SECONDS_MAX = 5.0
-"""Two forks of a process of half a gigabyte: tens of milliseconds."""
+"""Two forks of a process of half a gigabyte: tens of milliseconds, on a crowded machine many times that."""
+STAND_BY_SECONDS = 0.1
+"""From a start until the next pair is forked ahead: the worker that starts now has the processors first."""
 PER_RUN = frozenset(
     {
         "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", "TENUTO_TOKEN", "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
@@ -48,7 +53,17 @@ class WarmSpawned:
     def go(self) -> None:
         with contextlib.suppress(OSError):  # it was killed meanwhile: the watcher sees that
             self._control.sendall(b"go\n")
-        self._control.close()
+        self._control.setblocking(False)
+
+    async def wait_ended(self) -> bool:
+        """True: the worker is gone, and its exit code is in the file. The leader leaves then; to give back half a gigabyte of
+        mappings takes it some milliseconds, which the slots need not wait for. False: the leader died, and said nothing."""
+        try:
+            return bool(await asyncio.get_running_loop().sock_recv(self._control, 1))
+        except OSError:
+            return False
+        finally:
+            self._control.close()
 
     def abandon(self) -> None:
         """It leaves without having run anything."""
@@ -72,12 +87,17 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
+        self._spare: socket.socket | None = None
+        """Of a pair that was forked ahead and waits for a job."""
+        self._closed = False
         self._ready: asyncio.Task[bool] = asyncio.create_task(self._wait_ready(), name="warming")
 
     async def _wait_ready(self) -> bool:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(READY_SECONDS_MAX):
-                return await asyncio.get_running_loop().sock_recv(self._channel, 1) == b"r"
+                ready = await asyncio.get_running_loop().sock_recv(self._channel, 1) == b"r"
+                asyncio.get_running_loop().call_soon(self.stand_by)
+                return ready
         return False
 
     @property
@@ -88,13 +108,33 @@ class Zygote:
         return await asyncio.shield(self._ready)
 
     async def fork(self, job: Job) -> WarmSpawned:
-        """Raises OSError or TimeoutError."""
+        """Hands the job to the pair of processes that stands by, or to a new one. Raises OSError or TimeoutError."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            with contextlib.suppress(OSError, TimeoutError):  # it was killed meanwhile: as if there had been none
+                return await self._hand_over(spare, job)
+        return await self._hand_over(self._ask(), job)
+
+    def stand_by(self) -> None:
+        """Forks a pair ahead of the next job. It costs its page tables, a few megabytes, and leaves when its socket is closed."""
+        if self._spare is None and self.was_ready and not self._closed:
+            with contextlib.suppress(OSError):  # it ended: the next job finds that out
+                self._spare = self._ask()
+
+    def _ask(self) -> socket.socket:
         ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        loop = asyncio.get_running_loop()
         try:
             with theirs:
                 socket.send_fds(self._channel, [b"f"], [theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
+        ours.setblocking(False)
+        return ours
+
+    async def _hand_over(self, ours: socket.socket, job: Job) -> WarmSpawned:
+        loop = asyncio.get_running_loop()
+        try:
             async with asyncio.timeout(FORK_SECONDS_MAX):
                 await loop.sock_sendall(ours, json.dumps(job).encode() + b"\n")
                 pid = int(await loop.sock_recv(ours, 32) or b"0")
@@ -109,8 +149,11 @@ class Zygote:
 
     async def close(self) -> None:
         """It leaves at the end of its socket; its forks go on."""
+        self._closed = True
         self._ready.cancel()
         self._channel.close()
+        if self._spare is not None:
+            self._spare.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, FORK_SECONDS_MAX)
             return
@@ -169,6 +212,7 @@ class WarmPool:
                 raise OSError("it did not import the framework")
             spawned = await zygote.fork(job)
             self.forks += 1
+            asyncio.get_running_loop().call_later(STAND_BY_SECONDS, zygote.stand_by)
             return spawned
         except (OSError, TimeoutError, ValueError) as error:
             key = next((key for key, one in self._zygotes.items() if one is zygote), None)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import re
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -122,3 +124,18 @@ def _shorten(filename: str, context_directory: Path) -> str:
         if Path(file).is_relative_to(root):
             return Path(file).relative_to(root).as_posix()
     return filename
+
+
+def metric_warning(metric: str, found: Mapping[str, float], batches: int) -> str:
+    """Why a trial with these validation metrics counts as the worst of its search; empty: it does not."""
+    if metric not in found:
+        return (
+            f"searcher.metric is {metric!r}, but validation reports {', '.join(sorted(found)) or 'nothing'}: "
+            "this trial counts as the worst. Return that metric, or change searcher.metric."
+        )
+    if not math.isfinite(found[metric]):
+        return (
+            f"{metric} is {found[metric]} at batch {batches}: this trial counts as the worst. "
+            "Look at its training metrics; a smaller learning rate is the usual cure."
+        )
+    return ""

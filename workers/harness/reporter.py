@@ -18,7 +18,7 @@ BATCH_REPORTS_MAX = 100
 
 
 class Reports(Protocol):
-    def report(self, lane: Lane, body: Model) -> None: ...
+    def report(self, lane: Lane, *bodies: Model) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -28,7 +28,7 @@ class Reports(Protocol):
 class NoReports:
     """Of a rank other than 0: what it would say, rank 0 says."""
 
-    def report(self, lane: Lane, body: Model) -> None:
+    def report(self, lane: Lane, *bodies: Model) -> None:
         pass
 
     def flush(self) -> None:
@@ -51,13 +51,14 @@ class Reporter:
         self._thread = threading.Thread(target=self._send_all, name="tenuto-reports", daemon=True)
         self._thread.start()
 
-    def report(self, lane: Lane, body: Model) -> None:
-        """Returns at once, unless too many reports wait. Raises AgentGone."""
-        data = body.to_json()
+    def report(self, lane: Lane, *bodies: Model) -> None:
+        """In this order, and in one call to the agent. Returns at once, unless too many reports wait. Raises AgentGone."""
+        written = [body.to_json() for body in bodies]
         with self._changed:
             self._wait(PENDING_REPORTS_MAX - 1)
-            self._last_sequence += 1
-            self._pending.append(Outgoing(self._last_sequence, lane, data))
+            for data in written:
+                self._last_sequence += 1
+                self._pending.append(Outgoing(self._last_sequence, lane, data))
             self._changed.notify_all()
 
     def flush(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.directives import AgentGone, DirectiveBox
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, metric_warning
 from tenuto.workers.harness.gang import Gang, GangBox
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.schedule import Schedule
@@ -73,6 +72,8 @@ class TrainingLoop:
         """Where the last checkpoint that is stored and reported was made."""
         self._saving: dict[str, int] = {}
         """Positions of checkpoints given to the writer, by id."""
+        self._joined: ValidationReport | None = None
+        """Goes with the next checkpoint's report, in one call: a search that reacts hears of both at once."""
         self._points: list[MetricPoint] = []
         self._points_sent_at = self._progress_sent_at = self._saved_clock = clock.monotonic()
 
@@ -103,7 +104,8 @@ class TrainingLoop:
 
     def _open_writer(self, base: Manifest | None) -> CheckpointWriter:
         def report(body: CheckpointReport) -> None:
-            self._reporter.report("tracker", body)
+            joined, self._joined = self._joined, None
+            self._reporter.report("tracker", body, *(() if joined is None else (joined,)))
 
         return CheckpointWriter(self._assignment, self._place, report, say, base=base, sleep=self._sleep)
 
@@ -184,27 +186,20 @@ class TrainingLoop:
         self._validation, self._validated_at = validation, batches
         self._warn_of_missing_metric()
         if at_target:
+            self._writer.wait()  # an earlier checkpoint must not take the validation along
+            self._joined = self._validation_report(batches, validation)
             self._save_now()
-            self._report_validation(batches, validation)
+            self._report_joined()
         else:
             self._save(then=lambda: self._report_validation(batches, validation))
         self._send_points()  # this may be a long wait
 
     def _warn_of_missing_metric(self) -> None:
         """Said once per position in the trial's log, because the search goes on without this trial."""
-        metric, found = self._assignment.config.searcher.metric, self._validation
-        if found is None or self._follows:
-            return
-        if metric not in found:
-            say(
-                f"searcher.metric is {metric!r}, but validation reports {', '.join(sorted(found)) or 'nothing'}: "
-                "this trial counts as the worst. Return that metric, or change searcher.metric."
-            )
-        elif not math.isfinite(found[metric]):
-            say(
-                f"{metric} is {found[metric]} at batch {self._trainer.batches}: this trial counts as the worst. "
-                "Look at its training metrics; a smaller learning rate is the usual cure."
-            )
+        if self._validation is not None and not self._follows:
+            warning = metric_warning(self._assignment.config.searcher.metric, self._validation, self._trainer.batches)
+            if warning:
+                say(warning)
 
     def _leave(self, action: Action) -> None:
         if action in ("preempt", "pause"):
@@ -292,16 +287,22 @@ class TrainingLoop:
 
         return write
 
+    def _report_joined(self) -> None:
+        """Where no checkpoint took it along: it was saved before, or was given up."""
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            self._reporter.report("tracker", joined)
+
     def _report_validation(self, batches: int, metrics: dict[str, float]) -> None:
-        self._reporter.report(
-            "tracker",
-            ValidationReport(
-                trial_id=self._assignment.trial_id,
-                allocation_id=self._assignment.allocation_id,
-                batches=batches,
-                length=self._schedule.length(batches),
-                metrics=metrics,
-            ),
+        self._reporter.report("tracker", self._validation_report(batches, metrics))
+
+    def _validation_report(self, batches: int, metrics: dict[str, float]) -> ValidationReport:
+        return ValidationReport(
+            trial_id=self._assignment.trial_id,
+            allocation_id=self._assignment.allocation_id,
+            batches=batches,
+            length=self._schedule.length(batches),
+            metrics=metrics,
         )
 
     def _report_progress(self) -> None:

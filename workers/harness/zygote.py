@@ -1,9 +1,10 @@
 """A process that has imported what every training process imports, and forks one for each run: `import torch` costs seconds,
 a fork some milliseconds. Started by the agent; nothing of a user's is ever loaded here.
 
-The agent sends one byte with a socket for each run. The fork that gets it plays the part of the shell in agent/processes.py: it
-leads a session of its own, says its process id, waits for its go, forks the worker, and writes the worker's exit code to a
-file. The end of the agent's socket, before the go or here, means that the agent is gone: then nothing is started any more.
+The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it plays the part of the shell in
+agent/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it is given a job, it says its
+process id, waits for its go, writes the worker's exit code to a file, and says so. The end of the agent's socket, before the go
+or here, means that the agent is gone or has no use for it: then nothing is started any more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
+from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.record.environment import remember_packages
 
 MARK_VARIABLE = "TENUTO_RUN"
@@ -90,28 +92,39 @@ def main() -> NoReturn:
 
 
 def _lead(control: socket.socket) -> NoReturn:
-    """In the first fork: the leader of a run's session."""
+    """In the first fork: the leader of a run's session. It forks the worker before it has a job: a run that is handed over needs
+    no fork any more."""
     code = 1
     try:
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        job: Job = json.loads(_read_line(control))
-        _write_mark(job["mark"])
-        control.sendall(b"%d\n" % os.getpid())
-        if _read_line(control) != b"go":
-            os._exit(0)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, _ignore)  # the worker's business
+        link, theirs = socket.socketpair()
         worker = os.fork()
         if worker == 0:
             control.close()
-            _work(job)
-        control.close()
+            link.close()
+            _work(_stand_by(theirs))
+        theirs.close()
+        line = _read_line(control)
+        if line:
+            job: Job = json.loads(line)
+            _write_mark(job["mark"])
+            link.sendall(line + b"\n")
+        if not line or not link.recv(1) or not _told_to_go(control):
+            link.close()  # at its end the worker leaves
+            os.waitpid(worker, 0)
+            os._exit(0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _ignore)  # the worker's business
+        link.sendall(b"g")
+        link.close()
         _, status = os.waitpid(worker, 0)
         code = os.waitstatus_to_exitcode(status)
         partial = f"{job['exit_file']}.partial"
         Path(partial).write_text(f"{code if code >= 0 else SIGNAL_EXIT_BASE - code}\n")
         os.replace(partial, job["exit_file"])
+        with contextlib.suppress(OSError):  # no agent is there now: the next one reads the file
+            control.sendall(b"e")
         code = 0
     finally:
         if os.getpid() == os.getsid(0):  # the worker leaves through its own exit handlers
@@ -119,8 +132,28 @@ def _lead(control: socket.socket) -> NoReturn:
     raise AssertionError("unreachable")
 
 
+def _told_to_go(control: socket.socket) -> bool:
+    control.sendall(b"%d\n" % os.getpid())
+    return _read_line(control) == b"go"
+
+
+def _stand_by(link: socket.socket) -> Job:
+    """In the second fork, the worker: waits for its job, shows its mark, and waits for its go. Leaves with its leader."""
+    rehearse(link)
+    line = _read_line(link)
+    if not line:
+        os._exit(0)
+    job: Job = json.loads(line)
+    _write_mark(job["mark"])
+    link.sendall(b"m")
+    if not link.recv(1):
+        os._exit(0)
+    link.close()
+    return job
+
+
 def _work(job: Job) -> NoReturn:
-    """In the second fork: from here on as if `python -m tenuto.workers.harness` had been started."""
+    """From here on as if `python -m tenuto.workers.harness` had been started."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
