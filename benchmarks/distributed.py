@@ -1,9 +1,10 @@
 """What several ranks cost: `python benchmarks/distributed.py [--only steps,start,recovery,gangs]`.
 
-Real clusters of agents with CPU slots, PyTorch, gloo.
+Real clusters of agents with CPU slots, PyTorch, gloo. What was done is said on stderr as it goes, the figures on stdout.
 
 steps      one data-parallel script, 2 ranks, by turns through a cluster and through torchrun: the median time of a step, and
-           that of the same network as a Trial
+           that of the same network as a Trial. The ratio is the median over rounds, each of which runs all three; after
+           STEPS_SECONDS_MAX no further round is begun
 start      a gang of 2, warm: from the grant of its slots to the beginning of its first step
 recovery   kill -9 of a rank: until the gang's end is recorded, and until its trial makes a step again
 gangs      20 gangs of 2 from three users at once on 4 agents with 2 slots each: all end, and no process, port or shared memory
@@ -20,79 +21,52 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
+from embedded_cluster import WAIT_SECONDS_MAX, EmbeddedCluster, directory_for_cluster, up
 
 from tenuto.cli.client import Client, Target
 from tenuto.schemas.envelope import decode_event
 
 MODEL = Path(__file__).with_name("models") / "ranks"
-TENUTO = Path(sys.executable).with_name("tenuto")
-WAIT_SECONDS_MAX = 280.0
+STEPS_SECONDS_MAX = 180.0
+"""A busy machine makes fewer rounds, and no longer ones."""
 SKIPPED_STEPS = 20
 """Of each rank: they load and warm up."""
 Lines = list[tuple[str, int, int, float]]
 """(allocation, rank, step, seconds since the epoch)"""
 
 
-class Cluster:
+class Cluster(EmbeddedCluster):
     def __init__(self, directory: Path) -> None:
-        self.directory, self.root = directory, directory / "cluster"
-        self.steps = directory / "steps.txt"
-        self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(self.root), "OMP_NUM_THREADS": "1"}
-
-    def cli(self, *arguments: str, **environment: str) -> str:
-        done = subprocess.run(
-            [str(TENUTO), *arguments],
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr or done.stdout)
-        return done.stdout
+        super().__init__(directory, MODEL, {"OMP_NUM_THREADS": "1"})
 
     def create(self, entrypoint: str, batches: int, *, name: str = "ranks", user: str = "ada", **more: Any) -> str:
-        config = {
-            "name": name,
-            "entrypoint": entrypoint,
-            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": batches}},
-            "resources": {"slots_per_trial": 2},
-            "environment": {"variables": {"STEPS_FILE": str(self.steps), "STEPS": str(batches)}},
-            **more,
-        }
-        path = self.directory / f"config-{name}.yaml"
-        path.write_text(yaml.safe_dump(config))
-        return str(json.loads(self.cli("exp", "create", str(path), str(MODEL), "--json", USER=user, LOGNAME=user))["id"])
+        return self.submit(
+            {
+                "name": name,
+                "entrypoint": entrypoint,
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": batches}},
+                "resources": {"slots_per_trial": 2},
+                "variables": {"STEPS": str(batches)},
+                **more,
+            },
+            user=user,
+        )
 
     def events(self, kind: str) -> list[Any]:
         client = Client(Target.find(str(self.root), None))
         return [event for body in client.events(0) if (event := decode_event(body)).type == kind]
 
     def lines(self) -> Lines:
-        if not self.steps.exists():
-            return []
-        found = []
-        for line in self.steps.read_text().splitlines():
-            allocation, rank, step, at = line.split()
-            found.append((allocation, int(rank), int(step), float(at)))
-        return found
+        return [(allocation, int(rank), int(step), float(at)) for allocation, rank, step, at in self.words()]
 
-    def wait_lines(self, wanted: Any) -> Lines:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while not wanted(lines := self.lines()):
-            if time.monotonic() > deadline:
-                raise TimeoutError("the steps that were waited for did not come")
-            time.sleep(0.02)
-        return lines
+    def wait_lines(self, enough: Callable[[Lines], bool]) -> Lines:
+        return self.wait(self.lines, enough, "the steps that were waited for")
 
     @contextlib.contextmanager
     def another_agent(self, name: str, cpu_slots: int) -> Iterator[None]:
@@ -115,15 +89,40 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster_of(cpu_slots: int) -> Iterator[Cluster]:
-    with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
-        Path(name).chmod(0o711)
-        cluster = Cluster(Path(name))
-        cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots))
-        try:
+    with directory_for_cluster() as directory:
+        cluster = Cluster(directory)
+        with up(cluster, cpu_slots):
             yield cluster
-        finally:
-            with contextlib.suppress(RuntimeError):
-                cluster.cli("down")
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def in_turn(rounds: int, seconds_max: float, runs: dict[str, Callable[[], float]], peer: str) -> dict[str, Any]:
+    """Each round runs all of them, every other one backwards, so that what the machine does besides meets all alike. Each run
+    returns the seconds of a step."""
+    found: dict[str, list[float]] = {kind: [] for kind in runs}
+    began, longest, number = time.monotonic(), 0.0, 0
+    for number in range(1, rounds + 1):
+        round_began = time.monotonic()
+        if number > 1 and round_began - began + longest > seconds_max:
+            number -= 1
+            break
+        for kind in list(runs) if number % 2 else list(reversed(runs)):
+            found[kind].append(runs[kind]())
+            say(f"round {number} of {rounds}: {kind} {1000 * found[kind][-1]:.2f} ms a step")
+        longest = max(longest, time.monotonic() - round_began)
+    return {
+        "milliseconds a step": {kind: round(1000 * statistics.median(seconds), 2) for kind, seconds in found.items()},
+        f"ratio to {peer}, median of rounds": {
+            kind: round(statistics.median(ours / theirs for ours, theirs in zip(seconds, found[peer], strict=True)), 3)
+            for kind, seconds in found.items()
+            if kind != peer
+        },
+        "rounds": number,
+        "every round, milliseconds": {kind: [round(1000 * second, 2) for second in seconds] for kind, seconds in found.items()},
+    }
 
 
 def step_seconds(lines: Lines) -> float:
@@ -133,26 +132,24 @@ def step_seconds(lines: Lines) -> float:
 
 
 def steps(rounds: int, count: int) -> dict[str, Any]:
-    found: dict[str, list[float]] = {"torchrun": [], "script": [], "trial": []}
     with cluster_of(2) as cluster:
-        for _ in range(rounds):
-            for kind, entrypoint in (("script", "train.py"), ("torchrun", ""), ("trial", "model_def:RanksTrial")):
-                cluster.steps.unlink(missing_ok=True)
-                if entrypoint:
-                    cluster.cli("exp", "wait", cluster.create(entrypoint, count))
-                else:
-                    _torchrun(cluster, count)
-                found[kind].append(step_seconds(cluster.lines()))
-    medians = {kind: statistics.median(seconds) for kind, seconds in found.items()}
-    ratios = {
-        kind: statistics.median(ours / theirs for ours, theirs in zip(found[kind], found["torchrun"], strict=True))
-        for kind in ("script", "trial")
-    }
-    return {
-        "milliseconds a step": {kind: round(1000 * seconds, 2) for kind, seconds in medians.items()},
-        "ratio to torchrun, median of rounds": {kind: round(ratio, 3) for kind, ratio in ratios.items()},
-        "rounds": {kind: [round(1000 * seconds, 2) for seconds in many] for kind, many in found.items()},
-    }
+
+        def through_cluster(entrypoint: str) -> float:
+            cluster.steps.unlink(missing_ok=True)
+            cluster.cli("exp", "wait", cluster.create(entrypoint, count))
+            return step_seconds(cluster.lines())
+
+        def through_torchrun() -> float:
+            cluster.steps.unlink(missing_ok=True)
+            _torchrun(cluster, count)
+            return step_seconds(cluster.lines())
+
+        runs: dict[str, Callable[[], float]] = {
+            "script": lambda: through_cluster("train.py"),
+            "torchrun": through_torchrun,
+            "trial": lambda: through_cluster("model_def:RanksTrial"),
+        }
+        return in_turn(rounds, STEPS_SECONDS_MAX, runs, "torchrun")
 
 
 def _torchrun(cluster: Cluster, count: int) -> None:
@@ -170,8 +167,9 @@ def start(rounds: int) -> dict[str, Any]:
     with cluster_of(2) as cluster:
         cluster.cli("exp", "wait", cluster.create("model_def:RanksTrial", 2))  # the first one finds the agent still warming
         cluster.steps.unlink()
-        for _ in range(rounds):
+        for number in range(rounds):
             cluster.cli("exp", "wait", cluster.create("model_def:RanksTrial", 2))
+            say(f"start {number + 1} of {rounds}")
         lines = cluster.lines()
         granted = _times(cluster, "AllocationGranted")
         gaps = []
@@ -186,14 +184,13 @@ def recovery(kills: int) -> dict[str, Any]:
     with cluster_of(2) as cluster:
         experiment = cluster.create("model_def:RanksTrial", 100_000, min_checkpoint_period={"batches": 20})
         allocation = ""
-        for _ in range(kills):
+        for number in range(kills):
             lines = cluster.wait_lines(lambda lines, before=allocation: any(line[0] != before for line in lines))
             allocation = lines[-1][0]
             cluster.wait_lines(
                 lambda lines, name=allocation: len([line for line in lines if line[0] == name and line[1] == 0]) >= 30
             )
-            victim = _rank_process(cluster, allocation)
-            victim.kill()
+            cluster.leader(allocation).children()[0].children()[1].kill()  # its child is the supervisor; of that, rank 1
             killed = time.time()
             reached = max(step for name, _, step, _ in cluster.lines() if name == allocation)
             lines = cluster.wait_lines(lambda lines, name=allocation: lines[-1][0] != name)
@@ -203,19 +200,9 @@ def recovery(kills: int) -> dict[str, Any]:
             again.append(max(at for at, step in begins if step == begins[0][1]) - killed)
             lost.append(reached - begins[0][1])
             noticed.append(_times(cluster, "WorkersExited")[allocation] - killed)
+            say(f"kill {number + 1} of {kills}: noticed in {noticed[-1]:.2f} s, training again in {again[-1]:.2f} s")
         cluster.cli("exp", "kill", experiment)
     return {"noticed": _figures(noticed), "training again": _figures(again), "steps repeated": lost, "a checkpoint every": 20}
-
-
-def _rank_process(cluster: Cluster, allocation: str) -> psutil.Process:
-    """Rank 1: the leader's child is the supervisor, and its children are the ranks."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            mark = process.environ().get("TENUTO_RUN", "")
-            ours = mark.startswith(str(cluster.directory.resolve())) and mark.endswith(f":{allocation}")
-            if ours and process.pid == os.getsid(process.pid):
-                return process.children()[0].children()[1]
-    raise RuntimeError(f"allocation {allocation} has no processes")
 
 
 def gangs(count: int) -> dict[str, Any]:
@@ -235,14 +222,15 @@ def gangs(count: int) -> dict[str, Any]:
             )
             for number in range(count)
         ]
-        for experiment in experiments:
+        for number, experiment in enumerate(experiments, 1):
             cluster.cli("exp", "wait", experiment)
+            say(f"gang {number} of {count} has ended")
         seconds = time.time() - began
         states = [json.loads(cluster.cli("exp", "describe", experiment, "--json"))["state"] for experiment in experiments]
         restarts = sum(event.data.outcome != "finished" for event in cluster.events("WorkersExited"))
         spread = {event.data.allocation_id: len(event.data.slots) for event in cluster.events("AllocationGranted")}
         time.sleep(1.0)
-        left = _marked(cluster)
+        left = len(cluster.marked())
     return {
         "gangs": count,
         "completed": states.count("completed"),
@@ -252,14 +240,6 @@ def gangs(count: int) -> dict[str, Any]:
         "processes left": left,
         "shared memory left": len(_shared_memory() - shared_before),
     }
-
-
-def _marked(cluster: Cluster) -> int:
-    found = 0
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            found += process.environ().get("TENUTO_RUN", "-").startswith(str(cluster.directory.resolve()))
-    return found
 
 
 def _shared_memory() -> set[str]:
@@ -285,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="steps,start,recovery,gangs")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--gangs", type=int, default=20)
     arguments = parser.parse_args()

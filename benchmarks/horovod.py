@@ -1,4 +1,4 @@
-"""Horovod through a cluster beside horovodrun: `python benchmarks/horovod.py [--rounds 5] [--steps 300]`.
+"""Horovod through a cluster beside horovodrun: `python benchmarks/horovod.py [--rounds 5] [--steps 120]`.
 
 One script (models/ranks/horovod_train.py), 2 ranks on one machine, by turns: the median time of a step of rank 0, and that of the
 same network as a Trial with `distributed: {strategy: horovod}`. Needs `make horovod`.
@@ -8,38 +8,37 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from distributed import MODEL, WAIT_SECONDS_MAX, Cluster, cluster_of, step_seconds
+from distributed import MODEL, STEPS_SECONDS_MAX, Cluster, cluster_of, in_turn, step_seconds
+from embedded_cluster import WAIT_SECONDS_MAX
 
 HOROVODRUN = Path(sys.executable).with_name("horovodrun")
-KINDS = {"script": "horovod_train.py", "horovodrun": "", "trial": "model_def:RanksTrial"}
 
 
 def measure(rounds: int, count: int) -> dict[str, Any]:
-    found: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with cluster_of(2) as cluster:
-        for number in range(rounds):
-            for kind in sorted(KINDS, reverse=bool(number % 2)):
-                cluster.steps.unlink(missing_ok=True)
-                if KINDS[kind]:
-                    experiment = cluster.create(KINDS[kind], count, distributed={"strategy": "horovod"})
-                    cluster.cli("exp", "wait", experiment)
-                else:
-                    _horovodrun(cluster, count)
-                found[kind].append(step_seconds(cluster.lines()))
-    return {
-        "milliseconds a step": {kind: round(1000 * statistics.median(seconds), 2) for kind, seconds in found.items()},
-        "ratio to horovodrun, median of rounds": {
-            kind: round(statistics.median(a / b for a, b in zip(found[kind], found["horovodrun"], strict=True)), 3)
-            for kind in ("script", "trial")
-        },
-        "rounds": {kind: [round(1000 * seconds, 2) for seconds in many] for kind, many in found.items()},
-    }
+
+        def through_cluster(entrypoint: str) -> float:
+            cluster.steps.unlink(missing_ok=True)
+            cluster.cli("exp", "wait", cluster.create(entrypoint, count, distributed={"strategy": "horovod"}))
+            return step_seconds(cluster.lines())
+
+        def through_horovodrun() -> float:
+            cluster.steps.unlink(missing_ok=True)
+            _horovodrun(cluster, count)
+            return step_seconds(cluster.lines())
+
+        runs: dict[str, Callable[[], float]] = {
+            "script": lambda: through_cluster("horovod_train.py"),
+            "horovodrun": through_horovodrun,
+            "trial": lambda: through_cluster("model_def:RanksTrial"),
+        }
+        return in_turn(rounds, STEPS_SECONDS_MAX, runs, "horovodrun")
 
 
 def _horovodrun(cluster: Cluster, count: int) -> None:
@@ -56,7 +55,7 @@ def _horovodrun(cluster: Cluster, count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=120)
     arguments = parser.parse_args()
     if not HOROVODRUN.exists():
         sys.exit("Horovod is not installed: make horovod")

@@ -14,77 +14,44 @@ the next one. The record's time of an event is when it was decided, some millise
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
-import psutil
-import yaml
+from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
 
 MODEL = Path(__file__).with_name("models") / "turnover"
-TENUTO = Path(sys.executable).with_name("tenuto")
-WAIT_SECONDS_MAX = 300.0
 
 
-class Cluster:
+class Cluster(EmbeddedCluster):
     def __init__(self, directory: Path, warm: bool) -> None:
-        self.directory = directory
-        self.steps = directory / "steps.txt"
-        self._environment = {
-            **os.environ,
-            "TENUTO_DATA_DIRECTORY": str(directory / "cluster"),
-            "TENUTO_WARM_ENVIRONMENTS_MAX": "2" if warm else "0",
-        }
-
-    def cli(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [str(TENUTO), *arguments],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS_MAX,
-            check=False,
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr or done.stdout)
-        return done.stdout
+        super().__init__(directory, MODEL, {"TENUTO_WARM_ENVIRONMENTS_MAX": "2" if warm else "0"})
 
     def create(self, batches: int, trials: int, step_seconds: float) -> str:
         self.steps.write_text("")
-        config = {
-            "name": "turnover",
-            "entrypoint": "model_def:TurnoverTrial",
-            "hyperparameters": {"learning_rate": {"type": "log", "minval": -4, "maxval": -1}},
-            "searcher": {
-                "name": "random",
-                "metric": "loss",
-                "max_trials": trials,
-                "max_length": {"batches": batches},
-            },
-            "environment": {"variables": {"STEPS_FILE": str(self.steps), "STEP_SECONDS": str(step_seconds)}},
-            "min_checkpoint_period": {"batches": 20},
-        }
-        path = self.directory / "config.yaml"
-        path.write_text(yaml.safe_dump(config))
-        return str(json.loads(self.cli("exp", "create", str(path), str(MODEL), "--json"))["id"])
+        return self.submit(
+            {
+                "name": "turnover",
+                "entrypoint": "model_def:TurnoverTrial",
+                "hyperparameters": {"learning_rate": {"type": "log", "minval": -4, "maxval": -1}},
+                "searcher": {
+                    "name": "random",
+                    "metric": "loss",
+                    "max_trials": trials,
+                    "max_length": {"batches": batches},
+                },
+                "variables": {"STEP_SECONDS": str(step_seconds)},
+                "min_checkpoint_period": {"batches": 20},
+            }
+        )
 
     def lines(self) -> list[tuple[str, str, float]]:
-        parts = [line.split() for line in self.steps.read_text().splitlines()]
-        return [(allocation, what, float(at)) for allocation, what, at in parts]
+        return [(allocation, what, float(at)) for allocation, what, at in self.words()]
 
     def wait_lines(self, count: int) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while len(self.lines()) < count:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no more than {len(self.lines())} steps")
-            time.sleep(0.05)
+        self.wait(self.lines, lambda lines: len(lines) >= count, f"step {count}")
 
 
 def turnover(cluster: Cluster, trials: int) -> tuple[list[float], float, str]:
@@ -140,25 +107,12 @@ def recovery(cluster: Cluster, kills: int) -> list[float]:
         seen = len(cluster.lines())
         cluster.wait_lines(seen + 60)
         allocation = cluster.lines()[-1][0]
-        _kill(allocation, str(cluster.directory.resolve()))
+        cluster.leader(allocation).children()[0].kill()  # the training process
         killed = time.time()
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while (last := cluster.lines()[-1])[0] == allocation and time.monotonic() < deadline:
-            time.sleep(0.05)
-        gaps.append(next(at for name, what, at in cluster.lines() if name == last[0] and what == "begins") - killed)
+        lines = cluster.wait(cluster.lines, lambda lines, name=allocation: lines[-1][0] != name, "the next run")
+        gaps.append(next(at for name, what, at in lines if name == lines[-1][0] and what == "begins") - killed)
     cluster.cli("exp", "kill", experiment)
     return gaps
-
-
-def _kill(allocation: str, directory: str) -> None:
-    """The training process: the child of its session's leader."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError):
-            mark = process.environ().get("TENUTO_RUN", "")
-            if mark.startswith(directory) and mark.endswith(f":{allocation}") and process.ppid() == os.getsid(process.pid):
-                process.kill()
-                return
-    raise RuntimeError(f"allocation {allocation} has no process")
 
 
 def main() -> None:
@@ -169,24 +123,20 @@ def main() -> None:
     arguments = parser.parse_args()
     report: dict[str, object] = {}
     for warm in (True,) if arguments.phases else (True, False):
-        with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
-            Path(name).chmod(0o711)
-            cluster = Cluster(Path(name), warm)
-            cluster.cli("up", "--detach", "--cpu-slots", "1")
-            try:
+        with directory_for_cluster() as directory:
+            cluster = Cluster(directory, warm)
+            with up(cluster, 1):
                 gaps, rate, experiment = turnover(cluster, arguments.trials if warm else max(arguments.trials // 3, 2))
                 if arguments.phases:
                     report = {"turnover_warm_p50_ms": round(statistics.median(gaps) * 1e3), **phases(cluster, experiment)}
                     break
                 back = recovery(cluster, arguments.kills if warm else max(arguments.kills // 3, 1))
-            finally:
-                cluster.cli("down")
-            kind = "warm" if warm else "cold"
-            report[f"turnover_{kind}_p50_ms"] = round(statistics.median(gaps) * 1e3)
-            report[f"turnover_{kind}_max_ms"] = round(max(gaps) * 1e3)
-            report[f"trials_per_second_{kind}"] = round(rate, 2)
-            report[f"recovery_{kind}_p50_ms"] = round(statistics.median(back) * 1e3)
-            report[f"recovery_{kind}_max_ms"] = round(max(back) * 1e3)
+        kind = "warm" if warm else "cold"
+        report[f"turnover_{kind}_p50_ms"] = round(statistics.median(gaps) * 1e3)
+        report[f"turnover_{kind}_max_ms"] = round(max(gaps) * 1e3)
+        report[f"trials_per_second_{kind}"] = round(rate, 2)
+        report[f"recovery_{kind}_p50_ms"] = round(statistics.median(back) * 1e3)
+        report[f"recovery_{kind}_max_ms"] = round(max(back) * 1e3)
     print(json.dumps(report, indent=1))
 
 

@@ -1,0 +1,105 @@
+"""A cluster of real processes on this machine, for benchmarks: started, asked through `tenuto`, and stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import yaml
+
+TENUTO = Path(sys.executable).with_name("tenuto")
+WAIT_SECONDS_MAX = 300.0
+POLL_SECONDS = 0.02
+T = TypeVar("T")
+
+
+class EmbeddedCluster:
+    """`steps`: a file to which the benchmarks' models write a line per step."""
+
+    def __init__(self, directory: Path, model: Path, environment: dict[str, str]) -> None:
+        self.directory, self.root, self.model = directory, directory / "cluster", model
+        self.steps = directory / "steps.txt"
+        self.environment = {**os.environ, **environment, "TENUTO_DATA_DIRECTORY": str(self.root)}
+
+    def cli(self, *arguments: str, **environment: str) -> str:
+        """Raises RuntimeError with what the command said, and where it does not end in time."""
+        try:
+            done = subprocess.run(
+                [str(TENUTO), *arguments],
+                env=self.environment | environment,
+                capture_output=True,
+                text=True,
+                timeout=WAIT_SECONDS_MAX,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"tenuto {' '.join(arguments)} did not end in {WAIT_SECONDS_MAX:.0f} s") from None
+        if done.returncode:
+            raise RuntimeError(done.stderr or done.stdout)
+        return done.stdout
+
+    def submit(self, config: dict[str, Any], *, user: str | None = None) -> str:
+        """Returns the experiment's id. The model finds the file `steps` as STEPS_FILE."""
+        variables = {"STEPS_FILE": str(self.steps), **config.pop("variables", {})}
+        path = self.directory / f"config-{config['name']}.yaml"
+        path.write_text(yaml.safe_dump({**config, "environment": {"variables": variables}}))
+        names = {"USER": user, "LOGNAME": user} if user is not None else {}
+        return str(json.loads(self.cli("exp", "create", str(path), str(self.model), "--json", **names))["id"])
+
+    def words(self) -> list[list[str]]:
+        """Of each whole line of `steps`."""
+        text = self.steps.read_text() if self.steps.exists() else ""
+        return [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
+
+    def wait(self, look: Callable[[], T], enough: Callable[[T], bool], what: str) -> T:
+        """Raises TimeoutError."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not enough(found := look()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what} did not come in {WAIT_SECONDS_MAX:.0f} s")
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def leader(self, allocation: str) -> psutil.Process:
+        """Of the session in which an allocation's processes run. Raises RuntimeError where there is none."""
+        for process in self.marked():
+            with contextlib.suppress(psutil.Error, ProcessLookupError):
+                mark = process.environ().get("TENUTO_RUN", "")
+                if mark.endswith(f":{allocation}") and process.pid == os.getsid(process.pid):
+                    return process
+        raise RuntimeError(f"allocation {allocation} has no processes")
+
+    def marked(self) -> list[psutil.Process]:
+        """Everything that was started for a trial."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("TENUTO_RUN", "-").startswith(str(self.directory.resolve())):
+                    found.append(process)
+        return found
+
+
+@contextlib.contextmanager
+def directory_for_cluster() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
+        Path(name).chmod(0o711)  # workers may run as another user
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def up(cluster: EmbeddedCluster, cpu_slots: int) -> Iterator[None]:
+    cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(RuntimeError):
+            cluster.cli("down")
