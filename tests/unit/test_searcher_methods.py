@@ -287,3 +287,6 @@ def test_the_command_previews_without_a_cluster(tmp_path: Path) -> None:
     assert "Cost: about 160 epochs in all, 15.6 % of" in shown.output  # 64 + 16 * 3 + 4 * 12
     plan = json.loads(CliRunner().invoke(app, ["exp", "preview", str(path), "--json"]).output)
     assert [(rung["length"], rung["trials"]) for rung in plan["rungs"]] == [(1, 64), (4, 16), (16, 4)]
+    other = ["exp", "preview", str(path), "--set", "searcher.divisor=2", "--set", "searcher.max_rungs=2", "--json"]
+    plan = json.loads(CliRunner().invoke(app, other).output)
+    assert [(rung["length"], rung["trials"]) for rung in plan["rungs"]] == [(8, 64), (16, 32)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +10,12 @@ import typer
 
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
+from tenuto.cli.overrides import Settings
 
 
 def preview(
     config: Annotated[Path, typer.Argument(help="Configuration (YAML).")],
+    overrides: Settings = [],  # noqa: B006 - typer copies it
     json: Json = False,
 ) -> None:
     """Show brackets, rungs, how many trials train how far, and the total cost of a search. Nothing runs, no cluster is needed."""
@@ -21,7 +24,7 @@ def preview(
     from tenuto.cli.output import console, print_json, table
     from tenuto.services.searcher.preview import preview as plan_of
 
-    plan = plan_of(read_config(config))
+    plan = plan_of(read_config(config, overrides))
     if json:
         print_json(asdict(plan))
         return
@@ -42,12 +45,13 @@ def preview(
         raise CliError(f"This search cannot be started: {plan.problem}")
 
 
-def read_config(path: Path):  # type: ignore[no-untyped-def]  # its type is not worth the import at each start of the command
-    """The configuration in the file; raises CliError with every problem."""
+def read_config(path: Path, overrides: Sequence[str] = ()):  # type: ignore[no-untyped-def]  # its type is not worth the import at each start of the command
+    """The configuration in the file, with what `--set` says; raises CliError with every problem."""
+    from tenuto.cli.overrides import read_overrides, with_overrides
     from tenuto.schemas.config.errors import ConfigError, parse_config
 
     try:
-        return parse_config(path.read_bytes())
+        return parse_config(with_overrides(path.read_bytes(), read_overrides(overrides)))
     except OSError as error:
         raise CliError(f"Cannot read {path}: {error.strerror}.") from error
     except ConfigError as error:

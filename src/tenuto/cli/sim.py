@@ -10,6 +10,7 @@ import typer
 
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
+from tenuto.cli.overrides import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ def search(
     searcher: Annotated[
         str | None, typer.Option(metavar="FILE:CLASS", help="Your own search, where searcher.name is custom.")
     ] = None,
+    overrides: Settings = [],  # noqa: B006 - typer copies it
     json: Json = False,
 ) -> None:
     """Run a search many times on learning curves, and compare methods by what they cost to reach a loss."""
@@ -55,7 +57,7 @@ def search(
     from tenuto.services.searcher.simulation.compare import compare
     from tenuto.services.searcher.simulation.run import SearchStuck, Surroundings
 
-    parsed = read_config(config)
+    parsed = read_config(config, overrides)
     around = Surroundings(workers=workers, failure_probability=failures, straggler_probability=stragglers)
     own = own_of(searcher, parsed.searcher.name)
     try:
