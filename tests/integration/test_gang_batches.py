@@ -28,6 +28,7 @@ def bench_of(
     batch: int = 9,
     lr: float = 0.01,
     norm: bool = False,
+    stream: bool = False,
     **changes: Any,
 ) -> GangBench:
     """`random`: with dropout. `norm`: with batch normalization."""
@@ -40,6 +41,7 @@ def bench_of(
         **changes,
     }
     hyperparameters = {"random": random, "noise": noise, "batch": batch, "loader_workers": 0, "lr": lr, "norm": norm}
+    hyperparameters |= {"stream": stream}
     return GangBench(directory, CONTEXT, config, hyperparameters)
 
 
@@ -98,6 +100,22 @@ SCALED = {
         "learning_rate_warmup": {"batches": 10},
     }
 }
+
+
+def test_a_divided_model_is_trained_in_parts_too(tmp_path: Path) -> None:
+    fsdp = {"distributed": {"strategy": "fsdp"}, "resources": {"slots_per_trial": {"min": 1, "max": 6}}}
+    with bench_of(tmp_path / "divided", **fsdp) as bench:
+        last = finish(bench, 2, 6).checkpoints()[-1]
+        found = weights(finish(bench, 1, 12, last), 12)
+    with bench_of(tmp_path / "one") as bench:
+        assert_close(found, weights(finish(bench, 1, 12), 12))
+
+
+def test_scaled_ranks_take_a_batch_each_of_a_stream(tmp_path: Path) -> None:
+    with bench_of(tmp_path / "two", stream=True, distributed={"global_batch_size": "scale"}) as bench:
+        found = weights(finish(bench, 2, 12), 12)
+    with bench_of(tmp_path / "one", stream=True, batch=18) as bench:
+        assert_close(found, weights(finish(bench, 1, 6), 6))
 
 
 def test_synchronized_batch_norm_has_the_statistics_of_one_process(tmp_path: Path) -> None:

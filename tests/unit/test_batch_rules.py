@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +13,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from tenuto.schemas.config import ExperimentConfig, Length
 from tenuto.schemas.config.experiment import Distributed
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.harness.training import _refuse_batch_rules
 from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext, data
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling, divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
@@ -305,6 +308,34 @@ def test_what_parts_would_change_is_refused_at_the_first_batch(trial_class: type
     unmixed = {**ELASTIC, "distributed": {"micro_batches": False}}
     assert trained(trial_class, 2, **unmixed).batches == 2
     assert trained(trial_class, 2).batches == 2
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(torch.ones(3), torch.ones(1))] * 20)
+
+
+class OfStream(Regression):
+    def loader(self) -> DataLoader[Any]:
+        return DataLoader(Endless(), batch_size=9)
+
+    build_training_data_loader = build_validation_data_loader = loader
+
+
+def test_a_warmup_in_epochs_needs_their_length() -> None:
+    warmup = {"global_batch_size": "scale", "learning_rate_scaling": "linear", "learning_rate_warmup": {"epochs": 1}}
+    with pytest.raises(UserError, match="give it in batches"):
+        PyTorchTrainer(OfStream, info_of(distributed=warmup))
+    assert trained(OfStream, 2, distributed={**warmup, "learning_rate_warmup": {"batches": 9}}).batches == 2
+
+
+def test_a_trial_of_another_framework_is_told_that_these_rules_are_not_for_it() -> None:
+    def assignment_of(**distributed: Any) -> Any:
+        return SimpleNamespace(config=config_of(distributed=distributed))
+
+    _refuse_batch_rules(assignment_of(strategy="multi_worker_mirrored", global_batch_size="keep"))
+    with pytest.raises(UserError, match="sync_batch_norm: true is for PyTorch trials"):
+        _refuse_batch_rules(assignment_of(sync_batch_norm=True))
 
 
 def test_the_hyperparameter_of_the_whole_batch_is_none_where_batches_scale() -> None:

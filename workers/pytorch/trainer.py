@@ -105,6 +105,12 @@ class PyTorchTrainer(Trainer):
                 "set batches_per_epoch in your trial, or wrap it with STEP_EVERY_BATCH.",
                 at=type(self.trial),
             )
+        if count is None and self.context._scaling.counts_epochs:
+            raise UserError(
+                "distributed.learning_rate_warmup is given in epochs, but the training data is a stream without a length; give "
+                "it in batches, or set batches_per_epoch in your trial.",
+                at=type(self.trial),
+            )
         return count
 
     @property

@@ -81,6 +81,10 @@ class LearningRateScaling:
     def active(self) -> bool:
         return self._rule != "none"
 
+    @property
+    def counts_epochs(self) -> bool:
+        return self._warmup is not None and self._warmup.unit == "epochs"
+
     def sentence(self) -> str | None:
         """For the trial's log."""
         if not self.active:
