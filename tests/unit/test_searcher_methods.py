@@ -155,18 +155,30 @@ SPACE = {
 }
 
 
-@pytest.mark.parametrize("name", ["random", "sobol", "bohb", "asha"])
-def test_steps_conditions_constraints_and_starting_points(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "size", "trials"),
+    [
+        ("random", {"max_trials": 60}, 60),
+        ("sobol", {"max_trials": 60}, 60),
+        ("bohb", {"max_trials": 60}, 60),
+        ("asha", {"max_trials": 60}, 60),
+        ("sha", {"max_trials": 60}, 60),
+        ("hyperband", {"divisor": 3, "iterations": 2}, 34),
+        ("adaptive_asha", {"max_trials": 60}, 60),
+        ("pbt", {"population_size": 20, "generations": 8, "truncate_fraction": 0.3}, 62),
+    ],
+)
+def test_steps_conditions_constraints_and_starting_points(name: str, size: dict[str, Any], trials: int) -> None:
     searcher = {
         "name": name,
-        "max_trials": 60,
         "max_concurrent_trials": 3,
         "constraints": ["net.width * net.layers <= 256", "kind == 'adam' or lr < 0.1"],
         "starting_points": [{"kind": "sgd", "momentum": 0.9, "net": {"width": 32}}, {"kind": "adam", "lr": 0.1}],
+        **size,
     }
     log = World(submitted(searcher, space=SPACE), seed=1, objective=lambda worker, length: worker.number / length).run()
     asked = [event.data.hyperparameters for event in log if isinstance(event.data, TrialRequested)]
-    assert len(asked) == 60
+    assert len(asked) == trials
     assert (asked[0]["kind"], asked[0]["momentum"], asked[0]["net"]["width"]) == ("sgd", 0.9, 32)
     assert (asked[1]["kind"], asked[1]["lr"]) == ("adam", 0.1)
     for h in asked:

@@ -88,16 +88,18 @@ def test_a_model_beats_its_own_random_start(name: str) -> None:
     assert better >= 3
 
 
-def test_constraints_and_starting_points_hold() -> None:
+@pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
+def test_constraints_and_starting_points_hold(name: str) -> None:
     _, decided = run(
         {
-            "name": "tpe",
+            "name": name,
             "max_trials": 15,
             "max_concurrent_trials": 2,
             "startup_trials": 5,
             "constraints": ["x + n <= 3"],
             "starting_points": [{"x": -1.5, "n": 2}],
         }
+        | ({"objectives": [{"metric": "size"}]} if name == "nsga2" else {})
     )
     asked = [data.hyperparameters for data in decided if isinstance(data, TrialRequested)]
     assert (asked[0]["x"], asked[0]["n"]) == (-1.5, 2)
