@@ -37,6 +37,7 @@ class Backend(ExactnessRecord):
         self.signatures: list[Signature] = []
         """Shapes and types of batches in the order of their first training. TensorFlow traces a step for each, or one for
         several, depending on the order; a resumed trial has to meet them in the same one."""
+        self._progress = None if info.gang is None else info.gang.progress
         self._prepare(info)
 
     def _prepare(self, info: TrialInfo) -> None:
@@ -53,6 +54,11 @@ class Backend(ExactnessRecord):
     def begin_training(self, model: Any) -> None:
         """Before the training steps of a call to `train`."""
 
+    def read(self) -> None:
+        """Before a batch is read: what that takes is this rank's own time."""
+        if self._progress is not None:
+            self._progress.read()
+
     def step(self, model: Any, batch: Any) -> Any:
         """Trains a batch that `to_batch` gave. Returns the step's logs."""
         if self.replicas is not None:
@@ -62,7 +68,7 @@ class Backend(ExactnessRecord):
     def begin_validation(self, model: Any) -> None:
         """Before this rank evaluates its shares."""
         if self.replicas is not None:
-            self.replicas.share_statistics()
+            self.replicas.share_statistics(model)
 
     def metrics(self, model: Any, logs: Any, training: bool = True) -> dict[str, float]:
         """`logs`: of the last step."""
@@ -170,6 +176,9 @@ class TensorFlowBackend(Backend):
 
         self._mirrored = Mirrored(gang)
         self.ranks = self._mirrored.size
+
+    def step(self, model: Any, batch: Any) -> Any:
+        return super().step(model, batch) if self._mirrored is None else self._mirrored.step(model, batch)
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._mirrored is None else self._mirrored.strategy.scope()

@@ -24,7 +24,7 @@ from tenuto.workers.keras.weights import WEIGHTS_FILE, Arrays, assign, copies_of
 STATE_ARRAYS_FILE = "state.safetensors"
 STATE_FILE = "state.pickle"
 DATA_PREFIX = "data-"
-KINDS = ("optimizers", "metrics", "generators")
+KINDS = ("optimizers", "metrics", "generators", "buffers")
 
 
 def variables_of(model: Any) -> dict[str, list[Any]]:
@@ -37,7 +37,31 @@ def variables_of(model: Any) -> dict[str, list[Any]]:
         "optimizers": _once(variable for optimizer in optimizers_of(model) for variable in optimizer.variables),
         "metrics": _once(metrics),
         "generators": _once(generators),
+        "buffers": buffers_of(model),
     }
+
+
+class Buffer:
+    """A buffer of a torch module inside a Keras model (statistics of its batch normalisation): no variable to Keras."""
+
+    def __init__(self, path: str, value: Any) -> None:
+        self.path, self.value, self.shape = path, value, tuple(value.shape)
+
+    def numpy(self) -> Any:
+        return self.value.detach().cpu().numpy()
+
+    def assign(self, value: Any) -> None:
+        self.value.copy_(keras.ops.convert_to_tensor(value))
+
+
+def buffers_of(model: Any) -> list[Buffer]:
+    if keras.backend.backend() != "torch":
+        return []
+    found: dict[int, Buffer] = {}
+    for layer in model._flatten_layers():  # torch does not see layers that are in lists
+        for name, value in layer.named_buffers():
+            found.setdefault(id(value), Buffer(f"{layer.path}/{name}", value))
+    return list(found.values())
 
 
 def optimizers_of(model: Any) -> list[Any]:
@@ -52,7 +76,7 @@ def optimizers_of(model: Any) -> list[Any]:
 
 def given_rates(model: Any) -> list[float | None]:
     """Of each optimizer, the learning rate as `build_model` gave it. None: a schedule, which is no state."""
-    return [None if (rate := _rate_of(optimizer)) is None else float(rate) for optimizer in optimizers_of(model)]
+    return [None if (rate := _rate_of(optimizer)) is None else float(rate.numpy()) for optimizer in optimizers_of(model)]
 
 
 def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[float | None] | None) -> list[float]:
@@ -65,7 +89,7 @@ def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[floa
     for optimizer, new, old in zip(optimizers_of(model), now, then, strict=True):
         rate = _rate_of(optimizer)
         if rate is not None and new is not None and old is not None and new != old:
-            changed.append(new * float(rate) / old if old else new)
+            changed.append(new * float(rate.numpy()) / old if old else new)
             rate.assign(changed[-1])
     return changed
 
@@ -125,6 +149,8 @@ class Loaded:
         assign(have["weights"], self._weights, "the model's weights")
         start = 0
         for kind in KINDS:
+            if kind not in self.values["counts"]:  # an older checkpoint
+                continue
             end = start + self.values["counts"][kind]
             assign(have[kind], self._others[start:end], f"the state of {kind}")
             start = end

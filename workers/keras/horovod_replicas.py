@@ -78,4 +78,5 @@ class HorovodReplicas(Replicas):
     def run_step(self, model: Any, batch: Any) -> Any:
         records, total = self._share
         self._factor.assign(records / total)
-        return model.train_function([batch])
+        with self.gang.progress.waiting():  # in the midst of it
+            return model.train_function([batch])

@@ -26,7 +26,7 @@ class Mirrored:
     def __init__(self, gang: Gang) -> None:
         """Raises UserError where the user's code has used TensorFlow already."""
         cluster.prepare(gang)
-        self.rank, self.size = gang.rank, gang.world_size
+        self.rank, self.size, self._progress = gang.rank, gang.world_size, gang.progress
         try:
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
@@ -47,6 +47,13 @@ class Mirrored:
 
         compiled = run if model.run_eagerly else tf.function(run, reduce_retracing=True, jit_compile=model.jit_compile)
         return lambda batches: compiled(next(iter(batches)))
+
+    def step(self, model: Any, batch: Any) -> Any:
+        self._progress.begin()
+        with self._progress.waiting():  # in the midst of it
+            logs = model.train_function([batch])
+        self._progress.end()
+        return logs
 
     def share(self, batch: Any, training: bool) -> Any:
         """Of this rank. Where the records do not divide, shares in training carry weights, so that the gradient is that of the

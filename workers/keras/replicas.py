@@ -24,7 +24,7 @@ import numpy as np
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.keras import randomness
-from tenuto.workers.keras.checkpoint import floats, variables_of
+from tenuto.workers.keras.checkpoint import buffers_of, floats, variables_of
 from tenuto.workers.keras.data import Share
 from tenuto.workers.keras.weights import copies_of
 
@@ -47,6 +47,7 @@ class Replicas(ABC):
         self._evaluated = (0, 0)
         """The same of the last batch of a validation."""
         self._statistics: list[Any] = []
+        self._has_buffers = False
 
     # What the framework does.
 
@@ -73,7 +74,7 @@ class Replicas(ABC):
         """Called with the model built. Weights that it drew from generators which differ become those of rank 0."""
         kinds = variables_of(model)
         self.broadcast([*kinds["weights"], *kinds["optimizers"]])
-        self._statistics = _statistics(model)
+        self._statistics, self._has_buffers = _statistics(model), bool(kinds["buffers"])
         self.prepare(model)
         model.make_train_function()
         model.make_test_function()
@@ -103,8 +104,10 @@ class Replicas(ABC):
             self._evaluated = share.records, share.total
 
     def step(self, model: Any, batch: Any) -> Any:
-        self.gang.progress.begin()
-        self.broadcast(self._statistics)
+        progress = self.gang.progress
+        progress.begin()
+        with progress.waiting():
+            self.share_statistics(model)
         if self._share[0]:
             logs = self.run_step(model, batch)
         else:
@@ -112,7 +115,7 @@ class Replicas(ABC):
             before = _values(metrics)
             logs = self.run_step(model, batch)
             _assign(metrics, before)
-        self.gang.progress.end()
+        progress.end()
         return logs
 
     def rehearse(self, model: Any, batch: Any) -> None:
@@ -122,9 +125,11 @@ class Replicas(ABC):
         self.run_step(model, share.batch)
         self._share = kept
 
-    def share_statistics(self) -> None:
-        """Before they are looked at."""
-        self.broadcast(self._statistics)
+    def share_statistics(self, model: Any) -> None:
+        """Before they are looked at, and before each step, which they may have a part in."""
+        buffers = buffers_of(model) if self._has_buffers else []
+        if self._statistics or buffers:
+            self.broadcast([*self._statistics, *buffers])
 
     def diversify(self, model: Any) -> None:
         """Dropout is to draw differently on each rank. Called where generators are equal on all."""

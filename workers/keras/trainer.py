@@ -110,6 +110,7 @@ class KerasTrainer(Trainer):
                 self._end_epoch({})
                 model.reset_metrics()
                 self._list.on_epoch_begin(epoch)
+            self._backend.read()
             batch = self._next_batch()
             if self._batch_hooks:
                 self._list.on_train_batch_begin(batch_in_epoch)
@@ -254,7 +255,7 @@ class KerasTrainer(Trainer):
         }
         if self._replicas is None:
             return Captured(self.model, values, self._place, self._backend.record()).write
-        self._replicas.share_statistics()
+        self._replicas.share_statistics(self.model)
         values["ranks"] = self._replicas.collect(self.model, users)
         with self._replicas.reduced_metrics(self.model):
             return Captured(self.model, values, self._place, self._backend.record()).write

@@ -64,6 +64,7 @@ class Everything(KerasTrial):
                 keras.layers.GaussianNoise(0.1),
                 keras.layers.Flatten(),
                 keras.layers.Dense(4, activation="relu"),
+                *wrapped(),
                 keras.layers.BatchNormalization(),
                 keras.layers.Dropout(0.3),
                 keras.layers.Dense(2),
@@ -84,6 +85,15 @@ class Everything(KerasTrial):
 
     def build_callbacks(self):
         return [Count(), keras.callbacks.EarlyStopping(monitor="val_loss", patience=100)]
+
+
+def wrapped():
+    """A torch module, whose statistics are none of Keras's variables."""
+    if keras.backend.backend() != "torch":
+        return []
+    import torch
+
+    return [keras.layers.TorchModuleWrapper(torch.nn.BatchNorm1d(4))]
 
 
 def training_data(kind):

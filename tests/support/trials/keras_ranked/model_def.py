@@ -29,7 +29,8 @@ class Die(keras.callbacks.Callback):
 
 class Ranked(KerasTrial):
     def build_model(self):
-        dropout = [keras.layers.Dropout(0.2)] if self.context.get_hparam("random") else []
+        random = self.context.get_hparam("random")
+        dropout = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)] if random else []
         model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), *dropout, keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"])
         return model
