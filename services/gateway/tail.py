@@ -54,7 +54,13 @@ class Tail:
         self._clients += 1
         try:
             yield b"retry: 1000\n\n"
+            now = asyncio.get_running_loop().time
+            said = now()
             while not self._closing.is_set():
+                if now() - said >= KEEPALIVE_SECONDS:  # also while all that happens is filtered out, or the database is away
+                    # A message without data only moves the client's last id (and nothing else, by the standard).
+                    yield b": keep-alive\nid: %d\n\n" % after
+                    said = now()
                 # What the filter leaves out up to the head is passed too.
                 head = max(self._watch.head, after)
                 try:
@@ -64,23 +70,21 @@ class Tail:
                     continue
                 if events:
                     yield b"".join(_message(event) for event in events)
+                    said = now()
                 if len(events) == PAGE_EVENTS:
                     after = events[-1].position
                     continue
                 after = head
-                if not await self._wait_beyond(after):
-                    # A message without data only moves the client's last id (and nothing else, by the standard).
-                    yield b": keep-alive\nid: %d\n\n" % after
+                await self._wait_beyond(after, said + KEEPALIVE_SECONDS - now())
         finally:
             self._clients -= 1
 
-    async def _wait_beyond(self, position: int) -> bool:
-        """True when there is more; False when it took too long, or the server stops."""
+    async def _wait_beyond(self, position: int, seconds: float) -> None:
+        """Until there is more, or it took so long, or the server stops."""
         moved = asyncio.ensure_future(self._watch.wait_beyond(position))
         closing = asyncio.ensure_future(self._closing.wait())
         try:
-            await asyncio.wait({moved, closing}, timeout=KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            return moved.done()
+            await asyncio.wait({moved, closing}, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
         finally:
             moved.cancel()
             closing.cancel()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event, decode_event, encode_event
 from tenuto.schemas.events.trial import (
     TrialProgressed,
@@ -116,6 +117,28 @@ async def test_a_quiet_stream_still_moves_the_clients_position(world: World, mon
     await world.submit()
     async with world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
         assert "id: 2" in [line async for line in until(response.aiter_lines(), "id: 2")]
+
+
+async def test_a_stream_of_one_experiment_is_kept_alive_while_others_are_busy(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever wakes it is filtered out; without a word its client would take the connection for dead."""
+    monkeypatch.setattr("tenuto.services.gateway.tail.KEEPALIVE_SECONDS", 1.0)
+    await world.submit()
+    await world.submit()
+
+    async def be_busy() -> None:
+        while True:
+            await world.http.patch("/api/v1/experiments/2", json={"priority": 1 + len(found) % 9})
+            found.append(1)
+
+    found: list[int] = []
+    busy = asyncio.create_task(be_busy())
+    async with asyncio.timeout(30), world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
+        async for line in response.aiter_lines():
+            if line == ": keep-alive" and len(found) > 2:
+                break
+    await stop_task(busy)
 
 
 async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:

@@ -29,6 +29,8 @@ from tenuto.schemas.subjects import Lane
 
 AGENT = "node-1"
 FETCH_SECONDS = 0.2
+WAIT_SECONDS_MAX = 90.0
+"""Workers that import torch take many seconds on a busy machine."""
 
 
 def make_context(shared: Path, body: bytes = b"LR = 0.1\n") -> str:
@@ -132,7 +134,7 @@ class ControlPlane:
     def kinds(self, lane: str) -> list[str]:
         return [kind for kind, _ in self.reports[lane]]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 40.0) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS_MAX) -> None:
         """Looked at whenever something came in."""
         async with asyncio.timeout(seconds):
             while not condition():

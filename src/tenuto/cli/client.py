@@ -264,7 +264,7 @@ class Client:
                         raise self._refusal(response)
                     yield response
             except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
-                why = str(error) or type(error).__name__
+                why = "it was silent for too long" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
                 raise CliError(f"The cluster at {self._target.url} broke off the connection ({why}): try again.") from error
 
     def _connect(self, timeout_seconds: float) -> http.client.HTTPConnection:
