@@ -15,6 +15,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
@@ -35,7 +36,6 @@ POOL_CONNECTIONS_MAX = 6
 """To the views: one for the projection, the others for requests."""
 QUERY_SECONDS_MAX = 20.0
 """A page takes milliseconds; a query that takes so long would only pile up."""
-CONNECT_SECONDS_MAX = 5.0
 
 
 class GatewayService:
@@ -75,13 +75,7 @@ async def build(
         assert bus is not None
         feed = _over(log, bus)
     token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
-    pool = await asyncpg.create_pool(
-        settings.database_url,
-        min_size=1,
-        max_size=POOL_CONNECTIONS_MAX,
-        command_timeout=QUERY_SECONDS_MAX,
-        timeout=CONNECT_SECONDS_MAX,
-    )
+    pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.HANDLERS)
     gateway = Gateway(
         settings=settings,

@@ -10,6 +10,7 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.pools import open_pool
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
@@ -21,7 +22,6 @@ from tenuto.services.launcher.state import State
 POOL_CONNECTIONS_MAX = 2
 """For the positions of the one lane."""
 QUERY_SECONDS_MAX = 30.0
-CONNECT_SECONDS_MAX = 5.0
 
 
 class Launcher:
@@ -44,13 +44,7 @@ async def build(
     settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
 ) -> Launcher:
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
-    pool = await asyncpg.create_pool(
-        settings.database_url,
-        min_size=1,
-        max_size=POOL_CONNECTIONS_MAX,
-        command_timeout=QUERY_SECONDS_MAX,
-        timeout=CONNECT_SECONDS_MAX,
-    )
+    pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(LauncherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     assigner = Assigner(loop, bus)
     listener = Listener(loop, log, bus, clock, settings)

@@ -15,6 +15,7 @@ from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.pools import open_pool
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
@@ -29,7 +30,6 @@ from tenuto.services.tracker.sweeping import Sweeper
 POOL_CONNECTIONS_MAX = 4
 """One for each lane, and one for what is left."""
 QUERY_SECONDS_MAX = 30.0
-CONNECT_SECONDS_MAX = 5.0
 
 
 class Tracker:
@@ -57,13 +57,7 @@ async def build(
     settings: Settings, log: EventLog, bus: Client, clock: Clock, *, feed: Feed | None = None, checks: bool = False
 ) -> Tracker:
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
-    pool = await asyncpg.create_pool(
-        settings.database_url,
-        min_size=1,
-        max_size=POOL_CONNECTIONS_MAX,
-        command_timeout=QUERY_SECONDS_MAX,
-        timeout=CONNECT_SECONDS_MAX,
-    )
+    pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     receiver = Receiver(loop, log, pool, clock)
     lanes: dict[Lane, Ingress] = {

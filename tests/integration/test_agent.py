@@ -26,7 +26,7 @@ from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.processes import RUN_VARIABLE, marked
 from tenuto.workers.agent.scratch import short_directory
-from tests.support.control_plane import AGENT, ControlPlane, make_assignment, make_context
+from tests.support.control_plane import AGENT, ControlPlane, agent_settings, make_assignment, make_context
 
 SUPPORT = Path(__file__).parents[1] / "support"
 COMMAND = (sys.executable, str(SUPPORT / "fake_worker.py"))
@@ -67,15 +67,7 @@ class Agent:
 
 @pytest.fixture
 async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
-    settings = Settings(
-        nats_url=nats.url,
-        data_directory=str(tmp_path / "agent"),
-        shared_directory=str(tmp_path / "shared"),
-        agent_id=AGENT,
-        cpu_slots=2,
-        heartbeat_seconds=0.2,
-        preempt_grace_seconds_max=20.0,
-    )
+    settings = agent_settings(nats.url, tmp_path, cpu_slots=2, preempt_grace_seconds_max=20.0)
     context = make_context(tmp_path / "shared")
     control = ControlPlane(settings)
     await control.start()

@@ -23,7 +23,7 @@ from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.processes import marked
 from tenuto.workers.agent.scratch import PATH_BYTES_MAX, Scratch, short_directory
-from tests.support.control_plane import AGENT, ControlPlane, make_assignment, make_config, make_context
+from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 MODEL = b"""
 import json, multiprocessing.util, os, tempfile, threading
@@ -87,14 +87,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
-    settings = Settings(
-        nats_url=nats.url,
-        data_directory=str(tmp_path / "agent"),
-        shared_directory=str(tmp_path / "shared"),
-        agent_id=AGENT,
-        cpu_slots=1,
-        heartbeat_seconds=0.2,
-    )
+    settings = agent_settings(nats.url, tmp_path)
     control = ControlPlane(settings)
     await control.start()
     made = Bench(settings, control, make_context(tmp_path / "shared", MODEL))

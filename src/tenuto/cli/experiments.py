@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client, items
 from tenuto.cli.errors import CliError
+from tenuto.cli.lineage import lineage
 from tenuto.cli.logs import show_logs
 from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.pareto import pareto
@@ -25,8 +27,10 @@ app.command()(reproduce)
 app.command()(reproduction)
 app.command()(fork)
 app.command("continue")(go_on)
+app.command("set")(change)
 app.command()(preview)
 app.command()(why)
+app.command()(lineage)
 app.command()(pareto)
 
 ENDED = ("completed", "failed", "canceled")
@@ -204,32 +208,6 @@ def cancel(context: typer.Context, experiment: ExperimentId) -> None:
 def kill(context: typer.Context, experiment: ExperimentId) -> None:
     """End it at once, without a last checkpoint."""
     _change(context, experiment, "kill", "is being killed")
-
-
-@app.command("set")
-def change(
-    context: typer.Context,
-    experiment: ExperimentId,
-    priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
-    weight: Annotated[float | None, typer.Option(help="Share relative to others of the same priority.")] = None,
-    max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
-    max_trials: Annotated[int | None, typer.Option(help="Trials of the search in all.", min=1)] = None,
-    max_concurrent_trials: Annotated[int | None, typer.Option(help="Trials at once, at most.", min=1)] = None,
-) -> None:
-    """Change an experiment's priority, weight, limit of slots or limits of trials while it runs."""
-    wanted: dict[str, Any] = {
-        "priority": priority,
-        "weight": weight,
-        "max_trials": max_trials,
-        "max_concurrent_trials": max_concurrent_trials,
-    }
-    body = {name: value for name, value in wanted.items() if value is not None}
-    if max_slots is not None:
-        body["max_slots"] = max_slots or None
-    if not body:
-        raise CliError("Nothing to change: give --priority, --weight, --max-slots, --max-trials or --max-concurrent-trials.")
-    client(context).patch(f"/experiments/{experiment}", body)
-    print(f"Experiment {experiment} is changed.")
 
 
 @app.command()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tenuto.cli.changing import change
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.picture import picture
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True)
 app.command("picture")(picture)
+app.command("set")(change)
 pool_app = typer.Typer(no_args_is_help=True)
 share_app = typer.Typer(no_args_is_help=True)
 Pool = Annotated[str, typer.Argument(help="Name of the pool.")]
@@ -99,26 +101,6 @@ def move(
     body = {"ahead_of": ahead_of} if ahead_of is not None else {"behind": behind}
     client(context).post(f"/jobs/{experiment}/move", body)
     print(f"Experiment {experiment} is {'ahead of' if ahead_of is not None else 'behind'} experiment {ahead_of or behind}.")
-
-
-@app.command("set")
-def change(
-    context: typer.Context,
-    experiment: ExperimentId,
-    priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
-    weight: Annotated[float | None, typer.Option(help="Share relative to the user's other experiments.")] = None,
-    max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
-    pool: Annotated[str | None, typer.Option(help="Another pool; what runs saves a checkpoint and goes on there.")] = None,
-) -> None:
-    """Change an experiment's priority, weight, limit of slots or pool while it runs."""
-    wanted: dict[str, Any] = {"priority": priority, "weight": weight, "pool": pool}
-    body = {name: value for name, value in wanted.items() if value is not None}
-    if max_slots is not None:
-        body["max_slots"] = max_slots or None
-    if not body:
-        raise CliError("Nothing to change: give --priority, --weight, --max-slots or --pool.")
-    client(context).patch(f"/experiments/{experiment}", body)
-    print(f"Experiment {experiment} is changed.")
 
 
 @pool_app.callback()

@@ -1,0 +1,39 @@
+"""exp set and job set: what can change while an experiment runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.common import ExperimentId, client
+from tenuto.cli.errors import CliError
+
+
+def change(
+    context: typer.Context,
+    experiment: ExperimentId,
+    priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
+    weight: Annotated[float | None, typer.Option(help="Share relative to the user's other experiments.")] = None,
+    max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
+    pool: Annotated[str | None, typer.Option(help="Another pool; what runs saves a checkpoint and goes on there.")] = None,
+    max_trials: Annotated[int | None, typer.Option(help="Trials of the search in all.", min=1)] = None,
+    max_concurrent_trials: Annotated[int | None, typer.Option(help="Trials at once, at most.", min=1)] = None,
+) -> None:
+    """Change an experiment's priority, weight, limit of slots, pool or limits of trials while it runs."""
+    wanted: dict[str, Any] = {
+        "priority": priority,
+        "weight": weight,
+        "pool": pool,
+        "max_trials": max_trials,
+        "max_concurrent_trials": max_concurrent_trials,
+    }
+    body = {name: value for name, value in wanted.items() if value is not None}
+    if max_slots is not None:
+        body["max_slots"] = max_slots or None
+    if not body:
+        raise CliError(
+            "Nothing to change: give --priority, --weight, --max-slots, --pool, --max-trials or --max-concurrent-trials."
+        )
+    client(context).patch(f"/experiments/{experiment}", body)
+    print(f"Experiment {experiment} is changed.")
