@@ -221,6 +221,41 @@ async def test_every_method_says_why_and_it_is_true(gateway: Gateway, monkeypatc
             assert any(re.search(pattern, text) for text in decisions), f"{name}: nothing like {pattern}\n" + "\n".join(decisions)
 
 
+async def test_copies_are_shown_with_what_was_changed(gateway: Gateway) -> None:  # noqa: F811
+    environment = {
+        "TENUTO_URL": str(gateway.http.base_url),
+        "TENUTO_TOKEN": gateway.http.headers["Authorization"].removeprefix("Bearer "),
+    }
+
+    async def lineage(experiment: int, *more: str) -> str:
+        command = ["exp", "lineage", str(experiment), *more]
+        done = await asyncio.to_thread(CliRunner().invoke, app, command, env=environment)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    for experiment, name in ((1, "pbt"), (2, "random")):
+        log = searched(name, experiment)
+        await gateway.record(*(event.data for event in log))
+        born = {event.data.trial_id: event.data for event in log if isinstance(event.data, TrialRequested)}
+        copies = {trial: data for trial, data in born.items() if data.parent_trial_id is not None}
+        if name == "random":
+            assert await lineage(experiment) == "No trial of experiment 2 is a copy of another one.\n"
+            continue
+        assert copies
+        told = {entry["trial_id"]: entry for entry in json.loads(await lineage(experiment, "--json"))}
+        assert {trial for trial, entry in told.items() if entry["depth"]} == copies.keys()
+        shown = (await lineage(experiment)).splitlines()
+        for trial, data in copies.items():
+            assert data.parent_trial_id is not None
+            (row,) = (line for line in shown if f"└ {trial} " in line)
+            assert data.source_checkpoint_id is not None
+            assert data.source_checkpoint_id in row
+            assert told[trial]["depth"] == told[data.parent_trial_id]["depth"] + 1
+            before, now = born[data.parent_trial_id].hyperparameters["lr"], data.hyperparameters["lr"]
+            assert told[trial]["changed"]["lr"] == [before, now]
+            assert f"lr {before:.6g} -> {now:.6g}" in row
+
+
 def checked(name: str, log: list[Event], why: Callable[[str], str]) -> list[str]:
     """The sentences about all decisions, as the command shows them."""
     request = log[0].data
