@@ -35,7 +35,7 @@ WORKERS = 4
 DIVISOR = 4
 RANDOM_BUDGET, TPE_BUDGET = 1_500.0, 200.0
 """In full trainings, whatever --budget is: random is cheap to simulate, a model is not."""
-BOHB_TRIALS, ASHA_TRIALS = 600, 12_000
+BOHB_TRIALS, ASHA_TRIALS = 1_500, 12_000
 """About so many trials are what --budget may buy: how long a simulation takes follows from them."""
 METHODS = ("random", "tpe", "asha", "asha_stopping", "adaptive_asha", "hyperband", "bohb")
 
