@@ -65,6 +65,7 @@ class Bench:
         while self.waiting < pending:
             self.submit(60)
         self.deciding = True
+        self.submit(60)
         while leaving := self.state.pools["default"].leaving:
             self.exit(leaving[0], "preempted")
 

@@ -17,8 +17,8 @@ import argparse
 import random
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from itertools import count, islice
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import count
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
@@ -28,8 +28,10 @@ from tenuto.services.scheduler.simulation.traces import ARRIVALS, generated, scr
 POLICIES = ("priority", "fair_share", "fifo")
 REPLAY_EACH = 10
 SECOND = 1_000_000
-HISTORIES_AT_ONCE = 16
-"""Handed out together: keeps all processes busy and no more in memory than is needed."""
+AHEAD = 2
+"""Histories handed out for each process: the next one is there when one ends."""
+PROGRESS_PARTS = 20
+"""Lines that say how far it is."""
 
 
 def simulated(seed: int) -> tuple[int, list[str]]:
@@ -89,22 +91,29 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    started, total, histories, wrong = time.monotonic(), 0, 0, list[str]()
+    started, total, histories, broken, said = time.monotonic(), 0, 0, 0, 0
     seeds = count(given.seed)
+    waiting: set[Future[tuple[int, list[str]]]] = set()
+    ahead = 1 if given.events == 1 else AHEAD * given.processes
     with ProcessPoolExecutor(given.processes) as pool:
-        while total < given.events:
-            size = 1 if given.events == 1 else HISTORIES_AT_ONCE
-            for events, found in pool.map(simulated, list(islice(seeds, size))):
-                total, histories = total + events, histories + 1
-                wrong += found
+        while total < given.events or waiting:
+            while total < given.events and len(waiting) < ahead:
+                waiting.add(pool.submit(simulated, next(seeds)))
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for events, found in (item.result() for item in done):
+                total, histories, broken = total + events, histories + 1, broken + len(found)
                 for line in found:
                     print(line, flush=True)
-    seconds = time.monotonic() - started
-    print(
-        f"{total:,} events in {histories} histories, {seconds:.0f} s ({total / seconds:,.0f} a second); "
-        f"{len(wrong)} broken promises"
-    )
-    sys.exit(1 if wrong else 0)
+            if total * PROGRESS_PARTS // given.events > said:
+                said = total * PROGRESS_PARTS // given.events
+                print(_summary(total, histories, broken, time.monotonic() - started), flush=True)
+    print(_summary(total, histories, broken, time.monotonic() - started) + " in all")
+    sys.exit(1 if broken else 0)
+
+
+def _summary(total: int, histories: int, broken: int, seconds: float) -> str:
+    rate = total / max(seconds, 1e-9)
+    return f"{total:,} events in {histories} histories, {seconds:.0f} s ({rate:,.0f} a second); {broken} broken promises"
 
 
 if __name__ == "__main__":

@@ -53,10 +53,11 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
     if allocation.leaving in ("", "resized"):
         held = pool.held.get(experiment.experiment_id, 0) + sign * allocation.size_soon
         changes["held"] = pool.held.set(experiment.experiment_id, held) if held else pool.held.delete(experiment.experiment_id)
+        # Also where it holds as much as before: what an elastic experiment wants depends on its allocations.
+        changes["groups"] = grouped(pool, experiment, held)
         if experiment.elastic:
             changes["elastic"] = change(pool.elastic, item)
-    pool = replace(pool, **changes)
-    return grouped(pool, experiment) if "held" in changes else pool
+    return replace(pool, **changes)
 
 
 def _recounted(state: State, old: Allocation, new: Allocation) -> State:
@@ -134,7 +135,14 @@ def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
 
 def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State:
     """From now on it has less to lose."""
-    return _recounted(state, allocation, replace(allocation, since_us=max(now_us, allocation.since_us)))
+    saved = replace(allocation, since_us=max(now_us, allocation.since_us))
+    state = replace(state, allocations=state.allocations.set(saved.allocation_id, saved))
+    experiment = state.experiments[allocation.experiment_id]
+    if allocation.leaving or not experiment.preemptible:
+        return state
+    pool = pool_of(state, allocation.pool)
+    victims = with_item(without_item(pool.victims, victim(experiment, allocation)), victim(experiment, saved))
+    return put_pool(state, replace(pool, victims=victims))
 
 
 # Use over time

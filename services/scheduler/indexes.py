@@ -14,6 +14,7 @@ from tenuto.services.scheduler.state import (
     Agent,
     Allocation,
     Experiment,
+    Groups,
     Pool,
     SlotSet,
     State,
@@ -91,24 +92,23 @@ def set_experiment(state: State, experiment: Experiment) -> State:
 def _regroup(state: State, experiment: Experiment) -> State:
     for name in sorted(state.pools):
         pool = state.pools[name]
-        changed = grouped(pool, experiment)
-        if changed is not pool:
-            state = put_pool(state, changed)
+        groups = grouped(pool, experiment, pool.held.get(experiment.experiment_id, 0))
+        if groups is not pool.groups:
+            state = put_pool(state, replace(pool, groups=groups))
     return state
 
 
-def grouped(pool: Pool, experiment: Experiment) -> Pool:
-    """The pool with the experiment as it stands, and what it holds, in the group of its owner; or out of it."""
+def grouped(pool: Pool, experiment: Experiment, held: int) -> Groups:
+    """The pool's groups with the experiment as it stands, and what it holds, in the group of its owner; or out of it."""
     key, owner = experiment.experiment_id, (experiment.workspace, experiment.user)
-    held = pool.held.get(key, 0)
     group = pool.groups.get(owner)
     if held or (experiment.queued and experiment.pool == pool.name):
         group = (group if group is not None else Map()).set(key, (experiment, held))
-        return replace(pool, groups=pool.groups.set(owner, group))
+        return pool.groups.set(owner, group)
     if group is None or key not in group:
-        return pool
+        return pool.groups
     group = group.delete(key)
-    return replace(pool, groups=pool.groups.set(owner, group) if group else pool.groups.delete(owner))
+    return pool.groups.set(owner, group) if group else pool.groups.delete(owner)
 
 
 def _queue_place(experiment: Experiment) -> tuple[str, tuple[int, float, int]]:

@@ -28,7 +28,9 @@ SlotSet = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 def count(slots: SlotSet) -> int:
-    return sum(len(slot_ids) for _, slot_ids in slots)
+    if len(slots) == 1:  # as nearly always
+        return len(slots[0][1])
+    return sum([len(slot_ids) for _, slot_ids in slots])
 
 
 def without(slots: SlotSet, others: SlotSet) -> SlotSet:
@@ -202,6 +204,10 @@ class Allocation:
         return count(self.slots) + count(self.gained)
 
 
+Members = Map[int, tuple[Experiment, int]]
+Groups = Map[tuple[str, str], Members]
+
+
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Indexes of one pool, all derived from the rest of the state (`indexes.rebuild`)."""
@@ -234,7 +240,7 @@ class Pool:
     """(backfill_until_us, allocation) of those that are not leaving, sorted."""
     queue: tuple[tuple[int, float, int], ...] = ()
     """(priority, place, experiment) of the experiments with waiting trials that may be granted, sorted."""
-    groups: Map[tuple[str, str], Map[int, tuple[Experiment, int]]] = field(default_factory=Map)
+    groups: Groups = field(default_factory=Map)
     """(workspace, user) -> experiment -> itself and the slots in `held`, of those in `queue` or `held`. A group that did not
     change is the same object as before, so what was found from it need not be found again."""
     lends_to: tuple[tuple[str, int], ...] = ()

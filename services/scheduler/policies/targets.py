@@ -11,12 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import is_
 
-from immutables import Map
-
 from tenuto.services.scheduler.policies.remainder import Loser, Remainder
 from tenuto.services.scheduler.policies.shares import Node, divide, rounded
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
-from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
+from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of
 
 NO_SHARE = Share()
 REMEMBERED_MAX = 200_000
@@ -24,7 +22,6 @@ REMEMBERED_MAX = 200_000
 
 Owner = tuple[str, str]
 """(workspace, user)."""
-Members = Map[int, tuple[Experiment, int]]
 
 
 @dataclass(slots=True)
@@ -36,8 +33,6 @@ class _Group:
     """The pool's, for which the leaves were made."""
     largest: int
     """Slots of its largest gang."""
-    elastic: bool
-    """The demand of some member depends on its allocations, too."""
     leaves: list[Node]
     """Of those that hold or want slots, in the order of their ids."""
     demand: float
@@ -121,7 +116,7 @@ def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int
     found: dict[Owner, _Group] = {}
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
-        if group is None or group.elastic or group.members is not members or not _large_enough(group, pool.capacity):
+        if group is None or group.members is not members or not _large_enough(group, pool.capacity):
             touched.update(group.known if group is not None else ())
             group = _group(state, pool, members, group)
             touched.update(group.known)
@@ -152,12 +147,11 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None) -> _G
         made[key] = (experiment, held, last[2] if last is not None and leaf == last[2] else leaf)
     leaves = [leaf for _, _, leaf in made.values() if leaf.demand > 0]
     largest = max([experiment.slots_per_trial for experiment, _, _ in made.values()], default=0)
-    elastic = any(experiment.elastic for experiment, _, _ in made.values())
     if old is not None and len(old.leaves) == len(leaves) and all(map(is_, old.leaves, leaves)):
-        old.members, old.known, old.capacity, old.largest, old.elastic = members, made, pool.capacity, largest, elastic
+        old.members, old.known, old.capacity, old.largest = members, made, pool.capacity, largest
         return old
     demand, least = sum([leaf.demand for leaf in leaves]), sum([leaf.least for leaf in leaves])
-    return _Group(members, pool.capacity, largest, elastic, leaves, demand, least, made)
+    return _Group(members, pool.capacity, largest, leaves, demand, least, made)
 
 
 def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], Node]) -> list[Node]:
