@@ -15,7 +15,7 @@ CONTEXT = Path(__file__).parents[2] / "examples" / "distributed"
 BATCHES = 12
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp", "script"])
+@pytest.mark.parametrize("name", ["ddp", "elastic", "fsdp", "script"])
 def test_example(tmp_path: Path, name: str) -> None:
     config: dict[str, Any] = yaml.safe_load((CONTEXT / f"{name}.yaml").read_text())
     config["searcher"]["max_length"] = {"batches": BATCHES}

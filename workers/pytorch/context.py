@@ -4,7 +4,7 @@ Long, because it is one object to the user: its wrappers share what one batch ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +16,10 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.trial_context import TrialContext
 from tenuto.workers.horovod import rendezvous
+from tenuto.workers.pytorch.devices import to_device
 from tenuto.workers.pytorch.distributed import fsdp
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling
-from tenuto.workers.pytorch.gradients import mark_used, open_gradients
+from tenuto.workers.pytorch.gradients import configured_clip, mark_used, open_gradients
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
 
@@ -249,7 +250,7 @@ class PyTorchTrialContext(TrialContext):
         if not self.steps_optimizers():
             return
         scaler = scaler if scaler is not None else self._own_scaler
-        clip = clip_grads if clip_grads is not None else self._configured_clip()
+        clip = clip_grads if clip_grads is not None else configured_clip(self._optimizations)
         if clip is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
@@ -270,20 +271,6 @@ class PyTorchTrialContext(TrialContext):
     def steps_optimizers(self) -> bool:
         """`step_optimizer` steps in this batch: false while gradients are gathered, and in all parts of a batch but the last."""
         return self._parts_left == 0 and (self._batches + 1) % self._optimizations.aggregation_frequency == 0
-
-    def _configured_clip(self) -> Callable[[Iterable[nn.Parameter]], Any] | None:
-        norm, value = self._optimizations.clip_grad_norm, self._optimizations.clip_grad_value
-        if norm is None and value is None:
-            return None
-
-        def clip(parameters: Iterable[nn.Parameter]) -> None:
-            kept = list(parameters)
-            if value is not None:
-                nn.utils.clip_grad_value_(kept, value)
-            if norm is not None:
-                nn.utils.clip_grad_norm_(kept, norm)
-
-        return clip
 
     def _begin_batch(self) -> None:
         self._stepped.clear()
@@ -355,19 +342,3 @@ class PyTorchTrialContext(TrialContext):
                 "batches_per_epoch in your trial."
             )
         return self._epoch_batches
-
-
-def to_device(data: Any, device: torch.device) -> Any:
-    if isinstance(data, torch.Tensor):
-        return data if data.is_cpu and device.type == "cpu" else data.to(device, non_blocking=True)
-    if type(data) is list:  # what loaders make; the questions below cost more than they look: none of it is in the cache
-        return [to_device(value, device) for value in data]
-    if callable(getattr(data, "to", None)):
-        return data.to(device)
-    if isinstance(data, Mapping):
-        return {key: to_device(value, device) for key, value in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(value, device) for value in data))
-    if isinstance(data, (list, tuple)):
-        return type(data)(to_device(value, device) for value in data)
-    return data

@@ -6,11 +6,12 @@ counter at the time of the step: a later backward pass that adds to it (a second
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
+from tenuto.schemas.config.experiment import Optimizations
 from tenuto.workers.pytorch.distributed import fsdp
 
 _USED = "_tenuto_used_version"
@@ -44,6 +45,22 @@ def restore_gradients(optimizers: Sequence[torch.optim.Optimizer], saved: Sequen
         for parameter, gradient in zip(parameters(optimizer), gradients or [], strict=False):
             if gradient is not None:
                 parameter.grad = fsdp.like(parameter, gradient).to(parameter.device)
+
+
+def configured_clip(optimizations: Optimizations) -> Callable[[Iterable[torch.nn.Parameter]], None] | None:
+    """What clips the gradients of the parameters it is given; None: nothing is to be."""
+    norm, value = optimizations.clip_grad_norm, optimizations.clip_grad_value
+    if norm is None and value is None:
+        return None
+
+    def clip(parameters: Iterable[torch.nn.Parameter]) -> None:
+        kept = list(parameters)
+        if value is not None:
+            torch.nn.utils.clip_grad_value_(kept, value)
+        if norm is not None:
+            torch.nn.utils.clip_grad_norm_(kept, norm)
+
+    return clip
 
 
 def parameters(optimizer: torch.optim.Optimizer) -> list[Any]:
