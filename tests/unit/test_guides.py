@@ -46,3 +46,9 @@ def test_the_example_of_the_readme_is_a_trial_and_a_configuration() -> None:
     compile(code, "README.md", "exec")
     assert parse_config(config).entrypoint == "model_def:MyTrial"
     assert "class MyTrial" in code
+
+
+def test_every_guide_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    missing = [path.name for path in sorted(ROOT.glob("docs/*.md")) if path.name != "README.md" and f"({path.name})" not in index]
+    assert not missing
