@@ -236,6 +236,10 @@ def test_who_loses_at_a_rung_trains_no_batch_beyond_it(cluster: LiveCluster, tmp
     for data in lost:
         assert data.reason.numbers["length"] == reached[data.trial_id] in rungs
         assert search.batches(data.trial_id) == list(range(1, reached[data.trial_id] + 1)), data.trial_id
+    last = lost[-1]
+    said = cluster.cli("exp", "why", last.trial_id).stdout
+    assert f"Rank {last.reason.numbers['rank']} of {last.reason.numbers['of']} at rung" in said
+    assert "asha.stop" in said
     extended = search.all(TrialExtended)
     assert all(data.reason.rule == "asha.go_on" for data in extended)
     grants = [data.trial_id for data in search.all(AllocationGranted)]
