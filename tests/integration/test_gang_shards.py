@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tenuto.kernel.storage.checkpoints import read_manifest, verify
+from tenuto.kernel.storage.opening import open_location
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
 from tests.support.gang_reactions import stop_at
+from tests.support.s3_server import S3Server
 
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "sharded"
 CONFIG = {
@@ -76,3 +79,23 @@ def test_two_ranks_with_one_name_are_told(tmp_path: Path) -> None:
         assert run.wait() == 1, run.output()
         assert [report.batches for report in agent.checkpoints()] == [5]
         assert "saved a file of the same name with other contents: same (ranks 0 and 1)" in run.error
+
+
+def test_an_object_store_gets_each_ranks_files_from_the_rank(tmp_path: Path, s3_server: S3Server) -> None:
+    environment = s3_server.environment()
+    config = {**CONFIG, "checkpoint_storage": s3_server.storage(prefix="shards")}
+    with GangBench(tmp_path, CONTEXT, config, {}) as bench:
+        agent, [run] = bench.gang(2, 20, TEST_END="12", **environment)
+        assert run.wait() == 1, run.output()
+        last = agent.checkpoints()[-1]
+        assert last.batches == 10
+        store, checkpoint_id = open_location(last.location, bench.config.checkpoint_storage, environment)
+        manifest = read_manifest(store, checkpoint_id)
+        both = [manifest, read_manifest(store, agent.checkpoints()[0].checkpoint_id)]
+        named = {file.blob for item in both for file in item.files}
+        assert {entry.key for entry in store.entries("blobs")} == named, "nothing is left of the way there"
+        assert verify(store, manifest) == []
+        again, [run] = bench.gang(2, 20, last, **environment)
+        again.react = stop_at(20)
+        assert run.wait() == 0, run.output()
+        assert again.validations()[-1].metrics == {"sum": sum(expected(20))}
