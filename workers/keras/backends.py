@@ -67,6 +67,10 @@ class Backend(ExactnessRecord):
 
     def begin_validation(self, model: Any) -> None:
         """Before this rank evaluates its shares."""
+        self.share_statistics(model)
+
+    def share_statistics(self, model: Any) -> None:
+        """Those of rank 0 count (batch normalisation). Called by all ranks before they are looked at."""
         if self.replicas is not None:
             self.replicas.share_statistics(model)
 
@@ -179,6 +183,12 @@ class TensorFlowBackend(Backend):
 
     def step(self, model: Any, batch: Any) -> Any:
         return super().step(model, batch) if self._mirrored is None else self._mirrored.step(model, batch)
+
+    def share_statistics(self, model: Any) -> None:
+        if self._mirrored is None:
+            super().share_statistics(model)
+        else:
+            self._mirrored.share_statistics(model)
 
     def scope(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._mirrored is None else self._mirrored.strategy.scope()

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.gang import Gang
 from tenuto.workers.keras import cluster
-from tenuto.workers.keras.replicas import diversify
+from tenuto.workers.keras.replicas import diversify, statistics_of
 
 
 class Mirrored:
@@ -54,6 +54,20 @@ class Mirrored:
             logs = model.train_function([batch])
         self._progress.end()
         return logs
+
+    def share_statistics(self, model: Any) -> None:
+        """Before they are looked at. Running statistics are each rank's own under the strategy: those of rank 0 count."""
+        variables = statistics_of(model)
+        if not variables:
+            return
+        values = [np.asarray(variable.numpy()) for variable in variables]
+        flat = np.concatenate([value.astype("float64").reshape(-1) for value in values])
+        own = tf.constant(flat if self.rank == 0 else np.zeros_like(flat))
+        summed = self.strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", own)).numpy()
+        ends = np.cumsum([value.size for value in values])
+        with self.strategy.scope():
+            for variable, value, part in zip(variables, values, np.split(summed, ends[:-1]), strict=True):
+                variable.assign(part.reshape(value.shape).astype(value.dtype))
 
     def share(self, batch: Any, training: bool) -> Any:
         """Of this rank. Where the records do not divide, shares in training carry weights, so that the gradient is that of the

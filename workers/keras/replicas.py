@@ -74,7 +74,7 @@ class Replicas(ABC):
         """Called with the model built. Weights that it drew from generators which differ become those of rank 0."""
         kinds = variables_of(model)
         self.broadcast([*kinds["weights"], *kinds["optimizers"]])
-        self._statistics, self._has_buffers = _statistics(model), bool(kinds["buffers"])
+        self._statistics, self._has_buffers = statistics_of(model), bool(kinds["buffers"])
         self.prepare(model)
         model.make_train_function()
         model.make_test_function()
@@ -212,7 +212,7 @@ def diversify(model: Any, rank: int) -> None:
         state.assign(value)
 
 
-def _statistics(model: Any) -> list[Any]:
+def statistics_of(model: Any) -> list[Any]:
     """Variables that training changes though no gradient does; not those that are frozen."""
     weights = {id(variable) for variable in variables_of(model)["weights"]}
     found = {

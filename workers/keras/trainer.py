@@ -253,9 +253,9 @@ class KerasTrainer(Trainer):
             "given": self._given,
             **(users := self._users()),
         }
+        self._backend.share_statistics(self.model)
         if self._replicas is None:
             return Captured(self.model, values, self._place, self._backend.record()).write
-        self._replicas.share_statistics(self.model)
         values["ranks"] = self._replicas.collect(self.model, users)
         with self._replicas.reduced_metrics(self.model):
             return Captured(self.model, values, self._place, self._backend.record()).write
