@@ -19,6 +19,7 @@ import tracemalloc
 from collections import deque
 from typing import Any
 
+from tenuto.kernel.service import spare_collector
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted
@@ -141,6 +142,7 @@ def main() -> None:
     parser.add_argument("--modes", nargs="+", default=["promotion", "stopping"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    spare_collector()  # as every service does
     rows = [measure(trials, mode) for mode in options.modes for trials in options.trials]
     held = {mode: round(memory(10_000, mode)) for mode in options.modes}
     if options.json:

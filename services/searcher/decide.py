@@ -22,9 +22,9 @@ from tenuto.schemas.events.search import (
 )
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.services.searcher.commands import ProposeTrial
-from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of
+from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of, paused
 from tenuto.services.searcher.methods import Method, method_for
-from tenuto.services.searcher.methods.base import Proposal, place
+from tenuto.services.searcher.methods.base import Proposal, Waits, place
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, ended, never_started
 from tenuto.services.searcher.methods.reasons import amount, metric_value, reason, show
 from tenuto.services.searcher.sampling import trial_seed
@@ -89,11 +89,15 @@ class _Decision:
         self.now = experiment
         self.rule_version = experiment.rule_version or rule_version
         self.method: Method = method_for(experiment.settings, experiment.space, self.rule_version)
-        self.decided: list[EventData] = []
+        self.decided: list[EventData | Waits] = []
 
     def emit(self, data: EventData) -> None:
         self.decided.append(data)
         self.now = fold(self.now, data)
+
+    def wait(self, waits: Waits, trial: Trial) -> None:
+        self.decided.append(waits)
+        self.now = paused(self.now, trial)
 
     @property
     def full(self) -> bool:
@@ -104,7 +108,7 @@ class _Decision:
             self.emit(ExperimentStarted(experiment_id=self.now.id, method=self.now.settings.name, rule_version=self.rule_version))
             if self.method.problem is not None:
                 self.emit(ExperimentFailed(experiment_id=self.now.id, error=self.method.problem, trials=0))
-                return self.decided
+                return _without_passing_pauses(self.decided)
         self.settle(cause)
         self.fill()
         self.stop_rest()
@@ -135,7 +139,11 @@ class _Decision:
         elif trial.status == "invalid":
             self.emit(_invalid(self.now, trial, cause))
         elif trial.status == "reported" and not self.now.canceling:
-            self.emit(self.method.reached(self.now, trial))
+            reached = self.method.reached(self.now, trial)
+            if isinstance(reached, Waits):
+                self.wait(reached, trial)
+            else:
+                self.emit(reached)
         while not self.full and (stop := self.method.hopeless(self.now, trial.rung)) is not None:
             self.emit(stop)
 
@@ -208,19 +216,20 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
     )
 
 
-def _without_passing_pauses(decided: list[EventData]) -> list[EventData]:
+def _without_passing_pauses(decided: list[EventData | Waits]) -> list[EventData]:
     """A trial that pauses and goes on (or is stopped) in the same step never pauses: it keeps its slots, or leaves at once."""
-    if not any(type(data) is TrialPaused for data in decided):
-        return decided
     later: set[str] = set()
     kept: list[EventData] = []
     for data in reversed(decided):
-        if type(data) is TrialPaused and data.trial_id in later:
+        if isinstance(data, (Waits, TrialPaused)):
+            if data.trial_id not in later:
+                kept.append(data.paused() if isinstance(data, Waits) else data)
             continue
-        if type(data) is TrialExtended or type(data) is TrialStopped:
+        if isinstance(data, (TrialExtended, TrialStopped)):
             later.add(data.trial_id)
         kept.append(data)
-    return kept[::-1]
+    kept.reverse()
+    return kept
 
 
 def _given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:

@@ -216,6 +216,11 @@ def _finished(experiment: Experiment, trial: Trial, data: TrialFinished) -> Expe
 
 
 def _paused(experiment: Experiment, trial: Trial, data: TrialPaused) -> Experiment:
+    return paused(experiment, trial)
+
+
+def paused(experiment: Experiment, trial: Trial) -> Experiment:
+    """With the trial waiting where it is."""
     rungs = experiment.rungs
     if trial.key is not None and trial.own_target is None:
         rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, TypeVar, overload
 
+from tenuto.services.searcher.records import copied
+
 Key = tuple[float, int]
 """(score, trial number): smaller is better, and of two equal scores the earlier trial. Total: scores are finite."""
 
@@ -147,14 +149,14 @@ class Ranking:
         if lasts[inside] != chunk[-1]:
             lasts = _put(lasts, inside, chunk[-1])
         node = (lasts, _put(sizes, inside, len(chunk)), _put(chunks, inside, chunk))
-        copy = object.__new__(Ranking)
-        copy.__dict__.update(
-            lasts=self.lasts if self.lasts[at] == lasts[-1] else _put(self.lasts, at, lasts[-1]),
-            sizes=_put(self.sizes, at, self.sizes[at] + more),
-            nodes=_put(self.nodes, at, node),
-            size=self.size + more,
-        )
-        return copy
+        changes = {
+            "sizes": _put(self.sizes, at, self.sizes[at] + more),
+            "nodes": _put(self.nodes, at, node),
+            "size": self.size + more,
+        }
+        if self.lasts[at] != lasts[-1]:
+            changes["lasts"] = _put(self.lasts, at, lasts[-1])
+        return copied(self, changes)
 
 
 def _node(chunks: tuple[tuple[Key, ...], ...]) -> Node:
@@ -184,10 +186,7 @@ class Rung:
     """Trials that were ever sent here: those that started here, and those that came from the rung below."""
 
     def changed(self, **fields: Any) -> Rung:
-        """As `dataclasses.replace`, at a fifth of its cost."""
-        copy = object.__new__(Rung)
-        copy.__dict__.update(self.__dict__, **fields)
-        return copy
+        return copied(self, fields)
 
     def start(self) -> Rung:
         """One more trial begins with this rung as its first target."""

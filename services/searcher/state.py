@@ -13,6 +13,7 @@ from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config import Hyperparameters, Nsga2Searcher, Searcher
 from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.ranking import Key, Rung
+from tenuto.services.searcher.records import copied
 
 TrialStatus = Literal["running", "reported", "failing", "invalid", "paused", "stopped"]
 """running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not
@@ -49,10 +50,7 @@ class Trial:
     """The length that it trains to, where the method has no rungs (custom)."""
 
     def changed(self, **fields: Any) -> Trial:
-        """As `dataclasses.replace`, at a fifth of its cost."""
-        copy = object.__new__(Trial)
-        copy.__dict__.update(self.__dict__, **fields)
-        return copy
+        return copied(self, fields)
 
     @property
     def key(self) -> Key | None:
@@ -211,10 +209,7 @@ class Experiment:
         return scores if len(scores) == len(goals) else None
 
     def changed(self, **fields: Any) -> Experiment:
-        """As `dataclasses.replace`, at a fifth of its cost: this is most of what folding an event does."""
-        copy = object.__new__(Experiment)
-        copy.__dict__.update(self.__dict__, **fields)
-        return copy
+        return copied(self, fields)
 
     def with_trial(self, before: Trial | None, trial: Trial, **changes: Any) -> Experiment:
         """With this trial as it is now, and the counts that follow from its status; `before` is the trial as it was."""
@@ -223,9 +218,7 @@ class Experiment:
         if was != now:
             changes["active"] = self.active + (now in _ACTIVE) - (was in _ACTIVE)
             changes["paused"] = self.paused + (now == "paused") - (was == "paused")
-        copy = object.__new__(Experiment)
-        copy.__dict__.update(self.__dict__, **changes)
-        return copy
+        return copied(self, changes)
 
     def with_rung(self, index: int, rung: Rung) -> tuple[Rung, ...]:
         return (*self.rungs[:index], rung, *self.rungs[index + 1 :])

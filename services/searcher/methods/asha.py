@@ -30,7 +30,7 @@ from typing import Any
 from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.services.searcher.ladder import Bracket, rung_lengths
-from tenuto.services.searcher.methods.base import Proposal, Rules, length, metric_value, place, reason, show
+from tenuto.services.searcher.methods.base import Proposal, Rules, Waits, length, metric_value, place, reason, show
 from tenuto.services.searcher.methods.reasons import completed
 from tenuto.services.searcher.ranking import Key
 from tenuto.services.searcher.state import Experiment, Trial
@@ -71,7 +71,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
                 best = index
         return firsts[best]
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
         if experiment.is_top(trial.rung):
             return completed(experiment, trial)
         if trial.key is None:
@@ -79,7 +79,8 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         if self.stops:
             return self._stop_or_go_on(experiment, trial, trial.key)
         # Algorithm 2: it joins those that wait, then its place goes to whom it is due, which may be itself.
-        return self._wait(experiment, trial, trial.key)
+        key = trial.key
+        return Waits(experiment.trial_id(trial.number), lambda: self._wait(experiment, trial, key))
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
         return self._promotion(experiment)

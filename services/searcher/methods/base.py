@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
@@ -35,6 +36,15 @@ class Proposal:
     """Its first target, where the method does not compare at rungs."""
     stopped: bool = False
     """It was stopped before it could start: it is on record, and does not run."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The trial pauses at its rung, unless it goes on or is stopped in the same decision: its reason is put into words only if
+    it stays."""
+
+    trial_id: str
+    paused: Callable[[], TrialPaused]
 
 
 class Method(Protocol):
@@ -77,7 +87,7 @@ class Method(Protocol):
         """The next new trial, for a free place; None: none now."""
         ...
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
         """What becomes of a trial that was compared at its rung just now."""
         ...
 
@@ -145,7 +155,7 @@ class Rules(Generic[T]):
         hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)
         return None if hyperparameters is None else Proposal(hyperparameters)
 
-    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
+    def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
         return completed(experiment, trial)
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
@@ -198,4 +208,4 @@ def unsatisfiable(settings: Searcher, space: Hyperparameters) -> str | None:
     )
 
 
-__all__ = ["Method", "Proposal", "Rules", "length", "metric_value", "place", "reason", "show", "unsatisfiable"]
+__all__ = ["Method", "Proposal", "Rules", "Waits", "length", "metric_value", "place", "reason", "show", "unsatisfiable"]

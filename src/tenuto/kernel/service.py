@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -94,6 +95,13 @@ def _run(name: str, main: Awaitable[int]) -> int:
         return loop_runner.run(runner())
 
 
+def spare_collector() -> None:
+    """What is there once the modules are imported lives as long as the process: the garbage collector, which each burst of
+    decisions sets going, need not look through it again and again (a tenth of the time of a search's decisions)."""
+    gc.collect()
+    gc.freeze()
+
+
 async def _serve(name: str, settings: Settings, build: Build) -> int:
     try:
         await _until_signalled(name, _open_and_run(name, settings, build))
@@ -115,6 +123,7 @@ async def _open_and_run(name: str, settings: Settings, build: Build) -> None:
         bus = await bus_module.connect(settings, name)
         try:
             app = await build(settings, log, bus, SystemClock())
+            spare_collector()
             logger.info("%s is ready", name)
             await app.run()
         finally:
