@@ -23,7 +23,7 @@ from tenuto.schemas.operations import Complete, Create, Extend, Fail, Operation,
 from tenuto.search import CustomSearcher, Told
 from tenuto.services.searcher.core import SearcherCore
 from tests.support.search_world import Recorder, submitted
-from tests.unit.test_searcher_core import NAN, Search
+from tests.support.search_driver import NAN, Search
 
 
 class Custom(Search):
