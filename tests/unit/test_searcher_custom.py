@@ -22,8 +22,8 @@ from tenuto.schemas.events.trial import TrialFinished, ValidationReported
 from tenuto.schemas.operations import Complete, Create, Extend, Fail, Operation, Stop
 from tenuto.search import CustomSearcher, Told
 from tenuto.services.searcher.core import SearcherCore
-from tests.support.search_world import Recorder, submitted
 from tests.support.search_driver import NAN, Search
+from tests.support.search_world import Recorder, submitted
 
 
 class Custom(Search):
