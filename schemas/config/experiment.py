@@ -58,9 +58,9 @@ class Distributed(Model):
     """How a trial trains on several slots."""
 
     strategy: Literal["ddp", "fsdp", "horovod", "multi_worker_mirrored"] = "ddp"
-    """ddp: each slot of a PyTorch trial holds the whole model. fsdp: its parameters are divided among the slots. horovod:
-    gradients are averaged by Horovod, and scripts may call `hvd.init()`. multi_worker_mirrored: TF_CONFIG is set, for scripts
-    with TensorFlow's `tf.distribute.MultiWorkerMirroredStrategy`."""
+    """ddp: each slot holds the whole model (a Keras trial on TensorFlow: its MultiWorkerMirroredStrategy). fsdp: parameters of a
+    PyTorch trial are divided among the slots. horovod: gradients are averaged by Horovod, and scripts may call `hvd.init()`.
+    multi_worker_mirrored: TF_CONFIG is set, for scripts with TensorFlow's `tf.distribute.MultiWorkerMirroredStrategy`."""
     progress_seconds_max: float = Field(default=1800.0, gt=0, le=1e6)
     """A rank that does not get on with a step for so long is hung, and the trial starts again from its last checkpoint. Once some
     steps are done, 20 times the longest of them is enough, but at least 10 seconds."""
