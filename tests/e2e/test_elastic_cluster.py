@@ -66,6 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 
 def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(cluster: Shared, tmp_path: Path) -> None:
     elastic = config("elastic", 100_000, {"slots_per_trial": {"min": 1, "max": 2, "keep_seconds": 0}})
+    elastic["distributed"] = {"global_batch_size": "scale", "learning_rate_scaling": "linear"}
     own = cluster.submit(elastic, "ada")
     cluster.wait_for(lambda: bool(cluster.facts("CheckpointSaved", f"{own}-1")))
     assert cluster.sizes(f"{own}-1") == [2]
@@ -74,6 +75,9 @@ def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(cluster
     cluster.wait_for(lambda: cluster.sizes(f"{own}-1")[:3] == [2, 1, 2])
     known = len(cluster.facts("CheckpointSaved", f"{own}-1"))
     cluster.wait_for(lambda: len(cluster.facts("CheckpointSaved", f"{own}-1")) > known)
+    log = cluster.cli("trial", "logs", f"{own}-1").stdout
+    said = [log.index(words) for words in ("2 times the learning rate (linear)", "1 slot with the learning rate as it is given")]
+    assert said == sorted(said)
     rows = cluster.json("job", "ls")["pools"][0]["rows"]
     assert [(row["experiment_id"], row["user"], row["slots"]) for row in rows] == [(own, "ada", 2)]
     picture = tmp_path / "slots.png"

@@ -89,6 +89,8 @@ class LearningRateScaling:
         """For the trial's log."""
         if not self.active:
             return None
+        if self._slots == 1:
+            return f"steps on 1 slot with the learning rate as it is given ({self._rule} scaling)"
         warmup = "" if self._warmup is None else f", where it rises over {self._warmup.value} {self._warmup.unit}"
         return f"steps on {self._slots} slots with {self._target:g} times the learning rate ({self._rule}){warmup}"
 
