@@ -33,8 +33,8 @@ POINTS_MAX = 50_000
 _LOST = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
 
 _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "user", state, method, metric, smaller_is_better,
-    pool, slots_per_trial, priority, weight, max_slots, seed, context_hash, context_size_bytes, submitted_us, ended_us, error,
-    best_trial_id, best_metric"""
+    pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash, context_size_bytes,
+    submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
     latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason,
     excluded_agents, stragglers, requested_us, ended_us"""

@@ -39,6 +39,10 @@ class ExperimentView(Model):
     priority: int
     weight: float
     max_slots: int | None
+    max_trials: int | None = None
+    """Trials of the search in all, as it is now. None: the method plans them itself."""
+    max_concurrent_trials: int | None = None
+    """Trials at once, as it is now. None: there is only one."""
     seed: int
     context_hash: str
     context_size_bytes: int

@@ -167,6 +167,7 @@ def test_limits_of_trials_change_while_it_runs(cluster: LiveCluster, tmp_path: P
     assert len(search.all(TrialRequested)) == 2
     assert max(search.live_slots()) == 2
     cluster.client().patch(f"/experiments/{search.id}", {"max_trials": 4, "max_concurrent_trials": 1})
+    assert "4 trials, 1 at once" in cluster.cli("exp", "describe", str(search.id)).stdout
     search.go()
     trials = search.wait_end()
     assert len(trials) == 4, "of nine that were configured"

@@ -137,3 +137,24 @@ async def test_operations_are_recorded_once_per_event_and_refused_with_a_reason(
     other = (await world.log.read(0))[-1]
     status, message = await refused(create, cause_id=other.id, experiment=2)
     assert (status, message.split(";")[0]) == (409, "Experiment 2 is searched by single")
+
+
+async def test_limits_of_trials_are_shown_as_they_are_now(world: World) -> None:  # noqa: F811
+    async def limits(experiment: int) -> tuple[int | None, int | None]:
+        view = await world.get(f"/experiments/{experiment}")
+        return view["max_trials"], view["max_concurrent_trials"]
+
+    async def change(experiment: int, **body: int) -> int:
+        return (await world.http.patch(f"/api/v1/experiments/{experiment}", json=body)).status_code
+
+    await world.submit(NSGA2)
+    await world.submit()
+    assert await limits(1) == (20, 4)
+    assert await limits(2) == (None, None)
+    assert await change(1, max_concurrent_trials=3) == 200
+    assert await limits(1) == (20, 3)
+    assert await change(1, max_trials=7) == 200
+    assert await limits(1) == (7, 3)
+    assert (await world.error("PATCH", "/experiments/2", json={"max_trials": 3}))[1] == "invalid"
+    assert await change(2, max_concurrent_trials=3) == 200, "which means nothing to a single trial"
+    assert await limits(2) == (None, None)

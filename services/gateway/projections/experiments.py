@@ -13,8 +13,8 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
     await db.execute(
         """INSERT INTO experiments (experiment_id, name, description, labels, user_name, state, method, metric,
                smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, seed, config, context_hash,
-               context_size_bytes, submitted_us)
-           VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)""",
+               context_size_bytes, submitted_us, max_trials, max_concurrent_trials)
+           VALUES ($1, $2, $3, $4, $5, 'active', $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)""",
         data.experiment_id,
         config.name,
         config.description,
@@ -33,6 +33,8 @@ async def _submitted(db: Connection, event: Event, data: request.ExperimentSubmi
         data.context_hash,
         data.context_size_bytes,
         event.time_us,
+        getattr(searcher, "max_trials", None),
+        getattr(searcher, "max_concurrent_trials", None),
     )
 
 
@@ -53,6 +55,17 @@ async def _weight(db: Connection, _: Event, data: request.ExperimentWeightChange
 
 async def _slot_limit(db: Connection, _: Event, data: request.ExperimentSlotLimitChanged) -> None:
     await db.execute("UPDATE experiments SET max_slots = $2 WHERE experiment_id = $1", data.experiment_id, data.max_slots)
+
+
+async def _trial_limits(db: Connection, _: Event, data: request.ExperimentTrialLimitsChanged) -> None:
+    await db.execute(
+        """UPDATE experiments SET max_trials = coalesce($2, max_trials),
+               max_concurrent_trials = coalesce($3, max_concurrent_trials)
+           WHERE experiment_id = $1 AND method <> 'single'""",
+        data.experiment_id,
+        data.max_trials,
+        data.max_concurrent_trials,
+    )
 
 
 async def _pool(db: Connection, _: Event, data: request.ExperimentPoolChanged) -> None:
@@ -84,6 +97,7 @@ HANDLERS: dict[str, Handler] = {
     "ExperimentPriorityChanged": _priority,
     "ExperimentWeightChanged": _weight,
     "ExperimentSlotLimitChanged": _slot_limit,
+    "ExperimentTrialLimitsChanged": _trial_limits,
     "ExperimentPoolChanged": _pool,
     "ExperimentCompleted": _completed,
     "ExperimentFailed": _failed,

@@ -57,6 +57,7 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
         ("name", view["name"]),
         ("state", view["state"]),
         ("search", f"{view['method']} for {goal} {view['metric']}, seed {view['seed']}"),
+        *_limits(view),
         ("slots per trial", view["slots_per_trial"]),
         ("priority", view["priority"]),
         ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
@@ -75,6 +76,15 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
     if view["error"]:
         facts.append(("error", view["error"]))
     return facts
+
+
+def _limits(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """As they are now: people change them while the search runs."""
+    in_all, at_once, slots = view.get("max_trials"), view.get("max_concurrent_trials"), view.get("max_slots")
+    texts = [f"{in_all:,} trials"] if in_all else []
+    texts += [f"{at_once:,} at once"] if at_once else []
+    texts += [f"{slots:,} slots"] if slots else []
+    return [("at most", ", ".join(texts))] if texts else []
 
 
 def _unit(view: dict[str, Any]) -> str:
