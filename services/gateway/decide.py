@@ -79,7 +79,9 @@ def _live(state: State, command: ExperimentCommand) -> Live:
     if live is not None:
         if live.user != command.user and not state.may_all(command.user):
             raise Refused(
-                f"Experiment {live.experiment_id} is {live.user}'s; only {live.user} or an admin may change it.", "forbidden"
+                f"Experiment {live.experiment_id} is {live.user}'s; "
+                f"only {f'{live.user} or ' if live.user != ADMIN else ''}an admin may change it.",
+                "forbidden",
             )
         return live
     if 1 <= command.experiment_id <= state.submitted:

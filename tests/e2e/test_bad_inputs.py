@@ -206,6 +206,7 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "unreachable bucket": lambda user: user.outcome("unreachable bucket"),
     "wrong token": lambda user: user.run("exp", "ls", TENUTO_TOKEN="wrong"),
     "no cluster": no_cluster,
+    "wrong setting": lambda user: user.run("up", "-d", "--data-dir", user.directory / "third", TENUTO_CPU_SLOTS="two"),
     "port taken": port_taken,
     "second up on the same directory": lambda user: user.run("up", "-d"),
     "no space left": no_space_left,

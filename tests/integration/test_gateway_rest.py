@@ -127,7 +127,7 @@ async def test_requests_change_an_experiment_and_refusals_say_why(world: World) 
     assert await world.error("PATCH", "/experiments/1", json={"priority": 0}) == (
         400,
         "invalid",
-        "priority: Input should be greater than or equal to 1 (found 0).",
+        "priority: must be greater than or equal to 1 (found 0).",
     )
     assert (await world.error("PATCH", "/experiments/1", json={"speed": 1}))[:2] == (400, "invalid")
     assert (await world.http.post("/api/v1/experiments/1/cancel")).json()["changed"]

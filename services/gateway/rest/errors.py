@@ -38,7 +38,11 @@ STATUS = {
     "store_away": 503,
 }
 RETRY_AFTER_SECONDS = 2
-PATTERNS = {"trial_id": "must be the id of a trial, such as 3-7 for the seventh of experiment 3"}
+PATTERNS = {
+    "trial_id": "must be the id of a trial, such as 3-7 for the seventh of experiment 3",
+    "name": "must be 1 to 63 small letters, digits, _, . or -, and begin with a letter",
+    "pool": "must be 1 to 63 letters, digits, _ or -",
+}
 """What stands for a regular expression, which would tell people little."""
 AWAY = "The database cannot be reached right now; try again in a few seconds. Training goes on meanwhile."
 
@@ -84,7 +88,9 @@ async def _request(_: Request, error: Exception) -> Response:
     problems = []
     for item in error.errors():
         where = ".".join(str(part) for part in item["loc"] if part not in ("query", "path", "body"))
-        message = PATTERNS.get(where, item["msg"]) if item["type"] == "string_pattern_mismatch" else item["msg"]
+        message = item["msg"].replace("Input should be", "must be")
+        if item["type"] == "string_pattern_mismatch":
+            message = PATTERNS.get(where, message)
         problems.append(ProblemView(path=where, message=message, value=str(item.get("input", ""))[:80]))
     first = problems[0]
     return error_response("invalid", f"{first.path}: {first.message} (found {first.value}).", first.path, problems)

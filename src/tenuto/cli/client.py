@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import socket
+import ssl
 import sys
 import time
 import urllib.parse
@@ -277,6 +278,8 @@ class Client:
             why = (
                 "it does not answer"
                 if isinstance(error, (ConnectionRefusedError, socket.timeout))
+                else "it does not speak TLS there; is its address http://?"
+                if isinstance(error, ssl.SSLError)
                 else error.strerror or str(error)
             )
             raise CliError(

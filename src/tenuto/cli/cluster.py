@@ -41,7 +41,9 @@ def up(
     On a directory that was up before it goes on where it was.
     """
     from tenuto.embedded.files import Layout
+    from tenuto.kernel.settings import Settings
 
+    Settings.from_environment()  # a wrong one is told before anything starts
     layout = Layout.of(data_dir_of(context, data_dir))
     if detach:
         _detached(layout, port, cpu_slots, agents)
