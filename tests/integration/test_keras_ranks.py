@@ -113,6 +113,31 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path, backend: str, strategy:
         np.testing.assert_array_equal(found[name], value)
 
 
+def test_a_step_of_ones_own_with_two_optimizers_and_a_loader_that_draws(tmp_path: Path) -> None:
+    """Also the bits of a trial that was killed on the way. What one process draws for a record, elastic slots draw."""
+    own = {
+        "entrypoint": "model_def:OwnStep",
+        "log_period": {"batches": 1},
+        "resources": {"slots_per_trial": {"min": 1, "max": 2}},
+    }
+    with Bench(tmp_path / "one", "torch", "ddp", random=False, **own) as bench:
+        one, _ = bench.train(1)
+    with Bench(tmp_path / "two", "torch", "ddp", random=False, **own) as bench:
+        two, _ = bench.train(2)
+        killed, _ = bench.train(2, TEST_DIE="0 5")
+        again, _ = bench.train(2, END, killed.checkpoints()[-1])
+    weights = weights_of(two)
+    for name, value in weights_of(one).items():
+        np.testing.assert_allclose(weights[name], value, rtol=1e-5, atol=1e-6)
+    points = points_of(two)
+    assert points_of(again)[END] == points[END]
+    for batches, metrics in points_of(one).items():
+        assert metrics.keys() == {"head", "other"}
+        assert points[batches] == pytest.approx(metrics, rel=1e-5)
+    for name, value in weights_of(again).items():
+        np.testing.assert_array_equal(value, weights[name])
+
+
 def test_a_script_with_tensorflows_own_strategy_and_a_killed_rank(tmp_path: Path) -> None:
     """The example: TF_CONFIG brings its ranks together, and one tf.train.Checkpoint brings them back."""
     end = 150

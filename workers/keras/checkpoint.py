@@ -94,8 +94,34 @@ def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[floa
     return changed
 
 
+def built_over(model: Any) -> list[list[int] | None]:
+    """Of each optimizer, the places among the model's weights of those that it was built for. None: it was not yet."""
+    places = {id(variable): place for place, variable in enumerate(variables_of(model)["weights"])}
+    found: list[list[int] | None] = []
+    for optimizer in optimizers_of(model):
+        trained = getattr(_inner(optimizer), "_trainable_variables", ()) if optimizer.built else ()
+        own = [places[id(variable)] for variable in trained if id(variable) in places]
+        found.append(own if own and len(own) == len(trained) else None)
+    return found
+
+
+def build_optimizers(model: Any, over: Sequence[list[int] | None] | None) -> None:
+    """Before the state is loaded: those that a step of the user's own builds at its first use have their variables before it.
+    `over`: what `built_over` returned where it was saved (None: an older checkpoint does not say)."""
+    weights, optimizers = variables_of(model)["weights"], optimizers_of(model)
+    if over is None or len(over) != len(optimizers):
+        return
+    for optimizer, places in zip(optimizers, over, strict=True):
+        if places is not None and not optimizer.built and max(places) < len(weights):
+            optimizer.build([weights[place] for place in places])
+
+
+def _inner(optimizer: Any) -> Any:
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 def _rate_of(optimizer: Any) -> Any:
-    rate = getattr(getattr(optimizer, "inner_optimizer", optimizer), "_learning_rate", None)
+    rate = getattr(_inner(optimizer), "_learning_rate", None)
     return rate if isinstance(rate, keras.Variable) else None
 
 

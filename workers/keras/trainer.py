@@ -23,6 +23,8 @@ from tenuto.workers.keras.backends import open_backend
 from tenuto.workers.keras.checkpoint import (
     Captured,
     Loaded,
+    build_optimizers,
+    built_over,
     floats,
     given_rates,
     load_weights_only,
@@ -251,6 +253,7 @@ class KerasTrainer(Trainer):
             "signatures": getattr(self._backend, "signatures", []),
             "random": randomness.random_state(),
             "given": self._given,
+            "built": built_over(self.model),
             **(users := self._users()),
         }
         self._backend.share_statistics(self.model)
@@ -297,6 +300,7 @@ class KerasTrainer(Trainer):
         self._began = False
         self._begin()
         with self._backend.scope():
+            build_optimizers(self.model, values.get("built"))
             loaded.into(self.model)
             if changed := take_over_rates(self.model, self._given, values.get("given")):
                 _say(f"the optimizer takes this trial's own learning rate: {', '.join(f'{rate:g}' for rate in changed)}")

@@ -43,3 +43,49 @@ class Ranked(KerasTrial):
 
     def build_callbacks(self):
         return [Die(self.context.rank)]
+
+
+class OwnStep(Ranked):
+    """Of the torch back end: a training step of its own with two optimizers, from a torch DataLoader that draws at random."""
+
+    def build_model(self):
+        model = Pair()
+        model.compile(loss="mse", optimizer=keras.optimizers.SGD(0.05), metrics=["mae"])
+        return model
+
+    def build_training_data(self):
+        import torch
+
+        return torch.utils.data.DataLoader(Noisy(), batch_size=self.context.batch_size, shuffle=True)
+
+
+class Noisy:
+    def __init__(self):
+        self.x, self.y = records(1)
+
+    def __len__(self):
+        return RECORDS
+
+    def __getitem__(self, index):
+        return self.x[index] + 0.1 * np.random.rand(3).astype("float32"), self.y[index]
+
+
+class Pair(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head, self.other = keras.layers.Dense(1), keras.layers.Dense(1)
+        self.second = keras.optimizers.Adam(0.02)
+
+    def call(self, x):
+        return self.head(x) + 0.0 * self.other(x)
+
+    def train_step(self, data):
+        x, y = data
+        self.zero_grad()
+        loss = keras.ops.mean((y - self.head(x)) ** 2)
+        loss.backward()
+        self.optimizer.apply([item.value.grad for item in self.head.trainable_weights], self.head.trainable_weights)
+        other = keras.ops.mean(keras.ops.abs(y - self.other(x)))
+        other.backward()
+        self.second.apply([item.value.grad for item in self.other.trainable_weights], self.other.trainable_weights)
+        return {"head": loss, "other": other}
