@@ -40,6 +40,10 @@ PER_RUN = frozenset(
 )  # fmt: skip
 """Read when a worker begins, or when the GPU is first used; never while the framework is imported."""
 
+_FIXED = {"PYTHONHASHSEED": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""The second: should an import ask whether there is a GPU, the driver's own library must not be loaded for that, as it would see
+all of the node's, and for good. Runs have variables of their own."""
+
 Key = tuple[tuple[str, str], ...]
 
 
@@ -83,7 +87,7 @@ class Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={"PYTHONHASHSEED": "0", **environment, RUN_VARIABLE: "-" * MARK_BYTES},
+                env=_FIXED | dict(environment) | {RUN_VARIABLE: "-" * MARK_BYTES},
                 cwd="/",
                 start_new_session=True,
             )

@@ -16,6 +16,7 @@ import socket
 import sys
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 
 CALL_SECONDS_MAX = 0.2
 """Of a call to a socket that nobody listens on: it is refused at once."""
@@ -33,9 +34,10 @@ def rehearse(link: socket.socket) -> None:
 
 
 def _environment() -> None:
-    from tenuto.workers.record.environment import capture
+    if "torch" in sys.modules and not _might_touch_a_gpu(sys.modules["torch"]):
+        from tenuto.workers.record.environment import capture
 
-    capture().to_json()
+        capture().to_json()
 
 
 def _network() -> None:
@@ -52,7 +54,7 @@ def _network() -> None:
 
 
 def _training() -> None:
-    if "torch" not in sys.modules:
+    if "torch" not in sys.modules or _might_touch_a_gpu(sys.modules["torch"]):
         return
     import torch
     from torch.utils.data import DataLoader, TensorDataset
@@ -64,6 +66,12 @@ def _training() -> None:
         torch.nn.functional.mse_loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, io.BytesIO())
+
+
+def _might_touch_a_gpu(torch: ModuleType) -> bool:
+    """A torch that was built for GPUs looks for them at the first backward pass or optimizer step. The driver would see all of
+    the node's then, and for good: which of them are this run's is said later, by CUDA_VISIBLE_DEVICES."""
+    return any(getattr(torch.version, name, None) is not None for name in ("cuda", "hip", "xpu"))
 
 
 PARTS: tuple[Callable[[], None], ...] = (_training, _network, _environment)
