@@ -4,13 +4,14 @@ In a cluster: tenuto exp create config.yaml . --follow
 By hand:      python train.py
 """
 
+import os
 from typing import Any
 
 import lightning
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tenuto
@@ -49,11 +50,17 @@ def main() -> None:
         images, labels = torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target)
         held_out = torch.arange(len(labels)) % VALIDATION_EVERY == 0
         # A loader that knows its place: a trial that leaves within an epoch goes on with the next batch, not from the first.
-        training = StatefulDataLoader(TensorDataset(images[~held_out], labels[~held_out]), batch_size=32, shuffle=True)
+        # Each slot has its share of each epoch, in an order that all know.
+        train_set = TensorDataset(images[~held_out], labels[~held_out])
+        shares = DistributedSampler(train_set, num_replicas=run.slots, rank=run.rank, seed=run.trial_seed % 2**32)
+        training = StatefulDataLoader(train_set, batch_size=32, sampler=shares)
         validation = DataLoader(TensorDataset(images[held_out], labels[held_out]), batch_size=128)
         run.epoch_batches = len(training)
         trainer = lightning.Trainer(
             max_epochs=-1,  # the search says how long
+            devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),  # set where resources.slots_per_trial is more than 1
+            num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")),
+            use_distributed_sampler=False,  # training has its own; each slot validates on all images
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,

@@ -12,6 +12,7 @@ import yaml
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
+from tests.support.trainers_on_ranks import check_two_ranks
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow
@@ -93,3 +94,9 @@ def test_lengths_of_a_search_and_exact_resume_after_a_kill_and_a_pause(trial: Wo
     first = {point.batches: point.metrics["loss"] for report in whole.metrics for point in report.points}
     began = {point.batches: point.metrics["loss"] for report in warm.metrics for point in report.points}
     assert began[2] < first[2], "what was trained is there"
+
+
+@pytest.mark.timeout(400)
+def test_two_ranks(tmp_path: Path) -> None:
+    files = {"model.safetensors", "rng_state_0.pth", "rng_state_1.pth"}
+    check_two_ranks(tmp_path, EXAMPLE, {"learning_rate": 0.002, "hidden_size": 8}, MODULES, files, HF_HUB_OFFLINE="1")

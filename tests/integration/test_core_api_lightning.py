@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ import yaml
 
 from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.integrations import ranks
 from tests.support.agent_stand_in import WorkerBench, begins_with_weights
+from tests.support.trainers_on_ranks import check_two_ranks
 
 pytest.importorskip("lightning")
 pytestmark = pytest.mark.slow
@@ -88,3 +92,17 @@ def final_metrics(trial: WorkerBench, source: CheckpointReport) -> dict[str, flo
     run = trial.start(resumed, **QUIET)
     assert run.wait() == 0, run.output()
     return resumed.validations()[-1].metrics
+
+
+@pytest.mark.timeout(400)
+def test_two_ranks(tmp_path: Path) -> None:
+    hyperparameters = {"learning_rate": 0.01, "hidden": 16, "dropout": 0.2}
+    check_two_ranks(tmp_path, EXAMPLE, hyperparameters, MODULES, {"lightning.ckpt", "random.pt"})
+
+
+def test_a_trainer_with_fewer_processes_than_ranks_is_refused() -> None:
+    """Each of them would train a model of its own."""
+    run: Any = SimpleNamespace(slots=2)
+    ranks.expect(run, 2, "")
+    with pytest.raises(UserError, match="the trial has 2 slots, but its trainer works with 1 processes; set devices"):
+        ranks.expect(run, 1, "devices")

@@ -2,6 +2,9 @@
 
 A step is what the Trainer counts in `global_step`: one step of the optimizer. Metrics keep the Trainer's names (`loss`,
 `eval_loss`, `eval_accuracy`). Written for transformers >= 4.50.
+
+On several ranks the Trainer does what it does under torchrun. All ranks of it call the same hooks in the same steps; rank 0's
+reports and checkpoints count, and a checkpoint has the random generators of all.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from transformers import TrainerCallback
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.integrations import ranks
 from tenuto.workers.pytorch import seeds
 
 if TYPE_CHECKING:
@@ -36,6 +40,7 @@ def train(trainer: Trainer, run: Run) -> None:
     The Trainer's own length (`max_steps`) must reach `run.max_steps`, on which its learning-rate schedule depends. Raises
     UserError where it does not.
     """
+    ranks.expect(run, trainer.args.world_size, "nothing about processes in TrainingArguments: the Trainer finds the ranks itself")
     if run.epoch_batches is None and (length := _epoch_steps(trainer)) is not None:
         run.epoch_batches = length
     callback = TenutoCallback(run)
@@ -144,15 +149,20 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         # Else the checkpoint comes first: a search that reacts to the validation may count on it.
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        steps = state.global_step
+        run, steps = self._run, state.global_step
         source = Path(args.output_dir or ".") / f"checkpoint-{steps}"
-        with self._run.checkpoint.save(steps, {VALIDATION_KEY: self._held}) as directory:
-            if args.load_best_model_at_end:
-                shutil.copytree(source, directory, dirs_exist_ok=True)  # the Trainer wants to find its own again
-            else:
-                for path in source.iterdir():
-                    shutil.move(path, directory / path.name)
-                source.rmdir()
+        own = source / f"rng_state_{run.rank}.pth"  # which each rank has written, perhaps to another node's disk
+        generators = ranks.of_all(run, own.read_bytes() if own.exists() else None)
+        with run.checkpoint.save(steps, {VALIDATION_KEY: self._held}) as directory:
+            if run.rank == 0:
+                for rank, generator in enumerate(generators):
+                    if generator is not None:
+                        (source / f"rng_state_{rank}.pth").write_bytes(generator)
+                # The Trainer may want to find its own again.
+                (shutil.copytree if args.load_best_model_at_end else _move_tree)(source, directory, dirs_exist_ok=True)
+        if run.slots > 1 and not args.load_best_model_at_end:
+            ranks.of_all(run, None)  # rank 0 has what it needs
+            shutil.rmtree(source, ignore_errors=True)
         self._report_held(steps)
         if steps >= self._target and not self._leaving and not self._advance(steps):
             control.should_training_stop = True
@@ -166,6 +176,12 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             self._run.report_validation(steps, held)
 
 
+def _move_tree(source: Path, target: Path, *, dirs_exist_ok: bool) -> None:
+    for path in source.iterdir():
+        shutil.move(path, target / path.name)
+    source.rmdir()
+
+
 def _numbers(metrics: Mapping[str, Any] | None) -> dict[str, float]:
     return {
         name: value
@@ -175,11 +191,11 @@ def _numbers(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _epoch_steps(trainer: Trainer) -> int | None:
-    """Optimizer steps of one epoch; None for data without a length."""
+    """Optimizer steps of one epoch; None for data without a length. Each rank has batches of its own."""
     args = trainer.args
     try:
         samples = len(trainer.train_dataset)  # type: ignore[arg-type]
     except TypeError:
         return None
     batches = samples // args.train_batch_size if args.dataloader_drop_last else math.ceil(samples / args.train_batch_size)
-    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
+    return max(1, math.ceil(math.ceil(batches / int(args.world_size)) / args.gradient_accumulation_steps))

@@ -5,6 +5,9 @@ A step is one training batch. Metrics keep the names given to `self.log`. Writte
 Lightning keeps neither the random generators nor, with an ordinary loader, the place in an epoch. Here each epoch begins with
 generators seeded from the trial and the epoch, and a checkpoint holds their state; a loader that knows its place (torchdata's
 `StatefulDataLoader`) does the rest.
+
+On several ranks Lightning does what it does under torchrun. All ranks call the same hooks in the same steps; rank 0's reports and
+checkpoints count, and a checkpoint has the random generators of all.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.integrations import ranks
 from tenuto.workers.pytorch import seeds
 
 CHECKPOINT_FILE = "lightning.ckpt"
 RANDOM_FILE = "random.pt"
+"""Of one rank its generators' states; of several a list of these, by rank."""
+EPOCH_KEY = "epoch"
 VALIDATION_KEY = "validation"
 """In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
 
@@ -32,6 +38,11 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
 
     Raises UserError where the Trainer's own limits (`max_epochs`, `max_steps`) end the training before.
     """
+    ranks.expect(
+        run,
+        trainer.world_size,
+        "Trainer(devices=LOCAL_WORLD_SIZE, num_nodes=GROUP_WORLD_SIZE), which are variables of the environment, and its strategy",
+    )
     callback = TenutoCallback(run)
     trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     latest = run.checkpoint.latest
@@ -45,7 +56,11 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         trainer.fit(module, **data)
     else:
         with run.checkpoint.restore() as directory:
-            callback.resume(torch.load(directory / RANDOM_FILE, weights_only=True))
+            found = torch.load(directory / RANDOM_FILE, weights_only=True)
+            states: list[dict[str, Any]] = found if isinstance(found, list) else [found]
+            if run.rank < len(states):  # else it is new, and begins with the epoch's seed
+                callback.resume(states[run.rank])
+            _set_epoch(data.get("train_dataloaders"), int(latest.metadata.get(EPOCH_KEY, 0)))
             # It holds more than weights: the state of loops, optimizers and callbacks, in Lightning's own format.
             extra: dict[str, Any] = {"weights_only": False} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
             trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **extra)
@@ -54,6 +69,17 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
             f"the search asks for {callback.target} steps, but Lightning's Trainer ended after {callback.steps}; set "
             "Trainer(max_epochs=-1): the search says how long to train."
         )
+
+
+def _set_epoch(loaders: Any, epoch: int) -> None:
+    """Lightning tells samplers the epoch only after it has made the iterators that a resumed training goes on with."""
+    several = (
+        list(loaders.values()) if isinstance(loaders, dict) else loaders if isinstance(loaders, (list, tuple)) else [loaders]
+    )
+    for loader in several:
+        for sampler in (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)):
+            if callable(set_epoch := getattr(sampler, "set_epoch", None)):
+                set_epoch(epoch)
 
 
 class TenutoCallback(Callback):
@@ -106,6 +132,9 @@ class TenutoCallback(Callback):
             random, self._random = self._random, None
             if batch_idx > 0:  # else the epoch has just been seeded
                 seeds.restore_random_state(random)
+        if batch_idx == 0 and self._run.rank > 0:  # the order of the data is drawn; dropout is each rank's own
+            rank, epoch = self._run.rank, trainer.current_epoch
+            seeds.seed_everything(seeds.derive_seed(self._run.trial_seed, "lightning epoch", epoch, rank))
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         run = self._run
@@ -141,6 +170,7 @@ class TenutoCallback(Callback):
         self._seed_epoch(trainer.current_epoch + 1)
 
     def _seed_epoch(self, epoch: int) -> None:
+        """The same on all ranks: loaders shuffle by it."""
         seeds.seed_everything(seeds.derive_seed(self._run.trial_seed, "lightning epoch", epoch))
 
     def _validate_after(self, trainer: Trainer, batch_idx: int) -> None:
@@ -154,9 +184,11 @@ class TenutoCallback(Callback):
     def _save(self, trainer: Trainer, validation: dict[str, float] | None) -> None:
         if self._saved_at == self.steps:
             return
-        with self._run.checkpoint.save(self.steps, {VALIDATION_KEY: validation}) as directory:
+        metadata = {VALIDATION_KEY: validation, EPOCH_KEY: trainer.current_epoch}
+        with self._run.checkpoint.save(self.steps, metadata) as directory:
             trainer.save_checkpoint(directory / CHECKPOINT_FILE)
-            torch.save(seeds.random_state(), directory / RANDOM_FILE)
+            states = ranks.of_all(self._run, seeds.random_state())
+            torch.save(states if len(states) > 1 else states[0], directory / RANDOM_FILE)
         self._saved_at = self.steps
 
     def _metrics(self, trainer: Trainer, names: set[str]) -> dict[str, float]:

@@ -90,6 +90,9 @@ def rank_environment(part: GangPart, rank: int, base: Mapping[str, str], master:
         "MASTER_PORT": str(master[1]),
         # The store is the supervisor's: rank 0 is a client of it like the others, so no port is opened twice.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": part.allocation_id,  # by which Lightning, among others, knows that it need not start ranks
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
         "TENUTO_RANK": str(rank),
         "TENUTO_ERROR_FILE": str(rank_directory(part.directory, rank) / "error.txt"),
         PROGRESS_VARIABLE: str(Path(part.directory) / PROGRESS_FILE),
