@@ -84,13 +84,15 @@ class _Synchronized(_BatchNorm):
 
 
 def _statistics(input: torch.Tensor, link: Link) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Mean and biased variance by channel over all ranks, in double precision, and the number of values in each."""
+    """Mean and biased variance by channel over all ranks, put together in double precision, and the number of values in each."""
     size, rank, channels = link.ranks.size, link.ranks.rank, input.shape[1]
     each = torch.zeros(size, 2 * channels + 1, dtype=torch.float64, device=input.device)
     if link.counts():
-        values = input.transpose(0, 1).reshape(channels, -1).double()
-        variance, mean = torch.var_mean(values, dim=1, correction=0)
-        each[rank, :channels], each[rank, channels:-1], each[rank, -1] = mean, variance, values.shape[1]
+        # In two passes: as exact as torch.var_mean, which takes 20 times as long on a CPU.
+        values, axes, own_count = input.to(_kind(input)), _others(input), input.numel() // channels
+        mean = values.sum(axes) / own_count
+        variance = (values - _over_channels(mean, input)).square_().sum(axes) / own_count
+        each[rank, :channels], each[rank, channels:-1], each[rank, -1] = mean, variance, own_count
     link.sum(each)
     means, variances, counts = each[:, :channels], each[:, channels:-1], each[:, -1:]
     count = float(counts.sum())
@@ -108,12 +110,11 @@ class _Normalize(torch.autograd.Function):
     def forward(ctx: Any, input: Any, weight: Any, bias: Any, mean: Any, inverse: Any, count: float, link: Link) -> torch.Tensor:
         ctx.save_for_backward(input, weight, mean, inverse)
         ctx.count, ctx.link, ctx.has_records = count, link, link.counts()
-        scale = weight.double() * inverse
-        shift = bias.double() - mean * scale
-        kind = torch.promote_types(input.dtype, torch.float32)
-        output = input.to(kind) * _over_channels(scale, input).to(kind) + _over_channels(shift, input).to(kind)
-        normalized: torch.Tensor = output.to(input.dtype)
-        return normalized
+        kind = _kind(input)
+        scale = (weight.double() * inverse).to(kind)
+        # torch's kernel for given statistics; the square root is in `scale`, so the variance it is told is 1.
+        output = nn.functional.batch_norm(input.to(kind), mean.to(kind), torch.ones_like(scale), scale, bias.to(kind), eps=0.0)
+        return output.to(input.dtype)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
@@ -122,20 +123,32 @@ class _Normalize(torch.autograd.Function):
         input, weight, mean, inverse = ctx.saved_tensors
         link: Link = ctx.link
         channels, factor = input.shape[1], link.factor()
-        kind = torch.promote_types(input.dtype, torch.float32)
+        kind = _kind(input)
         given = gradient.to(kind)
-        normalized = (input.to(kind) - _over_channels(mean, input).to(kind)) * _over_channels(inverse, input).to(kind)
-        axes = [axis for axis in range(input.dim()) if axis != 1]
-        own = torch.cat([given.sum(axes, dtype=torch.float64), (given * normalized).sum(axes, dtype=torch.float64)])
+        centered = input.to(kind) - _over_channels(mean, input).to(kind)
+        axes = _others(input)
+        own = torch.cat([given.sum(axes).double(), (given * centered).sum(axes).double() * inverse])
         of_bias, of_weight = own[:channels].to(weight.dtype), own[channels:].to(weight.dtype)
         sums = link.sum(own * factor)
         if not ctx.has_records or factor == 0:
             return torch.zeros_like(input), of_weight, of_bias, None, None, None, None
         means = sums / (ctx.count * factor)
-        first, second = _over_channels(means[:channels], input).to(kind), _over_channels(means[channels:], input).to(kind)
-        scale = _over_channels(weight.double() * inverse, input).to(kind)
-        of_input = scale * (given - first - normalized * second)
+        scale = weight.double() * inverse
+        # scale * (given - means[first half] - centered * inverse * means[second half]), with few passes over the memory
+        constant, slope = -scale * means[:channels], -scale * inverse * means[channels:]
+        of_input = centered.mul_(_over_channels(slope, input).to(kind)).add_(_over_channels(constant, input).to(kind))
+        of_input.addcmul_(given, _over_channels(scale, input).to(kind))
         return of_input.to(input.dtype), of_weight, of_bias, None, None, None, None
+
+
+def _kind(input: torch.Tensor) -> torch.dtype:
+    """Of what is computed of it, value by value."""
+    return torch.promote_types(input.dtype, torch.float32)
+
+
+def _others(input: torch.Tensor) -> list[int]:
+    """Dimensions without that of the channels."""
+    return [axis for axis in range(input.dim()) if axis != 1]
 
 
 def _over_channels(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
