@@ -89,7 +89,7 @@ def action_of(state: State, allocation: Allocation) -> Action:
     if experiment is None or trial is None or experiment.kill or allocation.kill or allocation.first_exit:
         return "kill"
     if trial.phase == "stopped":
-        return "stop"
+        return "preempt" if trial.canceled else "stop"
     if allocation.preempted:
         return "preempt"
     if trial.phase == "paused":

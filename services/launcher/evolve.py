@@ -131,7 +131,9 @@ def _paused(state: State, data: TrialPaused) -> State:
 
 def _stopped(state: State, data: TrialStopped) -> State:
     trial = state.trial(data.trial_id)
-    return state if trial is None else _put_trial(state, replace(trial, phase="stopped"))
+    if trial is None:
+        return state
+    return _put_trial(state, replace(trial, phase="stopped", canceled=data.outcome == "canceled"))
 
 
 def _finished(state: State, data: TrialFinished) -> State:

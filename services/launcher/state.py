@@ -43,6 +43,8 @@ class Trial:
     """What its last run recorded of the data it declared, by name."""
     environment_hash: str = ""
     """Of its last run."""
+    canceled: bool = False
+    """Stopped by people, not by the search: somebody may want to go on with what was trained, so its workers save it."""
 
 
 @dataclass(frozen=True)

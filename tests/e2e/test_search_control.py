@@ -156,6 +156,8 @@ def test_a_canceled_search_stops_after_the_batch_under_way(cluster: LiveCluster,
         assert search.batches(trial["id"]) == list(range(1, reached + 1)), "the batch under way was its last"
         assert (trial["state"], stopped[trial["id"]].reason.text) == ("canceled", "The experiment is canceled.")
     assert search.live_slots()[-1] == 0
+    saved = {data.trial_id for data in search.all(CheckpointSaved) if data.batches == LENGTH // 2 + 2}
+    assert saved == held, "they saved before they left"
 
 
 def test_limits_of_trials_change_while_it_runs(cluster: LiveCluster, tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_what_an_exit_means_depends_on_what_was_asked(
         ([PAUSED, preempted()], "preempt"),
         ([preempted(), STOPPED], "stop"),
         ([STOPPED, preempted(kill=True)], "kill"),
+        ([STOPPED.model_copy(update={"outcome": "canceled"})], "preempt"),
         ([ExperimentCancelRequested(experiment_id=1)], "run"),
         ([ExperimentCancelRequested(experiment_id=1, kill=True)], "kill"),
     ],
