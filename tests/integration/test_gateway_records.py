@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import tarfile
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.feed import LogFeed
-from tenuto.kernel.settings import Settings
-from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.envelope import Event
-from tenuto.schemas.events import EventData
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested
@@ -33,9 +22,8 @@ from tenuto.schemas.events.trial import (
     EnvironmentRecorded,
     ValidationReported,
 )
-from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, Hardware, Origin
-from tenuto.services.gateway.app import GatewayService, build
+from tests.support import gateway_world
 
 CONFIG = """
 name: digits
@@ -60,32 +48,7 @@ def packed(source: bytes = b"class Trial: ...") -> bytes:
     return buffer.getvalue()
 
 
-@dataclass
-class World:
-    service: GatewayService
-    log: PostgresEventLog
-    http: httpx.AsyncClient
-    shared: Path
-
-    async def submit(self, config: str = CONFIG, origin: str | None = None, archive: bytes | None = None) -> httpx.Response:
-        files: Any = {"config": (None, config), "context": ("context.tar.gz", archive or packed())}
-        if origin is not None:
-            files["origin"] = (None, origin)
-        return await self.http.post("/api/v1/experiments", files=files)
-
-    async def record(self, *payloads: EventData) -> None:
-        clock = SystemClock()
-        events = [
-            Event(
-                id=clock.new_id(), stream=data.stream(), type=data.TYPE, schema_version=1, time_us=clock.now_us(),
-                payload=data.to_json(), actor="test/1",
-                correlation_id=str(getattr(data, "experiment_id", None) or experiment_of(getattr(data, "trial_id", "1-1"))),
-            )
-            for data in payloads
-        ]  # fmt: skip
-        appended = await self.log.append(Append(events=events))
-        await self.service.gateway.views_reached(appended.events[-1].position)
-
+class World(gateway_world.World):
     async def trained(
         self, experiment: int, loss: float = 0.5, fingerprint: str = "aa", environment: EnvironmentRecord = ENVIRONMENT
     ) -> None:
@@ -109,19 +72,14 @@ class World:
             ),
         )  # fmt: skip
 
-    async def get(self, path: str) -> Any:
-        response = await self.http.get(f"/api/v1{path}")
-        assert response.status_code == 200, response.text
-        return response.json()
-
     async def post(self, path: str, body: Any) -> Any:
         response = await self.http.post(f"/api/v1{path}", json=body)
         assert response.status_code == 201, response.text
         return response.json()
 
-    async def error(self, method: str, path: str, **arguments: Any) -> tuple[int, str]:
-        response = await self.http.request(method, f"/api/v1{path}", **arguments)
-        return response.status_code, response.json()["error"]["message"]
+    async def refused(self, method: str, path: str, **arguments: Any) -> tuple[int, str]:
+        status, _, message = await self.error(method, path, **arguments)
+        return status, message
 
     async def submitted(self, experiment: int) -> ExperimentSubmitted:
         [event] = await self.log.read(0, 10, types=["ExperimentSubmitted"], stream=f"request/{experiment}")
@@ -131,18 +89,8 @@ class World:
 
 @pytest.fixture
 async def world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
-    settings = Settings(
-        database_url=database.url, shared_directory=str(tmp_path / "shared"), rest_port=0, rest_token_file=str(tmp_path / "token")
-    )
-    log = await PostgresEventLog.connect(database.url)
-    service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))
-    running = asyncio.create_task(service.run())
-    await service.started()
-    headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
-        yield World(service, log, http, tmp_path / "shared")
-    await stop_task(running)
-    await log.close()
+    async with gateway_world.gateway_world(database, tmp_path, World, CONFIG) as made:
+        yield made
 
 
 async def test_where_a_submission_came_from_is_recorded(world: World) -> None:
@@ -224,14 +172,14 @@ async def test_before_anything_ran_configurations_are_compared(world: World) -> 
 )
 async def test_what_cannot_be_compared_is_said(world: World, a: str, b: str, status: int, message: str) -> None:
     await world.submit()
-    assert await world.error("GET", f"/diff?a={a}&b={b}") == (status, message)
+    assert await world.refused("GET", f"/diff?a={a}&b={b}") == (status, message)
 
 
 async def test_a_reproduction_is_made_from_the_record_and_compared(world: World) -> None:
     await world.submit()
-    assert await world.error("POST", "/experiments/1/reproduce", json={}) == (404, "Experiment 1 has no trial yet.")
+    assert await world.refused("POST", "/experiments/1/reproduce", json={}) == (404, "Experiment 1 has no trial yet.")
     await world.trained(1)
-    assert await world.error("POST", "/experiments/1/reproduce", json={"trial_id": "2-1"}) == (
+    assert await world.refused("POST", "/experiments/1/reproduce", json={"trial_id": "2-1"}) == (
         404, "Experiment 1 has no trial 2-1.",
     )  # fmt: skip
     child = await world.post("/experiments/1/reproduce", {})
@@ -249,7 +197,7 @@ async def test_a_reproduction_is_made_from_the_record_and_compared(world: World)
     await world.record(ExperimentCompleted(experiment_id=2, best_trial_id="2-1", best_metric=0.5, trials=1, reason=WHY))
     report = await world.get("/experiments/2/reproduction")
     assert (report["equal"], report["ended"]) == (True, True)
-    status, message = await world.error("GET", "/experiments/1/reproduction")
+    status, message = await world.refused("GET", "/experiments/1/reproduction")
     assert (status, message) == (400, "Experiment 1 reproduces no other; `tenuto diff` compares any two.")
 
 
@@ -280,7 +228,7 @@ async def test_a_reproduction_starts_where_the_trial_had_started(world: World) -
     assert repeated.parent is not None
     assert repeated.parent.sources == ()
     await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-100", reason="test"))
-    status, message = await world.error("POST", "/experiments/1/reproduce", json={"trial_id": "1-2"})
+    status, message = await world.refused("POST", "/experiments/1/reproduce", json={"trial_id": "1-2"})
     assert (status, message) == (
         409, "Trial 1-2 started from checkpoint 1-1-1-100, which is deleted, so it cannot be reproduced.",
     )  # fmt: skip
@@ -294,17 +242,17 @@ async def test_forks_and_continuations(world: World) -> None:
     assert (made.config.searcher.max_trials, made.seed) == (3, 5)  # type: ignore[union-attr]
     assert made.origin is not None
     assert made.origin.overrides == {"searcher.max_trials": "3"}
-    status, message = await world.error("POST", "/experiments/1/fork", json={"overrides": {"searcher": {"max_trials": 0}}})
+    status, message = await world.refused("POST", "/experiments/1/fork", json={"overrides": {"searcher": {"max_trials": 0}}})
     assert status == 400
     assert "searcher.max_trials" in message
     longer = {"overrides": {"searcher": {"max_length": {"batches": 200}}}}
-    status, message = await world.error("POST", "/experiments/1/continue", json=longer)
+    status, message = await world.refused("POST", "/experiments/1/continue", json=longer)
     assert (status, message) == (409, "Experiment 1 still runs; continue it when it has ended, or cancel it first.")
     await world.record(ExperimentCompleted(experiment_id=1, best_trial_id="1-1", best_metric=0.5, trials=1, reason=WHY))
     child = await world.submitted((await world.post("/experiments/1/continue", longer))["id"])
     assert child.parent is not None
     assert [(item.trial_number, item.seed, item.checkpoint_id) for item in child.parent.sources] == [(1, 9, "1-1-1-100")]
-    status, message = await world.error("POST", "/experiments/1/continue", json={"overrides": {"hyperparameters": {"lr": 1}}})
+    status, message = await world.refused("POST", "/experiments/1/continue", json={"overrides": {"hyperparameters": {"lr": 1}}})
     assert status == 400
     assert message.startswith("hyperparameters.lr: cannot change when an experiment is continued")
 
@@ -314,6 +262,6 @@ async def test_code_that_is_gone_cannot_be_run_again(world: World) -> None:
     await world.trained(1)
     for archive in (world.shared / "contexts").iterdir():
         archive.unlink()
-    status, message = await world.error("POST", "/experiments/1/reproduce", json={})
+    status, message = await world.refused("POST", "/experiments/1/reproduce", json={})
     assert status == 409
     assert message.startswith("The code of experiment 1 is gone: contexts/")

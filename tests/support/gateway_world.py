@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -65,9 +65,17 @@ class World:
     log: PostgresEventLog
     http: httpx.AsyncClient
     shared: Path
+    config: str = CONFIG
 
-    async def submit(self, config: str = CONFIG, archive: bytes | None = None, **headers: str) -> httpx.Response:
-        files: Any = {"config": (None, config), "context": ("context.tar.gz", CONTEXT if archive is None else archive)}
+    async def submit(
+        self, config: str | None = None, archive: bytes | None = None, origin: str | None = None, **headers: str
+    ) -> httpx.Response:
+        files: Any = {
+            "config": (None, config or self.config),
+            "context": ("context.tar.gz", CONTEXT if archive is None else archive),
+        }
+        if origin is not None:
+            files["origin"] = (None, origin)
         return await self.http.post("/api/v1/experiments", files=files, headers=headers)
 
     async def record(self, *payloads: EventData) -> None:
@@ -102,9 +110,17 @@ class World:
         return response.status_code, error["code"], error["message"]
 
 
+W = TypeVar("W", bound=World)
+
+
 @contextlib.asynccontextmanager
-async def gateway_world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
-    """As a fixture `world`, in the modules that use it."""
+async def gateway_world(
+    database: Any,
+    tmp_path: Path,
+    kind: type[W] = World,
+    config: str = CONFIG,  # type: ignore[assignment]
+) -> AsyncIterator[W]:
+    """As a fixture `world`, in the modules that use it. `config` is what is submitted if nothing else is said."""
     settings = Settings(
         database_url=database.url,
         shared_directory=str(tmp_path / "shared"),
@@ -118,7 +134,7 @@ async def gateway_world(database: Any, tmp_path: Path) -> AsyncIterator[World]:
     await service.started()
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
-        yield World(service, log, http, tmp_path / "shared")
+        yield kind(service, log, http, tmp_path / "shared", config)
     await stop_task(running)
     await log.close()
 
