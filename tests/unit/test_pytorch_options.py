@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, SequentialLR, StepLR
 
+from tenuto.workers.pytorch import state
 from tenuto.workers.pytorch.options import Given, given, take_over
 
 
@@ -91,3 +93,25 @@ def test_a_checkpoint_that_does_not_say_is_loaded_as_it_is() -> None:
     copy.optimizer.load_state_dict(parent.optimizer.state_dict())
     assert take_over([copy.optimizer], [], copy.given, None) == []
     assert copy.rate == 0.1
+
+
+def test_what_was_read_from_a_checkpoint_is_written_as_the_same_bytes(tmp_path: Path) -> None:
+    """Though its strings and tuples are other objects than those of the code that made it first."""
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    shared = [1.0]
+    first, again = tmp_path / "first", tmp_path / "again"
+    for directory in (first, again):
+        directory.mkdir()
+        parts = {"optimizers": [optimizer.state_dict()], "given": given([optimizer]), "own": [shared, shared]}
+        state.save_parts({**parts, "device": "cpu", "rates": ("lr", (0.9, 0.999))}, directory)
+        read = state.load_parts(directory)
+        assert read["given"] == given([optimizer])
+        assert read["own"][0] is read["own"][1]
+        before, optimizer = given([optimizer]), torch.optim.AdamW(model.parameters(), lr=0.1)
+        optimizer.load_state_dict(read["optimizers"][0])
+        assert given([optimizer]) == before
+    one, other = ((directory / state.STATE_FILE).read_bytes() for directory in (first, again))
+    assert one == other

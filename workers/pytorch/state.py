@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+import sys
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,6 +85,28 @@ def is_plain(value: Any) -> bool:
     return type(value) in _PLAIN or type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
+def _canonical(value: Any, known: dict[int, Any]) -> Any:
+    """The same plain value, which is written as the same bytes wherever its parts come from. Pickle writes an object that occurs
+    twice only once, and a string or tuple that was read from a checkpoint is another object than the equal one in the code. So
+    equal strings become one object and tuples one for each place. `known`: by identity, so that what is one list stays one."""
+    kind = type(value)
+    if kind is str:
+        return sys.intern(value)
+    if kind is tuple:
+        return tuple([_canonical(item, known) for item in value])
+    if kind not in (dict, OrderedDict, list):
+        return value
+    if id(value) not in known:
+        if kind is list:
+            made: Any = [_canonical(item, known) for item in value]
+        else:
+            made = kind((_canonical(key, known), _canonical(item, known)) for key, item in value.items())
+        if kind is OrderedDict:
+            vars(made).update(_canonical(vars(value), known))  # as a module's state has its versions there
+        known[id(value)] = made
+    return known[id(value)]
+
+
 def _unpicklable(error: Exception) -> UserError:
     return UserError(f"the trial's state cannot be saved: {error}; keep only picklable values in state_dict.")
 
@@ -91,7 +114,7 @@ def _unpicklable(error: Exception) -> UserError:
 def save_parts(parts: dict[str, Any], directory: Path) -> None:
     """Plain parts and others into their files. Raises OSError, UserError."""
     plain = {name: value for name, value in parts.items() if is_plain(value)}
-    save_state(plain, directory / STATE_FILE)
+    save_state(_canonical(plain, {}), directory / STATE_FILE)
     if others := {name: value for name, value in parts.items() if name not in plain}:
         save_state(others, directory / USER_FILE)
 
