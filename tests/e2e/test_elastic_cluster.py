@@ -80,6 +80,12 @@ def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(cluster
     assert said == sorted(said)
     rows = cluster.json("job", "ls")["pools"][0]["rows"]
     assert [(row["experiment_id"], row["user"], row["slots"]) for row in rows] == [(own, "ada", 2)]
+    cluster.cli("pool", "set", "default", "fair_share", "--half-life-hours", 24)
+    (pool,) = cluster.json("pool", "ls")
+    shown = {name: pool[name] for name in ("pool", "policy", "usage_half_life_hours", "agents", "capacity")}
+    assert shown == {"pool": "default", "policy": "fair_share", "usage_half_life_hours": 24, "agents": 2, "capacity": 2}
+    assert "fair_share, half-life 24 h" in cluster.cli("pool", "ls").stdout
+    cluster.cli("pool", "set", "default", "priority")
     picture = tmp_path / "slots.png"
     cluster.cli("job", "picture", picture)
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""job ls, move, set; pool set; share set."""
+"""job ls, move, set; pool ls, set; share ls, set."""
 
 from __future__ import annotations
 
@@ -106,6 +106,33 @@ def move(
 @pool_app.callback()
 def pools() -> None:
     pass
+
+
+@pool_app.command("ls")
+def list_pools(context: typer.Context, json: Json = False) -> None:
+    """Show the pools: how each shares its slots, and how many are free."""
+    from tenuto.cli.output import print_json, show_rows
+
+    found = [
+        {name: value for name, value in pool.items() if name != "rows"} for pool in client(context).get("/jobs", limit=1)["pools"]
+    ]
+    if json:
+        print_json(found)
+        return
+    rows = [
+        (
+            pool["pool"],
+            pool["policy"] + (f", half-life {hours:g} h" if (hours := pool["usage_half_life_hours"]) else ""),
+            pool["agents"],
+            pool["capacity"],
+            pool["free"],
+            pool["leaving"],
+            pool["waiting"],
+        )
+        for pool in found
+    ]
+    heads = ("pool", "policy", ">agents", ">slots", ">free", ">being freed", ">experiments that wait")
+    show_rows(heads, rows, "No pool has agents or experiments.")
 
 
 @pool_app.command("set")
