@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from tenuto.schemas.events.request import (
     ShareChanged,
 )
 from tenuto.schemas.events.search import ExperimentCompleted
+from tenuto.services.scheduler.policies.remainder import Loser, Part, Remainder, give
 from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
 from tenuto.services.scheduler.policies.usage import STEPS_PER_HALF_LIFE, factor, settle
 from tenuto.services.scheduler.state import Usage
@@ -168,3 +171,26 @@ def test_targets_are_whole_gangs_near_the_share(capacity: int, shape: list[tuple
     for leaf in leaves:
         assert targets[leaf.key] % leaf.gang == 0
         assert abs(targets[leaf.key] - leaf.share) < leaf.gang
+
+
+@pytest.mark.parametrize("gangs", [(1,), (1, 2, 4, 8), (3, 5), (8,)])
+def test_what_rounding_leaves_over_is_kept_up_to_date(gangs: tuple[int, ...]) -> None:
+    """As if it were given out anew each time, whether few or many of a thousand experiments change, and however much is left."""
+    draw = Random(sum(gangs))
+    kept, parts = Remainder(), dict[int, Part]()
+    before = dict[int, int]()
+    for _ in range(150):
+        changed = sorted(draw.sample(range(100), draw.choice((0, 1, 1, 1, 2, 60))))
+        gone = [parts.pop(owner) for owner in changed if owner in parts]
+        for owner in changed if draw.random() < 0.9 else ():
+            keys = range(owner * 10, owner * 10 + draw.randint(1, 10))
+            losers = [Loser(-draw.randint(0, 3) / 4, (float(key), key), key, draw.choice(gangs)) for key in keys if key % 3]
+            parts[owner] = ({key: draw.randint(0, 5) for key in keys}, sorted(losers))
+        left, touched = draw.choice((-5, 0, 7, 400, 401, 402, 403, 5_000)), set[int]()
+        kept.change(gone, [parts[owner] for owner in changed if owner in parts], touched)
+        kept.settle(left, touched)
+        anew = {key: slots for targets, _ in parts.values() for key, slots in targets.items()}
+        give(anew, left, sorted(loser for _, losers in parts.values() for loser in losers))
+        assert kept.targets == anew
+        assert {key for key in before.keys() | anew.keys() if before.get(key) != anew.get(key)} <= touched
+        before = anew
