@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
-from tests.support.gang_bench import GangBench
+from tests.support.gang_bench import GangBench, preempt_when_held
 from tests.support.gang_reactions import stop_at
 
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "data_parallel"
@@ -23,12 +22,7 @@ def test_a_script_for_torchrun_runs_and_its_ranks_leave_in_the_same_step(tmp_pat
         assert [point.batches for report in agent.metrics for point in report.points] == [10, 20, 30], "rank 0 alone reports"
     with GangBench(tmp_path / "left", CONTEXT, CONFIG, {}) as bench:
         agent, [run] = bench.gang(2, 30, TEST_HOLD="1 7", TEST_HELD=str(held), TEST_GO=str(go))
-        while not held.exists():
-            assert run.process.poll() is None, run.output()
-        agent.wait_for(lambda: agent.watchers > 0)
-        agent.direct("preempt")
-        time.sleep(0.5)  # nothing shows from outside that rank 0 has heard it; a later word would only make the test say less
-        go.touch()
+        preempt_when_held(agent, run, held, go)
         assert run.wait() == 80, run.output()
         left_at = agent.checkpoints()[-1].batches
         assert run.output().count(f"leaves at {left_at}") == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationRe
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tests.support.checkpoint_reports import stored_files
-from tests.support.gang_bench import GangBench
+from tests.support.gang_bench import GangBench, preempt_when_held
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
 EPOCH_BATCHES = 6
@@ -126,12 +125,7 @@ def test_all_ranks_leave_in_the_same_batch_and_go_on_from_there(directory: Path)
         expected = weights(finish(bench, 2, 24).checkpoints()[-1])
     with bench_of(directory / "left", **often) as bench:
         agent, [run] = bench.gang(2, 24, TEST_ACT="hold 1 8", TEST_HELD=str(held), TEST_GO=str(go))
-        while not held.exists():
-            assert run.process.poll() is None, run.output()
-        agent.wait_for(lambda: agent.watchers > 0)
-        agent.direct("preempt")
-        time.sleep(0.5)  # nothing shows from outside that rank 0 has heard it; a later word would only make the test say less
-        go.touch()
+        preempt_when_held(agent, run, held, go)
         assert run.wait() == 80, run.output()
         left_at = agent.checkpoints()[-1].batches
         assert 9 <= left_at < 24

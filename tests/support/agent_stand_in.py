@@ -58,6 +58,8 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     metrics: list[MetricsReport] = field(default_factory=list)
     logs: list[LogsReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    delivered: pb.Directive | None = None
+    """The last one that was written to the worker's stream."""
     watchers: int = 0
     """Streams of directives opened so far."""
     react: Callable[[TrackerReport], pb.Directive | None] = lambda report: None
@@ -160,6 +162,9 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
         server, sent = self.server, None
         while context.is_active():
             with self.changed:
+                if sent is not None:
+                    self.delivered = sent
+                    self.changed.notify_all()
                 while self.directive is sent and self.server is server and context.is_active():
                     self.changed.wait()
                 if self.server is not server:

@@ -136,6 +136,18 @@ class GangBench(WorkerBench):
         super().__exit__(*arguments)
 
 
+def preempt_when_held(agent: AgentStandIn, run: GangRun, held: Path, go: Path) -> None:
+    """A rank waits in the middle of a step until `go`: rank 0 is told to leave in the meantime. Nothing shows from outside that
+    it has understood; a later word would only make a test say less."""
+    while not held.exists():
+        assert run.process.poll() is None, run.output()
+        time.sleep(0.01)
+    agent.wait_for(lambda: agent.watchers > 0)
+    agent.direct("preempt")
+    agent.wait_for(lambda: agent.delivered is agent.directive)
+    go.touch()
+
+
 def _carry_rendezvous(runs: list[GangRun]) -> None:
     """What agents and launcher do."""
     path = runs[0].directory / RENDEZVOUS_FILE

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenuto.workers.agent.processes import RUN_VARIABLE
-from tenuto.workers.harness.zygote import MARK_BYTES, SIGNAL_EXIT_BASE, Job
+from tenuto.workers.endings import SIGNAL_EXIT_BASE
+from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
 READY_SECONDS_MAX = 120.0

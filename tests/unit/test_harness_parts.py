@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.workers.endings import ERROR_CHARACTERS_MAX
 from tenuto.workers.harness.checkpoint_files import directory_of, location_of, write_checkpoint
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
-from tenuto.workers.harness.errors import ERROR_CHARACTERS_MAX, UserError, describe
+from tenuto.workers.harness.errors import UserError, describe
 from tenuto.workers.harness.schedule import Schedule
 
 periods = st.none() | st.integers(1, 50)

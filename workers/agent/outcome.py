@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
-from tenuto.workers.agent.processes import SIGNAL_EXIT_BASE, RunFiles
+from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
+from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE, STDERR_BYTES_READ, STDERR_LINES_SHOWN
 from tenuto.workers.launch.words import how_it_ended
 
 EXIT_OUTCOMES: dict[int, WorkersOutcome] = {0: "finished", 80: "preempted", 81: "paused"}
 """The harness's exit codes; all others are failures of the user's code."""
-ERROR_CHARACTERS_MAX = 8_000
-"""What the record keeps of an error message."""
-STDERR_LINES_SHOWN = 20
-STDERR_BYTES_READ = 16 * 1024
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,6 @@ memory waits two for further users before it removes what it kept."""
 _CLEANERS = (b"torch_shm_manager", b"multiprocessing.resource_tracker")
 """In the command line of such helpers. They end by themselves when the others are gone, and remove the shared memory that those
 held; killed with them, it would stay until the node is started again."""
-SIGNAL_EXIT_BASE = 128
-"""A shell reports death by signal n as 128 + n."""
 _FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
 """Fields of /proc/<pid>/stat, counted from the process state."""
 

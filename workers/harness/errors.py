@@ -12,8 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-ERROR_CHARACTERS_MAX = 8_000
-"""Enough for any traceback worth reading; the message is stored in the record."""
+from tenuto.workers.endings import ERROR_CHARACTERS_MAX
+
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _GRAPH_ERRORS = ("in user code:", "Graph execution error:")
 """TensorFlow's, when it traces or runs a graph: what it was made from, then what happened, all in the message."""

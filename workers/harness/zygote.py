@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
+from tenuto.workers.endings import SIGNAL_EXIT_BASE
 from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.record.environment import remember_packages
 
@@ -33,7 +34,6 @@ MARK_BYTES = 2_048
 """Room kept for the mark: the agent's directory and an allocation id."""
 JOB_BYTES_MAX = 4 << 20
 """An environment is at most a few hundred kilobytes; more is not a job."""
-SIGNAL_EXIT_BASE = 128
 _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state."""
 PRELOADED = (

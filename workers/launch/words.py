@@ -5,13 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 
+from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE, STDERR_BYTES_READ, STDERR_LINES_SHOWN
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.ranks import rank_directory
-
-ERROR_CHARACTERS_MAX = 8_000
-STDERR_BYTES_READ = 16 * 1024
-STDERR_LINES_SHOWN = 20
-SIGNAL_EXIT_BASE = 128
 
 
 def say(text: str) -> None:
