@@ -223,12 +223,18 @@ CREATE TABLE public.experiments (
     ended_us bigint,
     error text,
     best_trial_id text,
-    best_metric double precision
+    best_metric double precision,
+    max_trials integer,
+    max_concurrent_trials integer
 );
 
 COMMENT ON COLUMN public.experiments.state IS 'active, paused, canceling, completed, failed or canceled.';
 
 COMMENT ON COLUMN public.experiments.config IS 'The configuration as recorded, JSON.';
+
+COMMENT ON COLUMN public.experiments.max_trials IS 'In all; NULL: the method plans them itself.';
+
+COMMENT ON COLUMN public.experiments.max_concurrent_trials IS 'At once; NULL: there is only one.';
 
 CREATE TABLE public.ingress_positions (
     lane text NOT NULL,
@@ -406,7 +412,8 @@ CREATE TABLE public.trials (
     reason text NOT NULL,
     requested_us bigint NOT NULL,
     ended_us bigint,
-    excluded_agents text[] DEFAULT '{}'::text[] NOT NULL
+    excluded_agents text[] DEFAULT '{}'::text[] NOT NULL,
+    stragglers jsonb DEFAULT '[]'::jsonb NOT NULL
 );
 
 COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, stopping; then its outcome: completed, early_stopped, failed or canceled.';
@@ -416,6 +423,8 @@ COMMENT ON COLUMN public.trials.allocations IS 'How many it was granted.';
 COMMENT ON COLUMN public.trials.reason IS 'Why the search last decided about it, in words.';
 
 COMMENT ON COLUMN public.trials.excluded_agents IS 'Agents that it is not placed on again, sorted.';
+
+COMMENT ON COLUMN public.trials.stragglers IS 'Slow ranks of the latest run that had any, in the order in which they were noticed.';
 
 INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
 

@@ -230,7 +230,7 @@ def test_an_experiment_goes_on_from_its_checkpoints(bench: Bench) -> None:
     assert log.count("at batch 80") == 2, "two trials go on; the third begins"
     refused = bench.cluster.cli("exp", "continue", str(child), "--set", "hyperparameters.batch_size=4", check=False)
     assert refused.returncode != 0
-    assert "hyperparameters.batch_size cannot change when an experiment is continued" in refused.stderr
+    assert "hyperparameters.batch_size: cannot change when an experiment is continued" in refused.stderr
 
 
 def edited(directory: Path, before: str, after: str) -> Path:
