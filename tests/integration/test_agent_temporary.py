@@ -74,12 +74,16 @@ class Bench:
         """Starts an allocation; returns what it saw once it trains."""
         await self.control.until(lambda: bool(self.control.heartbeats))
         await self.control.assign(make_assignment(self.context, allocation=number, **changes))
-        await self.control.until(lambda: len(self.seen()) == number)
+        name = f"1-1-{number}"
+        await self.control.until(lambda: len(self.seen()) == number or name in self.control.exits())
+        assert len(self.seen()) == number, (self.control.exits()[name], self.lines())
         return self.seen()[-1]
 
+    def lines(self) -> list[str]:
+        return [line.text for _, body in self.control.reports["logs"] for line in LogsReport.from_json(body).lines]
+
     def seen(self) -> list[dict[str, Any]]:
-        lines = [line.text for _, body in self.control.reports["logs"] for line in LogsReport.from_json(body).lines]
-        return [json.loads(line.removeprefix("seen ")) for line in lines if line.startswith("seen ")]
+        return [json.loads(line.removeprefix("seen ")) for line in self.lines() if line.startswith("seen ")]
 
     def pids(self) -> set[int]:
         return set(marked(Path(self.settings.data_directory)))
