@@ -4,7 +4,8 @@
 
 A decision is one decided event: a trial starts, goes on, waits or stops, with its reason. What is timed is the pure core as the
 service, the replay and the simulator call it: fold the input, decide, and fold what was decided. The answers of the trials are
-made outside of it. Time is the process's CPU time, so that what else the machine does matters less.
+made outside of it. Time is the process's CPU time, so that what else the machine does matters less; the machine's speed at the time
+is told beside it (`machine_speed`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from tenuto.services.searcher.sampling import draw_bits
 from tenuto.services.searcher.state import SearcherState, initial
 
 PARALLEL = 64
+CALIBRATION_ROUNDS = 3_000_000
+"""A third of a second."""
 SPACE = {
     "lr": {"type": "log", "minval": -5, "maxval": -1},
     "momentum": {"type": "double", "minval": 0.5, "maxval": 0.99},
@@ -107,8 +110,10 @@ class Search:
 
 def measure(trials: int, mode: str) -> dict[str, Any]:
     gc.collect()
+    speed = machine_speed()
     search = Search(trials, mode)
     search.run()
+    speed = (speed + machine_speed()) / 2
     assert not search.state.experiments, "the search did not end"
     return {
         "trials": trials,
@@ -119,7 +124,18 @@ def measure(trials: int, mode: str) -> dict[str, Any]:
         "seconds": round(search.seconds, 3),
         "decisions_per_second": round(search.decisions / search.seconds),
         "inputs_per_second": round(search.inputs / search.seconds),
+        "machine_speed": round(speed, 1),
     }
+
+
+def machine_speed() -> float:
+    """Millions of tuples a second that plain Python makes and puts into a dictionary: what this machine, which may be shared, gave
+    just now. Rates of different runs are compared by it."""
+    table: dict[int, tuple[int, int]] = {}
+    began = time.process_time()
+    for number in range(CALIBRATION_ROUNDS):
+        table[number & 0xFFFF] = (number, number + 1)
+    return CALIBRATION_ROUNDS / (time.process_time() - began) / 1e6
 
 
 def memory(trials: int, mode: str) -> float:
@@ -153,6 +169,7 @@ def main() -> None:
         print(
             f"{row['mode']:>10} {row['trials']:>8,} trials: {row['decisions']:,} decisions on {row['reports']:,} reports in"
             f" {row['seconds']:.2f} s, {row['decisions_per_second']:,}/s ({1e6 / row['decisions_per_second']:.1f} us each)"
+            f" while the machine's speed was {row['machine_speed']}"
         )
     for mode, size in held.items():
         print(f"{mode:>10}: {size} bytes of state per finished trial, at 10,000 trials")
