@@ -4,8 +4,8 @@
 
 A decision is one decided event: a trial starts, goes on, waits or stops, with its reason. What is timed is the pure core as the
 service, the replay and the simulator call it: fold the input, decide, and fold what was decided. The answers of the trials are
-made outside of it. Time is the process's CPU time, so that what else the machine does matters less; the machine's speed at the time
-is told beside it (`machine_speed`).
+made outside of it. Time is the process's CPU time, so that what else the machine does matters less; the machine's speed at the
+time is told beside it (`machine_speed`).
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def measure(trials: int, mode: str) -> dict[str, Any]:
 
 
 def machine_speed() -> float:
-    """Millions of tuples a second that plain Python makes and puts into a dictionary: what this machine, which may be shared, gave
-    just now. Rates of different runs are compared by it."""
+    """Millions of tuples a second that plain Python makes and puts into a dictionary: what this machine, which may be shared,
+    gave just now. Rates of different runs are compared by it."""
     table: dict[int, tuple[int, int]] = {}
     began = time.process_time()
     for number in range(CALIBRATION_ROUNDS):
