@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tests.support.gang_bench import GangBench, preempt_when_held
@@ -10,6 +11,14 @@ from tests.support.gang_reactions import stop_at
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "data_parallel"
 SEARCHER = {"name": "single", "metric": "weight", "max_length": {"batches": 30}}
 CONFIG = {"name": "script", "entrypoint": "train.py", "searcher": SEARCHER}
+
+ENDS_AFTER_ITS_VALIDATION = """
+import tenuto
+
+with tenuto.init() as run:
+    if run.rank == 0:
+        run.report_validation(30, {"weight": 1.0})
+"""
 
 
 def test_a_script_for_torchrun_runs_and_its_ranks_leave_in_the_same_step(tmp_path: Path) -> None:
@@ -30,6 +39,20 @@ def test_a_script_for_torchrun_runs_and_its_ranks_leave_in_the_same_step(tmp_pat
         again.react = stop_at(30)
         assert run.wait() == 0, run.output()
         assert again.validations()[-1].metrics == expected
+
+
+def test_ranks_that_end_before_the_search_has_decided_are_not_waited_for(tmp_path: Path) -> None:
+    """A script that does not ask for operations: rank 0 alone is left when the word comes."""
+    context = tmp_path / "context"
+    context.mkdir()
+    (context / "train.py").write_text(ENDS_AFTER_ITS_VALIDATION)
+    with GangBench(tmp_path / "gang", context, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(3, 30)
+        agent.wait_for(lambda: bool(agent.validations()))
+        while len(run.supervisor().children()) > 1:
+            time.sleep(0.02)  # the end of a process that is not ours sets no event
+        agent.direct("stop")
+        assert run.wait() == 0, run.output()
 
 
 def test_ranks_that_start_cold(tmp_path: Path) -> None:

@@ -42,6 +42,17 @@ class TestAgreement:
         assert decided == (TO_ALL, {"op": "decided", "n": 1, "at": 7, "action": "preempt"})
         assert ask == (TO_ALL, {"op": "ask", "n": 2})
 
+    def test_who_has_ended_is_not_waited_for(self) -> None:
+        coordinator = Coordinator(3)
+        assert coordinator.receive(1, {"op": "done"}) == []
+        coordinator.receive(0, {"op": "propose", "action": "stop"})
+        assert coordinator.receive(0, {"op": "hold", "n": 1, "at": 5}) == []
+        # It ends while the others wait for its answer.
+        assert coordinator.receive(2, {"op": "done"}) == [(TO_ALL, {"op": "decided", "n": 1, "at": 5, "action": "stop"})]
+        assert coordinator.receive(0, {"op": "propose", "action": "kill"}) == [(TO_ALL, {"op": "ask", "n": 2})]
+        [(_, decided)] = coordinator.receive(0, {"op": "hold", "n": 2, "at": 6})
+        assert decided["action"] == "kill"
+
     def test_values_are_given_to_who_asked_before_and_after(self) -> None:
         coordinator = Coordinator(2)
         assert coordinator.receive(1, {"op": "get", "key": "address", "id": 4}) == []

@@ -47,6 +47,7 @@ def _verdict(script: Script, session: Session) -> Action:
         if not session.gang.leads:  # rank 0 reports, and waits for what the search says
             if run is not None:
                 run.close()
+            session.gang.send({"op": "done"})  # what the others agree on from now on does not wait for it
             return "stop"
     if run is None:
         raise UserError(

@@ -2,7 +2,8 @@
 
 Agreement on a boundary: when rank 0 is told something new, every rank answers with the next boundary at which it could act (it
 stops there until it knows more), and all act at the latest of these. So ranks that run freely, without a word between them,
-leave after the same batch; while nothing is new, this costs nothing.
+leave after the same batch; while nothing is new, this costs nothing. A rank whose script has ended passes no boundary any more,
+and is not waited for.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Coordinator:
         self._asked = 0
         self._holds: dict[int, int] | None = None
         """While an ask is under way: boundaries by rank."""
+        self._done: set[int] = set()
+        """Ranks that have trained to their end."""
         self._values: dict[str, Any] = {}
         self._waiting: dict[str, list[tuple[int, int]]] = {}
         """By key: (rank, id) of who asked before the value was there."""
@@ -36,6 +39,9 @@ class Coordinator:
                 return self._next_ask()
             case "hold":
                 return self._hold(rank, message)
+            case "done":
+                self._done.add(rank)
+                return self._decide()
             case "leave":  # a rank's node shuts down: rank 0 saves and all leave
                 return [(0, message)]
             case "gather":
@@ -61,9 +67,13 @@ class Coordinator:
         if self._holds is None or message["n"] != self._asked:
             return []
         self._holds[rank] = message["at"]
-        if len(self._holds) < self._world_size:
+        return self._decide()
+
+    def _decide(self) -> Sent:
+        """Once every rank has answered that still can."""
+        if self._holds is None or len(self._holds.keys() | self._done) < self._world_size:
             return []
-        proposed, at = self._asks.popleft(), max(self._holds.values())
+        proposed, at = self._asks.popleft(), max(self._holds.values(), default=0)
         self._holds = None
         decided = {**proposed, "op": "decided", "n": self._asked, "at": at}
         return [(TO_ALL, decided), *self._next_ask()]
