@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -57,6 +58,8 @@ class Bench:
     settings: Settings
     control: ControlPlane
     context: str
+    own: Path
+    """A short path: loaders make sockets in it, and pytest's own directories are long where it runs with several workers."""
     agents: list[tuple[AgentApp, asyncio.Task[None]]] = field(default_factory=list)
 
     async def start(self) -> AgentApp:
@@ -94,7 +97,7 @@ async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
     settings = agent_settings(nats.url, tmp_path)
     control = ControlPlane(settings)
     await control.start()
-    made = Bench(settings, control, make_context(tmp_path / "shared", MODEL))
+    made = Bench(settings, control, make_context(tmp_path / "shared", MODEL), Path(tempfile.mkdtemp(prefix="own-")))
     yield made
     while made.agents:
         await made.drop()
@@ -103,13 +106,14 @@ async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     shutil.rmtree(short_directory(tmp_path / "agent"), ignore_errors=True)
+    shutil.rmtree(made.own)
 
 
 def in_memory(pids: set[int]) -> list[str]:
     return [path.name for path in SHARED_MEMORY.iterdir() if path.name.startswith(tuple(f"torch_{pid}_" for pid in pids))]
 
 
-async def test_a_killed_trial_leaves_nothing_in_its_temporary_directory_nor_in_memory(bench: Bench, tmp_path: Path) -> None:
+async def test_a_killed_trial_leaves_nothing_in_its_temporary_directory_nor_in_memory(bench: Bench) -> None:
     await bench.start()
     seen, pids = await bench.train(1), bench.pids()
     directory = Path(seen["directory"])
@@ -127,8 +131,7 @@ async def test_a_killed_trial_leaves_nothing_in_its_temporary_directory_nor_in_m
     assert not (SHARED_MEMORY / seen["memory"]).exists()
 
     # The same where the agent kills it, and where the configuration has a directory of its own.
-    own = tmp_path / "own"
-    own.mkdir()
+    own = bench.own
     seen = await bench.train(2, config=make_config(environment={"variables": {"TMPDIR": str(own)}}))
     pids = bench.pids()
     assert Path(seen["directory"]) == own
