@@ -32,13 +32,19 @@ def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> Non
     cluster = LiveCluster(tmp_path / "cluster")
     try:
         cluster.up()
-        experiments = [cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"]]
+        experiments = [create(cluster)]
         head = cluster.wait_events(0, 10)
-        for victim in victims:
-            head, ended = wait_events_or_end(cluster, head, rng.randint(*EVENTS_BETWEEN_KILLS))
+
+        def go_on(count: int) -> None:
+            """Waits for events, or starts the next experiment if all that were started have ended and no more will come."""
+            nonlocal head
+            head, ended = wait_events_or_end(cluster, head, count)
             if ended:
-                experiments.append(cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"])
-            cluster.kill(victim)
+                experiments.append(create(cluster))
+
+        for victim in victims:
+            go_on(rng.randint(*EVENTS_BETWEEN_KILLS))
+            cluster.kill(victim, meanwhile=lambda: go_on(0))  # it may have ended since
         for experiment in experiments:
             cluster.cli("exp", "wait", str(experiment), seconds_max=300)
             described = cluster.json("exp", "describe", str(experiment))
@@ -53,6 +59,11 @@ def test_nothing_that_is_killed_loses_anything(seed: int, tmp_path: Path) -> Non
         assert len(trials) == len(experiments) * 8
     finally:
         cluster.down()
+
+
+def create(cluster: LiveCluster) -> int:
+    experiment: int = cluster.json("exp", "create", MODEL / "config.yaml", MODEL)["id"]
+    return experiment
 
 
 def wait_events_or_end(cluster: LiveCluster, after: int, count: int) -> tuple[int, bool]:

@@ -101,14 +101,16 @@ class LiveCluster:
                     found.append(process)
         return found
 
-    def kill(self, name: str) -> None:
+    def kill(self, name: str, meanwhile: Callable[[], object] | None = None) -> None:
         """SIGKILL to a process of the cluster, to a running worker, to what workers are forked from (`warm`), or to NATS with the
-        loss of its disk (`nats+disk`)."""
+        loss of its disk (`nats+disk`). `meanwhile` is called as long as there is no such worker."""
         if name in ("worker", "warm"):
             find = self.workers if name == "worker" else self.warm_processes
             deadline = time.monotonic() + VICTIM_SECONDS_MAX
             while not (found := find()):
-                assert time.monotonic() < deadline, f"there was no {name} to kill"
+                assert time.monotonic() < deadline, f"there was no {name} to kill; the last events:\n{self.tail()}"
+                if meanwhile is not None:
+                    meanwhile()
                 time.sleep(POLL_SECONDS)
             with contextlib.suppress(psutil.NoSuchProcess):
                 found[0].kill()
@@ -158,6 +160,13 @@ class LiveCluster:
 
     def events(self, after: int = 0) -> list[Event]:
         return [decode_event(body) for body in self.client().events(after)]
+
+    def tail(self, count: int = 20) -> str:
+        """The last events of the record in a line each, for the message of a test that failed."""
+        try:
+            return "\n".join(f"{event.type} {event.stream}" for event in self.events()[-count:])
+        except Exception as error:
+            return f"(not to be had: {error!r})"
 
     def wait_for(self, what: Callable[[], bool], seconds_max: float = 90.0) -> None:
         deadline = time.monotonic() + seconds_max
