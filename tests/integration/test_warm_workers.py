@@ -22,7 +22,7 @@ from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent import processes
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, _mark_of, marked
-from tenuto.workers.agent.warm import WarmPool, Zygote
+from tenuto.workers.agent.warm import WarmPool, WarmSpawned, Zygote
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 LOOKS_AROUND = b"""
@@ -166,6 +166,24 @@ async def test_what_cannot_be_imported_is_not_tried_for_ever(tmp_path: Path) -> 
     assert await pool.spawn(RunFiles(tmp_path / "run"), environment, tmp_path) is None
     assert pool.warm(environment) is None
     assert "no driver" in (tmp_path / "warm.log").read_text()
+    await pool.close()
+
+
+async def test_one_that_gives_way_while_it_imports_costs_a_cold_start(tmp_path: Path) -> None:
+    pool = WarmPool(tmp_path, 1)
+
+    async def start(name: str) -> WarmSpawned | None:
+        environment = {**os.environ, RUN_VARIABLE: f"{tmp_path}:{name}", "WORD": name}
+        return await pool.spawn(RunFiles(tmp_path / name), environment, tmp_path)
+
+    first = asyncio.create_task(start("1-1-1"))
+    await asyncio.sleep(0)  # it has begun to import
+    second = asyncio.create_task(start("1-2-1"))
+    assert await first is None, "a run that waits for it starts cold"
+    spawned = await second
+    assert spawned is not None
+    spawned.abandon()
+    await processes.wait_gone(spawned.identity)
     await pool.close()
 
 

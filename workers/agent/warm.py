@@ -109,7 +109,9 @@ class Zygote:
         return self._ready.done() and not self._ready.cancelled() and self._ready.result()
 
     async def ready(self) -> bool:
-        return await asyncio.shield(self._ready)
+        """Returns when it has imported the framework, or will not any more: also where it is closed meanwhile."""
+        await asyncio.wait({self._ready})
+        return self.was_ready
 
     async def fork(self, job: Job) -> WarmSpawned:
         """Hands the job to the pair of processes that stands by, or to a new one. Raises OSError or TimeoutError."""
@@ -158,10 +160,13 @@ class Zygote:
         self._channel.close()
         if self._spare is not None:
             self._spare.close()
+        if not self.was_ready:
+            self._process.kill()  # while it imports it does not look at its socket, and it has no forks
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, FORK_SECONDS_MAX)
             return
         self._process.kill()
+        await asyncio.to_thread(self._process.wait)
 
 
 class WarmPool:
