@@ -8,8 +8,8 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -274,13 +274,20 @@ def test_a_deletion_that_is_killed_is_completed_by_the_next(tmp_path: Path) -> N
 
 
 class DiesDuringUpload(S3Store):
-    """Kills the server when the upload of the largest file has begun."""
+    """Kills the server between the parts of the largest file."""
 
     kill: Callable[[], None] = staticmethod(lambda: None)
 
     def put_file(self, key: str, source: Path, consume: bool = False) -> None:
         if source.stat().st_size > PART_BYTES:
-            threading.Timer(0.05, self.kill).start()
+            send, parts = self._pool.urlopen, count(1)
+
+            def urlopen(method: str, url: str, *arguments: Any, **named: Any) -> Any:
+                if "partNumber" in url and next(parts) == 2:
+                    self.kill()
+                return send(method, url, *arguments, **named)
+
+            self._pool.urlopen = urlopen  # type: ignore[method-assign]
         super().put_file(key, source, consume)
 
 

@@ -134,10 +134,10 @@ def test_a_download_is_the_recorded_files_and_damage_cuts_it(storage: Checkpoint
 
 
 def test_a_store_that_is_away_is_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = S3Server(tmp_path)  # never started
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    adapter: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
-    storage = adapter.validate_python(server.storage())
-    with pytest.raises(StoreError, match=r"s3://checkpoints/1/1-1/manifests/c\.json"):
-        verify_checkpoint("s3://checkpoints/1/1-1/manifests/c.json", storage, [])
+    with S3Server.away(tmp_path) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        adapter: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
+        storage = adapter.validate_python(server.storage())
+        with pytest.raises(StoreError, match=r"s3://checkpoints/1/1-1/manifests/c\.json"):
+            verify_checkpoint("s3://checkpoints/1/1-1/manifests/c.json", storage, [])

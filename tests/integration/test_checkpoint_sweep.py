@@ -140,10 +140,10 @@ async def test_where_a_manifest_cannot_be_read_files_are_left_alone(world: World
 
 
 async def test_a_store_that_is_away_is_told(tmp_path: Path) -> None:
-    server = S3Server(tmp_path / "never-started")
-    world = World(server.storage(), tmp_path)
-    await world.submit()
-    result = await world.sweep()  # without the credentials, too
+    with S3Server.away(tmp_path / "store") as server:
+        world = World(server.storage(), tmp_path)
+        await world.submit()
+        result = await world.sweep()  # without the credentials, too
     assert result.orphans == []
     assert "experiment 1: The environment variable TEST_S3_KEY" in result.problems[0]
 

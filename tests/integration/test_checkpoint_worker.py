@@ -96,9 +96,10 @@ def test_saved_to_s3_and_resumed_from_there(tmp_path: Path, s3_server: S3Server)
 
 
 def test_a_store_that_is_away_does_not_stop_the_training(tmp_path: Path) -> None:
-    server = S3Server(tmp_path / "never-started")
-    changes = config(checkpoint_storage=server.storage(), min_checkpoint_period=None)
-    with WorkerBench(tmp_path, CONTEXT, changes, {}) as trial:
+    with (
+        S3Server.away(tmp_path / "store") as server,
+        WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage=server.storage(), min_checkpoint_period=None), {}) as trial,
+    ):
         agent = stop_at(trial.agent(1), 1)
         run = trial.start(agent, **server.environment())
         assert run.wait() == 0, run.output()

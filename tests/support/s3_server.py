@@ -3,12 +3,15 @@ one (the fixture `s3_server`), each with a bucket of its own."""
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,13 +19,15 @@ import psutil
 from minio import Minio
 from minio.deleteobjects import DeleteObject
 
+from tenuto.embedded.process import choose_port
 from tenuto.kernel.storage.s3 import S3Store
+from tests.support.ports import closed_port
 
 S = TypeVar("S", bound=S3Store)
 
 ACCESS_KEY = "tenuto-test"
 SECRET_KEY = "tenuto-test-secret"
-START_SECONDS_MAX = 60.0
+START_SECONDS_MAX = 180.0
 START_TRIES_MAX = 3
 """Somebody else may take a port between its choice and its use."""
 
@@ -37,10 +42,19 @@ class S3Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.bucket = "checkpoints"
-        self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
+        self.port, self._others = choose_port(), [choose_port() for _ in range(3)]
         self._process: subprocess.Popen[bytes] | None = None
         self._answered = False
         self._sockets: list[Path] = []
+
+    @classmethod
+    @contextmanager
+    def away(cls, directory: Path) -> Iterator[S3Server]:
+        """One that never starts: its port refuses connections."""
+        with closed_port() as port:
+            server = cls(directory)
+            server.port = port
+            yield server
 
     @property
     def endpoint(self) -> str:
@@ -70,7 +84,7 @@ class S3Server:
                 if not left or self._answered:  # one that has answered must come back where it was
                     raise
                 shutil.rmtree(self.directory)
-                self.port, self._others = _free_port(), [_free_port() for _ in range(3)]
+                self.port, self._others = choose_port(), [choose_port() for _ in range(3)]
 
     def _launch(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -80,7 +94,7 @@ class S3Server:
         identities.write_text(json.dumps({"identities": [{"name": "t", "credentials": [credential], "actions": actions}]}))
         program = shutil.which("weed") or str(Path(sys.executable).with_name("weed"))
         master, volume, filer = self._others
-        grpc = {name: _free_port() for name in ("master", "volume", "filer", "s3")}
+        grpc = {name: choose_port() for name in ("master", "volume", "filer", "s3")}
         options = [
             f"-dir={self.directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false",
             f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", "-volume.max=50",
@@ -103,7 +117,7 @@ class S3Server:
             try:
                 # First without the client, which would wait longer from try to try.
                 socket.create_connection(("127.0.0.1", self.port), 1.0).close()
-                self.make_bucket("ready")
+                self._write_and_read()
                 self._answered = True
                 return
             except Exception:
@@ -112,6 +126,18 @@ class S3Server:
                     raise ServerEnded(f"the S3 server ended: {text}") from None
                 assert time.monotonic() < deadline, f"the S3 server does not answer: {text}"
                 time.sleep(0.02)
+
+    def _write_and_read(self) -> None:
+        """It answers some seconds before it finds what it stores: until then it takes nothing, or says 500 to who reads. Raises
+        what the client raises."""
+        client = self.client()
+        self.make_bucket("ready")
+        client.put_object("ready", "written", io.BytesIO(b"1"), 1)
+        if self._answered and client.bucket_exists(self.bucket):
+            for item in client.list_objects(self.bucket, recursive=True):
+                response = client.get_object(self.bucket, item.object_name or "")
+                response.read()
+                response.close()
 
     @property
     def running(self) -> bool:
@@ -149,9 +175,3 @@ class S3Server:
             self._process = None
         while self._sockets:
             self._sockets.pop().unlink(missing_ok=True)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
