@@ -247,3 +247,32 @@ def test_parts_of_a_divided_tensor_make_the_whole() -> None:
     made = to_whole(parts)
     assert torch.equal(made["a"], whole)
     assert made["b"] == [1, None]
+
+
+def test_what_a_script_waits_is_not_its_own_time_and_what_it_does_now_and_then_is_no_step(tmp_path: Path) -> None:
+    file, seconds = ProgressFile(tmp_path / "progress", 1, create=True), 0.0
+    writer = ProgressWriter(ProgressFile(tmp_path / "progress", 1), 0, lambda: seconds)
+    writer.tick()
+    for step in range(1, 51):
+        seconds += 0.1
+        with writer.waiting(), writer.waiting():
+            assert file.read(0).phase == WAITING
+            seconds += 0.4
+        if step % 5 == 0:  # a checkpoint
+            writer.leave_out()
+            seconds += 9.0
+        if step % 20 == 0:  # a validation that nobody sees
+            seconds += 30.0
+        if step == 30:
+            writer.idle()
+            seconds += 100.0
+        writer.tick()
+        if step == 10:
+            assert file.read(0).own_seconds == 0.0, "the first steps warm up"
+    assert file.read(0).own_seconds == pytest.approx(0.1)
+    for _ in range(40):
+        seconds += 0.5
+        writer.add_own(-0.2)
+        writer.tick()
+    assert file.read(0).own_seconds == pytest.approx(0.3)
+    assert file.read(0).phase == COMPUTING

@@ -7,6 +7,7 @@ import copy
 import operator
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -174,11 +175,17 @@ class Run:
     def should_preempt(self) -> bool:
         """True: save a checkpoint and leave the loop. Cheap: ask after every step. On several slots every rank must ask equally
         often: then all are told in the same step."""
-        box, gang = self._session.box, self._session.gang
-        if gang is not None:
-            gang.progress.tick()
+        box, waits = self._session.box, self._session.waits
+        if waits is not None:
+            waits.tick()
             box.differs(box.current)
         return box.current.leave
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Around what waits for the other ranks by means that Tenuto does not see by itself, such as mpi4py: so that a rank that
+        is slow can be told from those that wait for it. torch.distributed, Horovod and TensorFlow's strategies need none."""
+        gang = self._session.gang
+        return contextlib.nullcontext() if gang is None else gang.progress.waiting()
 
     # The configuration's periods, for loops that follow them.
 
@@ -217,6 +224,7 @@ class Run:
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Validation metrics at this position: what the search compares. One position counts once."""
         steps, values = self._reported("report_validation", steps, metrics)
+        self._leave_out()
         if self.metric not in values:
             say(
                 f"searcher.metric is {self.metric!r}, but report_validation was given {', '.join(sorted(values)) or 'nothing'}: "
@@ -293,8 +301,14 @@ class Run:
     def _validation_at(self, steps: int) -> dict[str, float] | None:
         return self._validation if self.validated_at == steps else None
 
+    def _leave_out(self) -> None:
+        """What a rank does now is not compared with the others' steps."""
+        if self._session.gang is not None:
+            self._session.gang.progress.leave_out()
+
     def _saving_at(self, steps: int) -> int:
         self._check_process()
+        self._leave_out()
         self.steps = max(self.steps, steps)
         return self._schedule.length(steps)
 

@@ -17,6 +17,7 @@ from tenuto.workers.harness.gang import Gang
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api.run import Run
+    from tenuto.workers.harness.script_waits import ScriptWaits
 
 
 class Reports(Protocol):
@@ -46,6 +47,8 @@ class Session:
     process_id: int = field(default_factory=os.getpid)
     gang: Gang | None = None
     """This process is one of several ranks: rank 0 alone reports and saves."""
+    waits: ScriptWaits | None = None
+    """Of one of several ranks: what the script waits for the others."""
     run: Run | None = None
     """What `tenuto.init()` returned."""
 

@@ -146,12 +146,16 @@ def _run_script(
     from tenuto.workers.core_api.script import run_script
     from tenuto.workers.core_api.session import Session
 
-    if gang is not None:
-        gang.progress.idle()
-        _bring_together(gang, welcome.assignment.config.distributed.strategy)
     session = Session(
         welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment, gang=gang
     )
+    if gang is not None:
+        from tenuto.workers.harness.script_waits import ScriptWaits
+
+        gang.progress.idle()
+        _bring_together(gang, welcome.assignment.config.distributed.strategy)
+        session.waits = ScriptWaits(gang)
+        session.waits.install()
     try:
         return run_script(script, welcome.context_directory, session)
     except AgentGone:

@@ -10,6 +10,7 @@ import math
 import mmap
 import struct
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ STARTING, COMPUTING, WAITING, OUTSIDE = range(4)
 others. OUTSIDE: between steps: it validates, saves, or waits for the search."""
 PHASES = ("starting", "computing", "waiting for the others", "between steps")
 SMOOTHING = 0.2
+SCRIPT_STEPS = 20
+"""Of a script: its last steps, whose mean is told."""
+SCRIPT_STEPS_APART = 2
+"""The longest of these are left out: a script may do something now and then that is no step, such as a validation."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,8 @@ class ProgressWriter:
         self._own_now = 0.0
         """Of this step, before `_counts_from`."""
         self._counts_from: float | None = None
+        self._recent: deque[float] = deque(maxlen=SCRIPT_STEPS)
+        self._apart = False
         self._write(STARTING, self._began)
 
     def read(self) -> None:
@@ -92,27 +99,52 @@ class ProgressWriter:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """This rank does nothing but wait for the others, or exchange something with them. Of no effect between steps."""
-        if self._phase != COMPUTING:
-            yield
-            return
-        self._count(now := self._clock())
-        self._write(WAITING, now)
+        begun = self.wait_begins()
         try:
             yield
         finally:
-            now = self._clock()
-            self._counts_from = now if self.waits_are_seen else None
-            self._write(COMPUTING, now)
+            if begun:
+                self.wait_ends()
+
+    def wait_begins(self) -> bool:
+        """As `waiting`, where the two ends are no block. False: of no effect, so `wait_ends` must not be called."""
+        if self._phase != COMPUTING:
+            return False
+        self._count(now := self._clock())
+        self._write(WAITING, now)
+        return True
+
+    def wait_ends(self) -> None:
+        now = self._clock()
+        self._counts_from = now if self.waits_are_seen else None
+        self._write(COMPUTING, now)
+
+    def add_own(self, seconds: float) -> None:
+        """Of this step: what is known only afterwards. Negative: so much of what was counted was a wait."""
+        self._own_now += seconds
 
     def tick(self) -> None:
-        """Of a script, whose steps we see by the calls between them only: what happens in between, a validation perhaps, has no
-        usual length, so only the configured deadline counts."""
+        """A script's step is over, and the next one begins. What happens in between, a validation perhaps, has no usual length,
+        so only the configured deadline counts."""
+        now = self._clock()
+        if self._counts_from is not None:
+            self._count(now)
+            if self.waits_are_seen and not self._apart:
+                self._recent.append(max(0.0, self._own_now))
+                if len(self._recent) == SCRIPT_STEPS:
+                    self._own = sum(sorted(self._recent)[:-SCRIPT_STEPS_APART]) / (SCRIPT_STEPS - SCRIPT_STEPS_APART)
+        self._own_now, self._apart, self._counts_from = 0.0, False, now
         self._steps += 1
         self._longest = math.inf
-        self._write(COMPUTING, self._clock())
+        self._write(COMPUTING, now)
+
+    def leave_out(self) -> None:
+        """What is done since the last `tick` is no step alone: it is not compared."""
+        self._apart = True
 
     def idle(self) -> None:
         """Nothing is due until a step begins."""
+        self._counts_from = None
         self._write(OUTSIDE, self._clock())
 
     def end(self) -> None:
