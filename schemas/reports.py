@@ -21,6 +21,8 @@ HEADER_SPOOL = "Tenuto-Spool"
 """Id of the agent's spool: a new one means that numbering began again at 1 (the agent's disk was lost)."""
 HEADER_SEQUENCE = "Tenuto-Sequence"
 HEADER_KIND = "Tenuto-Kind"
+HEADER_FOLLOWED = "Tenuto-Followed"
+"""The next report of this lane was published at the same time: both can be committed at once."""
 HEADER_TRACE = "traceparent"
 
 

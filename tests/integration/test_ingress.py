@@ -14,13 +14,22 @@ from nats.js.errors import Error as JetStreamError
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
+from tenuto.kernel import ingress
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.ingress import Ingress, Poison, Report
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
-from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, HEADER_TRACE, Committed
+from tenuto.schemas.reports import (
+    HEADER_AGENT,
+    HEADER_FOLLOWED,
+    HEADER_KIND,
+    HEADER_SEQUENCE,
+    HEADER_SPOOL,
+    HEADER_TRACE,
+    Committed,
+)
 from tests.conftest import Database
 from tests.support.seeds import SEEDS
 
@@ -32,6 +41,7 @@ class Receiver:
 
     def __init__(self, *faults: Exception | None) -> None:
         self.reports: list[Report] = []
+        self.batches: list[list[bytes]] = []
         self.faults = list(faults)
         self.poison: set[bytes] = set()
         self.defects: set[bytes] = set()
@@ -47,6 +57,7 @@ class Receiver:
             if report.body in self.defects:
                 raise ZeroDivisionError("a defect")
         self.reports.extend(reports)
+        self.batches.append([report.body for report in reports])
         self._moved.set()
 
     async def until(self, count: int) -> None:
@@ -140,6 +151,26 @@ async def test_reports_arrive_in_order_with_their_identity(setup: Setup) -> None
     assert first.id == name_id(SPOOL, "tracker", "1")
     info = await setup.client.jetstream().stream_info(subjects.INGRESS_STREAM)
     assert info.state.messages == 0
+
+
+async def test_what_was_published_together_is_committed_at_once(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress, "FOLLOWER_SECONDS_MAX", 60.0)
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        await setup.send(1, 2, **{HEADER_FOLLOWED: "1"})
+        await setup.send(3)
+        await setup.send(4)
+        await setup.told_of(4)
+    assert receiver.batches[0][:3] == numbers(1, 2, 3)
+    assert receiver.bodies == numbers(1, 2, 3, 4)
+
+
+async def test_a_report_whose_follower_is_lost_does_not_wait_for_it(setup: Setup) -> None:
+    receiver = Receiver()
+    async with setup.receiving(receiver):
+        await setup.send(1, **{HEADER_FOLLOWED: "1"})
+        await setup.told_of(1)
+    assert receiver.bodies == numbers(1)
 
 
 async def test_repeated_reports_are_dropped_also_after_a_restart(setup: Setup) -> None:

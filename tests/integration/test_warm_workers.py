@@ -117,10 +117,21 @@ async def test_another_environment_is_warmed_apart(bench: Bench) -> None:
     assert bench.app._warm.forks == 2
 
 
-async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench) -> None:
+async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    kill_rest = processes.kill_rest
+
+    async def noted(agent_directory: Path, allocation_id: str) -> bool:
+        searched.append(allocation_id)
+        return await kill_rest(agent_directory, allocation_id)
+
+    monkeypatch.setattr(processes, "kill_rest", noted)
     assert "left one behind" in await bench.run(LEAVES_A_STRAY)
     assert bench.app._warm.forks == 1
     assert not marked(bench.app._directory)
+    await bench.run(LOOKS_AROUND, 2)
+    assert bench.app._warm.forks == 2
+    assert searched == ["1-1-1"], "the leader of the second run knew that nothing was left"
 
 
 async def test_a_warm_process_that_was_killed_costs_a_cold_start_and_comes_back(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from nats.aio.client import Client
 
 from tenuto.schemas.reports import Committed
 from tenuto.workers.agent.changed import Changed
-from tenuto.workers.agent.database import Disk, open_database
+from tenuto.workers.agent.database import Disk, open_database, transaction
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.spool import NewReport, Spool
 
@@ -94,3 +95,22 @@ async def test_a_word_about_the_spool_before_drops_nothing_of_the_one_that_began
     await lane.hears(6)
     assert len(lane.left()) == 10
     assert lane.publisher._sent == lane.publisher._heard == 0, "else it would wait for numbers that are never given again"
+
+
+def test_a_commit_that_a_power_failure_may_undo_leaves_the_next_one_safe(tmp_path: Path) -> None:
+    connection = open_database(tmp_path / "agent.sqlite")
+
+    def level() -> int:
+        return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    full = level()
+    with transaction(connection, power_safe=False):
+        assert level() < full
+    assert level() == full
+    with contextlib.suppress(ZeroDivisionError), transaction(connection, power_safe=False):
+        connection.execute("INSERT INTO meta VALUES ('a', 'b')")
+        raise ZeroDivisionError
+    assert level() == full
+    assert not connection.in_transaction
+    assert connection.execute("SELECT count(*) FROM meta").fetchone() == (0,)
+    connection.close()

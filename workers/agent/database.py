@@ -64,7 +64,8 @@ CREATE TABLE IF NOT EXISTS runs (
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also after a power failure."""
+    """Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also after a power failure,
+    unless its transaction says otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -75,17 +76,25 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 class transaction:  # noqa: N801 - reads as a statement: `with transaction(connection):`
-    """All or nothing."""
+    """All or nothing. `power_safe=False`: the end of any process loses nothing of it, a power failure may, together with all that
+    came after. That spares an fsync where the loss does no harm: about processes that the power failure ended as well, what the
+    launcher says again, what a receiver still knows."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, *, power_safe: bool = True) -> None:
+        self._connection, self._power_safe = connection, power_safe
 
     def __enter__(self) -> sqlite3.Connection:
+        if not self._power_safe:
+            self._connection.execute("PRAGMA synchronous = NORMAL")  # of a write-ahead log: synced by the next full commit
         self._connection.execute("BEGIN IMMEDIATE")
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+        try:
+            self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+        finally:
+            if not self._power_safe:
+                self._connection.execute("PRAGMA synchronous = FULL")
 
 
 class Disk:

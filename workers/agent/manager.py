@@ -331,7 +331,8 @@ class Manager:
         finally:
             gone.cancel()
             opened.cancel()
-        if not await processes.kill_rest(self.node.directory, live.run.allocation_id):
+        left_nothing = live.warm is not None and live.warm.left_nothing
+        if not left_nothing and not await processes.kill_rest(self.node.directory, live.run.allocation_id):
             raise RuntimeError("its processes cannot be killed; their slots stay taken")
         files = self.node.files(live.run.allocation_id)
         await self._note_end(live, name_end(processes.read_exit_code(files), live.run.killed_for, files))

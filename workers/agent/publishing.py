@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from tenuto.schemas import subjects
 from tenuto.schemas.reports import (
     HEADER_AGENT,
+    HEADER_FOLLOWED,
     HEADER_KIND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
@@ -76,7 +77,8 @@ class LanePublisher:
         # Another task may begin the spool again at each await: numbers are only good with the id that they were read under.
         spool_id, room = self._spool_id, UNCONFIRMED_REPORTS_MAX - (self._sent - self._heard)
         limit = min(room, PUBLISH_REPORTS_MAX)
-        reports = await self._disk(self._spool.pending, self._lane, self._sent, limit) if limit > 0 else []
+        wanted = limit > 0 and self._spool.last(self._lane) > self._sent  # most notices are about other lanes
+        reports = await self._disk(self._spool.pending, self._lane, self._sent, limit) if wanted else []
         if not reports:
             heard = self._heard
             await _first_of(spooled, committed, timeout_seconds=SILENCE_SECONDS_MAX if self._sent > heard else None)
@@ -86,7 +88,7 @@ class LanePublisher:
         if spool_id != self._spool.id or spool_id != self._spool_id:
             return
         try:
-            await asyncio.gather(*(self._publish(report, spool_id) for report in reports))
+            await asyncio.gather(*(self._publish(report, spool_id, report is not reports[-1]) for report in reports))
         except (NatsError, JetStreamError, OSError) as error:
             # Some of them may be in the stream: publishing them again only makes doubles, which receivers drop.
             logger.debug("lane %s: %s", self._lane, error)
@@ -95,7 +97,7 @@ class LanePublisher:
             if spool_id == self._spool_id:
                 self._sent = max(self._sent, reports[-1].sequence)
 
-    async def _publish(self, report: SpoolReport, spool_id: str) -> None:
+    async def _publish(self, report: SpoolReport, spool_id: str, followed: bool) -> None:
         headers = {
             HEADER_AGENT: self._agent_id,
             HEADER_SPOOL: spool_id,
@@ -104,6 +106,8 @@ class LanePublisher:
         }
         if report.trace:
             headers[HEADER_TRACE] = report.trace
+        if followed:
+            headers[HEADER_FOLLOWED] = "1"
         await self._js.publish(subjects.ingress(self._lane, self._agent_id), report.body, headers=headers)
 
     async def _on_committed(self, message: Msg) -> None:

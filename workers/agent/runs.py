@@ -50,7 +50,8 @@ _COLUMNS = (
 
 
 class Runs:
-    """Not thread-safe: called through one `Disk`."""
+    """Not thread-safe: called through one `Disk`. What a run does is about processes, which a power failure ends: only its end,
+    once it is reported, and what it printed must outlast one."""
 
     def __init__(self, connection: sqlite3.Connection, spool: Spool) -> None:
         self._connection, self._spool = connection, spool
@@ -60,7 +61,7 @@ class Runs:
         return [_run(row) for row in rows]
 
     def add(self, assignment: Assignment, token: str, starting: NewReport | None) -> Run:
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             (number,) = self._connection.execute("SELECT coalesce(max(number), 0) + 1 FROM runs").fetchone()
             self._connection.execute(
                 "INSERT INTO runs (allocation_id, number, phase, token, assignment) VALUES (?, ?, 'starting', ?, ?)",
@@ -71,7 +72,7 @@ class Runs:
         return Run(assignment.allocation_id, number, "starting", token, assignment)
 
     def note_process(self, allocation_id: str, pid: int, process_started: int, started: NewReport) -> None:
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             self._spool.append_in(started)
             self._connection.execute(
                 "UPDATE runs SET phase = 'running', pid = ?, process_started = ? WHERE allocation_id = ?",
@@ -79,19 +80,19 @@ class Runs:
             )
 
     def note_assignment(self, assignment: Assignment) -> None:
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             self._connection.execute(
                 "UPDATE runs SET assignment = ? WHERE allocation_id = ?", (assignment.to_json(), assignment.allocation_id)
             )
 
     def note_kill(self, allocation_id: str, action: Action) -> None:
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             self._connection.execute(
                 "UPDATE runs SET killed_for = ? WHERE allocation_id = ? AND killed_for IS NULL", (action, allocation_id)
             )
 
     def note_end(self, allocation_id: str, outcome: WorkersOutcome, exit_code: int | None, error: str | None) -> None:
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             self._connection.execute(
                 "UPDATE runs SET phase = 'ended', outcome = ?, exit_code = ?, error = ? WHERE allocation_id = ?",
                 (outcome, exit_code, error, allocation_id),
@@ -130,7 +131,7 @@ class Runs:
 
     def note_done(self, allocation_id: str) -> list[str]:
         """Returns the allocations that are forgotten now."""
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             self._connection.execute("UPDATE runs SET phase = 'done' WHERE allocation_id = ?", (allocation_id,))
             self._spool.forget_worker_in(allocation_id)
             self._connection.execute("DELETE FROM rank_offsets WHERE allocation_id = ?", (allocation_id,))

@@ -124,10 +124,11 @@ class Spool:
         return cast(int, row[0])
 
     def commit(self, lane: Lane, sequence: int, spool_id: str) -> None:
-        """Drops what is in the record. An older count than the one known changes nothing, nor does one about another spool."""
+        """Drops what is in the record. An older count than the one known changes nothing, nor does one about another spool. After
+        a power failure the receiver may have to say it again."""
         if spool_id != self.id or sequence > self.last(lane):
             return  # not about this spool's reports: `begin_again` is the answer, by who can ask again
-        with transaction(self._connection):
+        with transaction(self._connection, power_safe=False):
             if lane in BULK_LANES:
                 (freed,) = self._connection.execute(
                     "SELECT coalesce(sum(length(body)), 0) FROM reports WHERE lane = ? AND sequence <= ?", (lane, sequence)

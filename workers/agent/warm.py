@@ -53,6 +53,8 @@ class WarmSpawned:
     def __init__(self, control: socket.socket, identity: Identity) -> None:
         self._control = control
         self.identity = identity
+        self.left_nothing = False
+        """Once it ended: it is known that no process that it started is left."""
 
     def go(self) -> None:
         with contextlib.suppress(OSError):  # it was killed meanwhile: the watcher sees that
@@ -63,7 +65,9 @@ class WarmSpawned:
         """True: the worker is gone, and its exit code is in the file. The leader leaves then; to give back half a gigabyte of
         mappings takes it some milliseconds, which the slots need not wait for. False: the leader died, and said nothing."""
         try:
-            return bool(await asyncio.get_running_loop().sock_recv(self._control, 1))
+            word = await asyncio.get_running_loop().sock_recv(self._control, 1)
+            self.left_nothing = word == b"a"
+            return bool(word)
         except OSError:
             return False
         finally:

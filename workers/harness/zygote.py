@@ -3,7 +3,8 @@ a fork some milliseconds. Started by the agent; nothing of a user's is ever load
 
 The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it plays the part of the shell in
 agent/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it is given a job, it says its
-process id, waits for its go, writes the worker's exit code to a file, and says so. The end of the agent's socket, before the go
+process id, waits for its go, writes the worker's exit code to a file, and says so, and whether all that the worker started has
+ended too. The end of the agent's socket, before the go
 or here, means that the agent is gone or has no use for it: then nothing is started any more.
 """
 
@@ -36,6 +37,8 @@ JOB_BYTES_MAX = 4 << 20
 """An environment is at most a few hundred kilobytes; more is not a job."""
 _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state."""
+_PR_SET_CHILD_SUBREAPER = 36
+"""linux/prctl.h"""
 PRELOADED = (
     "tenuto.workers.harness.main",
     "tenuto.workers.launch.supervisor",
@@ -97,6 +100,7 @@ def _lead(control: socket.socket) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        adopts = _adopt_orphans()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         link, theirs = socket.socketpair()
         worker = os.fork()
@@ -118,18 +122,37 @@ def _lead(control: socket.socket) -> NoReturn:
             signal.signal(number, _ignore)  # the worker's business
         link.sendall(b"g")
         link.close()
-        _, status = os.waitpid(worker, 0)
-        code = os.waitstatus_to_exitcode(status)
+        code, alone = _wait_ended(worker, adopts)
         partial = f"{job['exit_file']}.partial"
         Path(partial).write_text(f"{code if code >= 0 else SIGNAL_EXIT_BASE - code}\n")
         os.replace(partial, job["exit_file"])
         with contextlib.suppress(OSError):  # no agent is there now: the next one reads the file
-            control.sendall(b"e")
+            control.sendall(b"a" if alone else b"e")
         code = 0
     finally:
         if os.getpid() == os.getsid(0):  # the worker leaves through its own exit handlers
             os._exit(code)
     raise AssertionError("unreachable")
+
+
+def _adopt_orphans() -> bool:
+    """What a worker starts becomes our child when its parent ends, however it was detached: so we know when nothing is left."""
+    with contextlib.suppress(OSError, AttributeError):
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    return False
+
+
+def _wait_ended(worker: int, adopts: bool) -> tuple[int, bool]:
+    """The worker's exit code, and whether it is known that nothing is left of all that it started."""
+    while True:
+        ended, status = os.waitpid(-1, 0)  # others are what the worker started and left to us
+        if ended == worker:
+            break
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+        return os.waitstatus_to_exitcode(status), False
+    return os.waitstatus_to_exitcode(status), adopts
 
 
 def _told_to_go(control: socket.socket) -> bool:

@@ -33,7 +33,15 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
-from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, HEADER_TRACE, Committed
+from tenuto.schemas.reports import (
+    HEADER_AGENT,
+    HEADER_FOLLOWED,
+    HEADER_KIND,
+    HEADER_SEQUENCE,
+    HEADER_SPOOL,
+    HEADER_TRACE,
+    Committed,
+)
 from tenuto.schemas.subjects import Lane
 
 logger = logging.getLogger(__name__)
@@ -42,6 +50,8 @@ HELD_MAX = 1_000
 """Reports delivered and not yet acknowledged: bounds memory."""
 BATCH_REPORTS_MAX = 500
 """Reports in one commit."""
+FOLLOWER_SECONDS_MAX = 0.01
+"""A report that was published together with the next one waits so long for it: usually it is there within one millisecond."""
 SEQUENCE_MAX = 2**63
 """What the table can hold."""
 ACK_SECONDS = 30.0
@@ -139,7 +149,10 @@ class Ingress:
 
     async def _take(self, message: Msg) -> None:
         self._arrived.append(message)
-        self._wake.set()
+        if HEADER_FOLLOWED in (message.headers or {}) and len(self._arrived) < BATCH_REPORTS_MAX:
+            asyncio.get_running_loop().call_later(FOLLOWER_SECONDS_MAX, self._wake.set)  # one commit for both
+        else:
+            self._wake.set()
 
     async def _work(self) -> None:
         while True:
