@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,6 +23,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.processes import marked
+from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
 from tenuto.workers.agent.scratch import PATH_BYTES_MAX, Scratch, short_directory
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
@@ -176,3 +177,22 @@ def test_it_is_in_the_run_s_directory_where_that_is_short_enough(tmp_path: Path,
     scratch.remove("1-1-1")
     scratch.close()
     assert not elsewhere.parent.parent.exists()
+
+
+async def test_what_others_made_in_its_place_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where everybody may write, another user may have made a link of that name, to some directory that has a `tmp`."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "shared"))
+    (tmp_path / "shared").mkdir()
+    mine = tmp_path / "home" / "tmp" / "1-1-1" / "file"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    directory = tmp_path / ("deep" * 30)
+    short_directory(directory).symlink_to(tmp_path / "home")
+    scratch = Scratch(directory, {})
+    assert scratch.make("1-1-1").is_relative_to(directory)
+    scratch.sweep(())
+    scratch.remove("1-1-1")
+    scratch.close()
+    assert mine.exists()
+    with pytest.raises(OSError, match="no directory that only this user can write to"):
+        await WorkerServer(cast(WorkerDoor, None), socket_path(directory), shared=True).start()

@@ -123,7 +123,7 @@ class AgentApp:
         await self.manager.open()
         self._warm.warm(common_environment(self._node, self._node.slots[:1]))
         door = WorkerDoor(self.manager, self._spool, self._disk, self._shared)
-        self._server = WorkerServer(door, self._node.socket)
+        self._server = WorkerServer(door, self._node.socket, shared=self._node.socket.parent != self._directory)
         await self._server.start()
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.manager import Live, Manager
-from tenuto.workers.agent.scratch import short_directory
+from tenuto.workers.agent.scratch import make_private, short_directory
 from tenuto.workers.agent.spool import NewReport, Spool
 
 logger = logging.getLogger(__name__)
@@ -137,12 +137,15 @@ def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewRe
 class WorkerServer:
     """Listens on the agent's socket. Only the agent's own user can reach it."""
 
-    def __init__(self, door: WorkerDoor, path: Path) -> None:
-        self._door, self._path = door, path
+    def __init__(self, door: WorkerDoor, path: Path, *, shared: bool = False) -> None:
+        """`shared`: the directory of its own is made where others may make some, too."""
+        self._door, self._path, self._shared = door, path, shared
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Raises OSError or RuntimeError if the socket cannot be made."""
+        if self._shared:
+            make_private(self._path.parent)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)]

@@ -32,6 +32,13 @@ def short_directory(directory: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-{name}"
 
 
+def make_private(path: Path) -> None:
+    """Anyone may make a directory or a link of that name in a shared temporary directory first. Raises OSError."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not _ours(path):
+        raise PermissionError(f"{path} is no directory that only this user can write to; remove it, and start the agent again")
+
+
 class Scratch:
     """The temporary directories of one agent's runs. `base`: the agent's own environment."""
 
@@ -42,24 +49,28 @@ class Scratch:
         """Raises OSError."""
         path = self._runs / allocation_id / "tmp"
         if len(os.fsencode(path)) > PATH_BYTES_MAX or any(self._base.get(name) for name in VARIABLES):
-            self._short.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _ours(self._short.parent):
+            with contextlib.suppress(OSError):
+                make_private(self._short.parent)
                 path = self._short / allocation_id
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
     def remove(self, allocation_id: str) -> None:
         """Its processes are gone."""
-        for path in (self._runs / allocation_id / "tmp", self._short / allocation_id):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(self._runs / allocation_id / "tmp", ignore_errors=True)
+        if _ours(self._short.parent):
+            shutil.rmtree(self._short / allocation_id, ignore_errors=True)
 
     def sweep(self, live: Collection[str]) -> None:
         """Removes what earlier agents on this directory left of runs that nobody carries on."""
-        for path in [*_entries(self._runs), *_entries(self._short)]:
+        short = _entries(self._short) if _ours(self._short.parent) else ()
+        for path in [*_entries(self._runs), *short]:
             if path.name not in live:
                 shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
+        if not _ours(self._short.parent):
+            return
         with contextlib.suppress(OSError):  # workers that go on have theirs there
             self._short.rmdir()
             self._short.parent.rmdir()
@@ -81,9 +92,12 @@ def kept_variables() -> dict[str, str]:
 
 
 def _ours(path: Path) -> bool:
-    """Anyone may make a directory or a link of that name in a shared temporary directory."""
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    """It is there, is no link, and nobody else can write to it."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _entries(directory: Path) -> Iterator[Path]:
