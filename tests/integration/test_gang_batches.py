@@ -12,7 +12,7 @@ import torch
 
 from tenuto.schemas.reports import CheckpointReport
 from tests.support.checkpoint_reports import stored_files
-from tests.support.gang_bench import GangBench
+from tests.support.gang_bench import GangBench, kill_when_saved
 from tests.support.gang_reactions import stop_at
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
@@ -157,10 +157,9 @@ def test_a_scaled_trial_resumes_exactly_and_sees_each_record_once_on_any_number_
     with bench_of(tmp_path / "whole", noise=0.1, random=True, **SCALED) as bench:
         expected = weights(finish(bench, 2, 24), 24)
     with bench_of(tmp_path / "killed", noise=0.1, random=True, **SCALED) as bench:
-        agent, [run] = bench.gang(2, 24, TEST_ACT="kill 1 14")
-        assert run.wait() == -9, run.output()
-        assert agent.checkpoints()[-1].batches == 10
-        again = weights(finish(bench, 2, 24, agent.checkpoints()[-1]), 24)
+        held, never = tmp_path / "held", str(tmp_path / "never")
+        agent, [run] = bench.gang(2, 24, TEST_ACT="hold 1 14", TEST_HELD=str(held), TEST_GO=never)
+        again = weights(finish(bench, 2, 24, kill_when_saved(agent, run, 1, held, 10)), 24)
         assert all(torch.equal(again[name], value) for name, value in expected.items())
     with bench_of(tmp_path / "resized", **SCALED) as bench:
         last = None
@@ -181,10 +180,9 @@ def test_what_reducers_have_gathered_survives_changes_of_the_number_of_ranks(tmp
     with bench_of(tmp_path / "changed", **rarely) as bench:
         last = None
         for ranks, killed_at, saved_at in ((3, 6, 5), (2, 11, 10)):
-            agent, [run] = bench.gang(ranks, 12, last, TEST_ACT=f"kill 1 {killed_at}")
-            assert run.wait() == -9, run.output()
-            last = agent.checkpoints()[-1]
-            assert last.batches == saved_at
+            held, never = tmp_path / f"held-{ranks}", str(tmp_path / "never")
+            agent, [run] = bench.gang(ranks, 12, last, TEST_ACT=f"hold 1 {killed_at}", TEST_HELD=str(held), TEST_GO=never)
+            last = kill_when_saved(agent, run, 1, held, saved_at)
         [found] = [point.metrics for report in finish(bench, 1, 12, last).metrics for point in report.points]
     assert found["checksum"] == expected["checksum"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)

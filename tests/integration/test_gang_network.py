@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def test_a_cut_link_ends_the_gang_on_both_sides_and_the_trial_goes_on_when_it_is
             agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
             while not held.exists():
                 assert all(run.process.poll() is None for run in runs), "\n".join(run.output() for run in runs)
+                time.sleep(0.01)
             ip("-n", namespaces[0], "link", "set", "cable", "down")
             go.touch()
             assert [run.wait() for run in runs] == [84, 84], "\n".join(run.output() for run in runs)

@@ -26,7 +26,7 @@ def stop_when_told(report: TrackerReport) -> pb.Directive | None:
     return pb.Directive(action=pb.Directive.STOP) if slow else None
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_a_slow_rank_is_named_whatever_connects_it_to_those_that_wait_for_it(tmp_path: Path) -> None:
     """One in its data, one in its steps."""
     with ExitStack() as stack:
@@ -46,7 +46,7 @@ def test_a_slow_rank_is_named_whatever_connects_it_to_those_that_wait_for_it(tmp
             started.append((agent, run))
         for agent, run in started:
             assert run.wait() == 0, run.output()
-            [report] = [item for item in agent.reports if isinstance(item, StragglerReport) and item.rank == 1]
+            report = next(item for item in agent.reports if isinstance(item, StragglerReport) and item.rank == 1)
             assert (report.slots, report.agent_id) == (2, "first")
             assert report.own_seconds >= 0.9 * SLEEP_SECONDS
             assert report.own_seconds > 1.5 * report.usual_seconds, "rank 0 takes as long in all: its waits are not counted"

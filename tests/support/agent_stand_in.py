@@ -40,7 +40,7 @@ from tenuto.workers.agent.scratch import kept_variables
 from tests.support.warm_starts import WarmProcess, warm_starts
 
 TOKEN = "stand-in-token"
-WAIT_SECONDS_MAX = 120.0
+WAIT_SECONDS_MAX = 240.0
 """A worker that says nothing for so long is stuck; importing torch takes seconds on a busy machine."""
 
 
@@ -60,6 +60,8 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     problems: list[str] = field(default_factory=list)
     delivered: pb.Directive | None = None
     """The last one that was written to the worker's stream."""
+    tell: Callable[[], str] = lambda: ""
+    """What else a failing test shows: what the workers printed."""
     watchers: int = 0
     """Streams of directives opened so far."""
     react: Callable[[TrackerReport], pb.Directive | None] = lambda report: None
@@ -98,7 +100,7 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
 
     def wait_for(self, what: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(what, WAIT_SECONDS_MAX), f"nothing came; reports so far: {self.reports}"
+            assert self.changed.wait_for(what, WAIT_SECONDS_MAX), f"nothing came; reports so far: {self.reports}{self.tell()}"
 
     def validations(self) -> list[ValidationReport]:
         return [report for report in self.reports if isinstance(report, ValidationReport)]
@@ -232,7 +234,7 @@ class WorkerBench:
         self.runs: list[WorkerRun] = []
         self.agents: list[AgentStandIn] = []
         self._temporary = tempfile.TemporaryDirectory(prefix="tenuto-worker-", ignore_cleanup_errors=True)
-        """Of its workers, which are killed. pytest's own ones have paths that are too long for sockets."""
+        """Of its workers, which are killed, and of sockets: pytest's own ones have paths that may be too long for those."""
 
     def variables(self) -> dict[str, str]:
         """What all its workers begin with."""
@@ -280,11 +282,15 @@ class WorkerBench:
             assignment=assignment,
             context_directory=self.context_directory,
             checkpoint_directory=self.checkpoint_directory,
-            socket=self.directory / f"a{self.allocations}.sock",
+            socket=Path(self._temporary.name) / f"a{self.allocations}.sock",
             error_file=self.directory / f"error-{self.allocations}.txt",
         )
+        agent.tell = self._printed
         self.agents.append(agent)
         return agent
+
+    def _printed(self) -> str:
+        return "".join(f"\n--- {run.log}\n{run.output()}" for run in self.runs[-1:])
 
     def start(self, agent: AgentStandIn, **environment: str) -> WorkerRun:
         log = self.directory / f"log-{agent.assignment.allocation_id}.txt"

@@ -52,6 +52,12 @@ class GangRun:
         paths = [self.log, *sorted(self.directory.glob("rank-*/std*"))]
         return "\n".join(f"--- {path}\n{path.read_text()}" for path in paths if path.exists())
 
+    def die(self) -> None:
+        """All of its processes, whichever ends first by another one's end."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
     def processes(self) -> list[psutil.Process]:
         """The leader, the supervisor, its ranks and theirs."""
         try:
@@ -130,22 +136,37 @@ class GangBench(WorkerBench):
 
     def __exit__(self, *arguments: object) -> None:
         for run in self.gangs:
-            for process in run.processes():
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+            run.die()
         super().__exit__(*arguments)
+
+
+def kill_when_saved(agent: AgentStandIn, run: GangRun, local_rank: int, held: Path, batches: int) -> CheckpointReport:
+    """The rank stays in a step until it is killed: when the checkpoint of these batches, which is stored beside the training, is
+    reported. Returns that."""
+    _wait_held(run, held)
+    agent.wait_for(lambda: [report.batches for report in agent.checkpoints()][-1:] == [batches])
+    run.rank(local_rank).kill()
+    assert run.wait() == -9, run.output()
+    assert agent.checkpoints()[-1].batches == batches
+    return agent.checkpoints()[-1]
 
 
 def preempt_when_held(agent: AgentStandIn, run: GangRun, held: Path, go: Path) -> None:
     """A rank waits in the middle of a step until `go`: rank 0 is told to leave in the meantime. Nothing shows from outside that
     it has understood; a later word would only make a test say less."""
-    while not held.exists():
-        assert run.process.poll() is None, run.output()
-        time.sleep(0.01)
+    _wait_held(run, held)
     agent.wait_for(lambda: agent.watchers > 0)
     agent.direct("preempt")
     agent.wait_for(lambda: agent.delivered is agent.directive)
     go.touch()
+
+
+def _wait_held(run: GangRun, held: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not held.exists():
+        assert run.process.poll() is None, run.output()
+        assert time.monotonic() < deadline, f"no rank came to where it waits:\n{run.output()}"
+        time.sleep(0.01)
 
 
 def _carry_rendezvous(runs: list[GangRun]) -> None:

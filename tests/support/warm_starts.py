@@ -20,7 +20,7 @@ from tenuto.workers.endings import SIGNAL_EXIT_BASE
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
-READY_SECONDS_MAX = 120.0
+READY_SECONDS_MAX = 240.0
 """To import a framework on a machine that does much else."""
 KERAS = {"tensorflow": ("tensorflow",), "torch": ("keras",)}
 """Modules for trials of Keras, by its back end, which is fixed when it is imported. TensorFlow imports Keras by itself. Either

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -53,7 +54,9 @@ def hold(rank: int, step: int) -> None:
     if os.environ.get("TEST_HOLD") == f"{rank} {step}":
         Path(os.environ["TEST_HELD"]).touch()
         while not Path(os.environ["TEST_GO"]).exists():
-            pass
+            time.sleep(0.01)
+    if "TEST_HOLD" in os.environ:
+        time.sleep(0.02)  # the word to leave comes long before the end
 
 
 if __name__ == "__main__":
