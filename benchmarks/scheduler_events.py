@@ -2,10 +2,11 @@
 
     python benchmarks/scheduler_events.py [--events 10000000] [--processes 2] [--seed 1]
 
-Each history has its own seed, cluster (2 to 32 agents of 1 to 8 slots), policy, load from 0.5 to 0.95, arrivals, failures, and
-elastic trials in every second one. After each of them is checked what must hold whatever happened: every trial ended (nobody
-starves below the capacity), no slot was in two allocations at once, gangs were whole, all work was done once and counted, and
-no schedule used more than the offline bound (where no agent failed). Every `REPLAY_EACH`-th history is run a second time, and
+Each history has its own seed, cluster (2 to 32 agents of 1 to 8 slots), policy, load from 0.5 to 0.95, arrivals, failures,
+elastic trials in every second one, trials without slots in every third. After each of them is checked what must hold whatever
+happened: every trial ended (nobody starves below the capacity), no slot was in two allocations at once, no agent had more trials
+without slots than it takes, gangs were whole, all work was done once and counted, and no schedule used more than the offline
+bound (where no agent failed). Every `REPLAY_EACH`-th history is run a second time, and
 must decide the same. Ten million events take about ten minutes on two idle cores.
 
 The exit code is 1 if one of these failed; the line names the seed, and `--seed N --events 1` runs that history again.
@@ -20,7 +21,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
 
-from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
 from tenuto.services.scheduler.simulation.script import Script, segments
 from tenuto.services.scheduler.simulation.traces import ARRIVALS, generated, script_of
@@ -52,9 +53,16 @@ def _run(seed: int) -> tuple[Outcome, Cluster]:
     agents, slots = draw.choice((2, 4, 8, 16, 32)), draw.choice((1, 2, 4, 8))
     jobs = generated(
         draw.randint(50, 400), agents * slots, seed, arrivals=draw.choice(ARRIVALS), load=draw.uniform(0.5, 0.95),
-        users=draw.randint(1, 8),
+        users=draw.randint(1, 8), auxiliary=draw.choice((0.0, 0.0, 0.2)),
     )  # fmt: skip
-    script: Script = script_of(jobs, agents, slots, foretold=draw.random() < 0.7, elastic=draw.choice((1, 1, 2, 4)))
+    script: Script = script_of(
+        jobs,
+        agents,
+        slots,
+        foretold=draw.random() < 0.7,
+        elastic=draw.choice((1, 1, 2, 4)),
+        auxiliary_max=draw.choice((1, 2, 100)),
+    )
     costs = Costs(failures_us=draw.choice((0, 24 * 3600 * SECOND)), checkpoint_us=draw.choice((60, 600)) * SECOND)
     cluster = Cluster(script, draw.choice(POLICIES), costs, seed=seed, keep_history=True)
     return cluster.run(), cluster
@@ -70,6 +78,7 @@ def _judged(outcome: Outcome, cluster: Cluster) -> list[str]:
         if item.start_us < free_at.get(key, 0):
             wrong.append(f"slot {key} was in two allocations at {item.start_us}")
         free_at[key] = max(item.end_us, free_at.get(key, 0))
+    wrong += _crowded(outcome, cluster)
     for _, data in outcome.history:
         if isinstance(data, AllocationGranted):
             trial, size = cluster.trials[data.trial_id], sum(len(part.slot_ids) for part in data.slots)
@@ -83,6 +92,20 @@ def _judged(outcome: Outcome, cluster: Cluster) -> list[str]:
         wrong.append(f"more than the bound was used: {outcome.utilisation} of {outcome.bound}")
     cluster.core.check(cluster.state)
     return wrong
+
+
+def _crowded(outcome: Outcome, cluster: Cluster) -> list[str]:
+    """Agents that had more trials without slots than they take."""
+    where: dict[str, str] = {}
+    found = []
+    for _, data in outcome.history:
+        if isinstance(data, AllocationReleased):
+            where.pop(data.allocation_id, None)
+        elif isinstance(data, AllocationGranted) and not data.slots[0].slot_ids:
+            agent_id = where[data.allocation_id] = data.slots[0].agent_id
+            if list(where.values()).count(agent_id) > cluster.agents[agent_id].auxiliary_trials_max:
+                found.append(f"{data.allocation_id} is one too many on {agent_id}")
+    return found
 
 
 def main() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.record import KnownData
 
@@ -81,6 +83,8 @@ class Heartbeat(Model):
     """Allocations whose workers it has: starting, running, or exited with the report not yet committed."""
     labels: tuple[str, ...] = ()
     """Each `key=value`, sorted."""
+    auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0)
+    """Trials without slots that it runs at once."""
     launcher_sequence: int = 0
     """Last report in the spool's launcher lane when this was made: a heartbeat that is older than a report that overtook it
     proves nothing about the allocations it does not list."""

@@ -26,6 +26,8 @@ class QueueRow(Model):
     slots_per_trial: int
     slots: int
     """That it holds in this pool, without those that are being freed."""
+    auxiliary_trials: int = 0
+    """Its trials without slots that run in this pool."""
     share: int | None
     """Its fair share in slots, where the pool shares fairly."""
     trials_waiting: int
@@ -50,7 +52,9 @@ class PoolQueue(Model):
     """Slots that are being freed."""
     agents: int
     waiting: int
-    """Experiments with trials that wait for slots, shown or not."""
+    """Experiments with trials that wait for slots, or for an agent, shown or not."""
+    auxiliary_trials: int = 0
+    """Trials without slots that run."""
     rows: tuple[QueueRow, ...]
 
 

@@ -279,7 +279,7 @@ def _allowed(model: type[BaseModel] | None, field: str) -> str:
     if field == "entrypoint":
         return entrypoint.EXPECTED
     if field == "slots_per_trial":
-        return f"a whole number from 1 to {SLOTS_PER_TRIAL_MAX}, or {{min: N, max: M}}"
+        return f"a whole number from 0 to {SLOTS_PER_TRIAL_MAX}, or {{min: N, max: M}} with N at least 1"
     if _model_of(info.annotation) is Length:
         return "{batches: N} or {epochs: N}"
     if field == "searcher":

@@ -39,7 +39,7 @@ def _kind_of_slots(value: Any) -> str:
 
 
 Slots = Annotated[
-    Annotated[int, Field(ge=1, le=SLOTS_PER_TRIAL_MAX), Tag("number")] | Annotated[SlotRange, Tag("range")],
+    Annotated[int, Field(ge=0, le=SLOTS_PER_TRIAL_MAX), Tag("number")] | Annotated[SlotRange, Tag("range")],
     Discriminator(_kind_of_slots),
 ]
 
@@ -47,7 +47,7 @@ Slots = Annotated[
 class Resources(Model):
     slots_per_trial: Slots = 1
     """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang. A range {min, max} makes trials
-    elastic."""
+    elastic. 0: an auxiliary trial, which takes no slot, sees no GPU, and starts at once on any agent of its pool."""
     max_slots: int | None = Field(default=None, ge=1)
     """Most slots the experiment uses at once. None: no limit."""
     priority: int = Field(default=42, ge=1, le=99)
@@ -84,6 +84,15 @@ class Resources(Model):
     def slots_max(self) -> int:
         """Most slots that a trial uses."""
         return self.slots_per_trial.max if isinstance(self.slots_per_trial, SlotRange) else self.slots_per_trial
+
+    @model_validator(mode="after")
+    def _without_slots(self) -> Resources:
+        if self.slots_max:
+            return self
+        named = [name for name in ("max_slots", "device") if getattr(self, name) is not None]
+        if named:
+            raise ValueError(f"{named[0]}: a trial with slots_per_trial: 0 uses no slots; leave it out, or ask for slots")
+        return self
 
     @model_validator(mode="after")
     def _fallback_is_another_pool(self) -> Resources:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, event
+
+AUXILIARY_TRIALS_MAX = 100
+"""Where an agent says nothing else: such trials mostly wait and need little, but each is a process with its own interpreter."""
 
 
 class Slot(Model):
@@ -37,6 +42,8 @@ class AgentJoined(Agent):
     version: str
     labels: tuple[str, ...] = ()
     """Each `key=value`; `rack=...` says which agents are near each other."""
+    auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0, exclude_if=lambda value: value == AUXILIARY_TRIALS_MAX)
+    """Trials without slots that run there at once."""
 
 
 @event("AgentLost")

@@ -11,10 +11,10 @@ from tenuto.schemas.events.registry import EventData, Reason, event
 
 
 class AgentSlots(Model):
-    """The part of a gang that runs on one agent."""
+    """The part of a gang that runs on one agent; or an auxiliary trial, which has no slots there."""
 
     agent_id: str
-    slot_ids: tuple[int, ...] = Field(min_length=1)
+    slot_ids: tuple[int, ...]
 
 
 class Pool(EventData):

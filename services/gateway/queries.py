@@ -216,8 +216,13 @@ class Views:
             for part in json.loads(row["slots"])
             for slot_id in part["slot_ids"]
         }
+        auxiliary: dict[str, list[str]] = {}
+        for row in live:
+            for part in json.loads(row["slots"]):
+                if not part["slot_ids"]:
+                    auxiliary.setdefault(part["agent_id"], []).append(row["allocation_id"])
         shut = {(row["agent_id"], row["slot_id"]) for row in closed}
-        return [_agent(row, users, shut) for row in agents]
+        return [_agent(row, users, shut, auxiliary) for row in agents]
 
     async def status(self) -> StatusView:
         head, consumers, parked, agents = await asyncio.gather(
@@ -252,12 +257,18 @@ def _parsed(row: dict[str, Any], column: str) -> dict[str, Any]:
     return row
 
 
-def _agent(row: dict[str, Any], users: Mapping[tuple[str, int], str], closed: Set[tuple[str, int]]) -> AgentView:
-    """`closed`: (agent, slot) that users took out of service; slot -1 is the whole agent."""
+def _agent(
+    row: dict[str, Any],
+    users: Mapping[tuple[str, int], str],
+    closed: Set[tuple[str, int]],
+    auxiliary: Mapping[str, list[str]],
+) -> AgentView:
+    """`closed`: (agent, slot) that users took out of service; slot -1 is the whole agent. `auxiliary`: agent -> live allocations
+    without slots on it."""
     agent_id = row.pop("agent_id")
     disabled = set(row.pop("disabled_slots")) | {slot_id for name, slot_id in closed if name == agent_id}
     slots = tuple(
         SlotView(**slot, enabled=not disabled & {-1, slot["slot_id"]}, allocation_id=users.get((agent_id, slot["slot_id"])))
         for slot in json.loads(row.pop("slots"))
     )
-    return AgentView(id=agent_id, slots=slots, **row)
+    return AgentView(id=agent_id, slots=slots, auxiliary=tuple(sorted(auxiliary.get(agent_id, ()))), **row)

@@ -247,6 +247,8 @@ class AgentView(Model):
     state: AgentState
     reason: str
     slots: tuple[SlotView, ...]
+    auxiliary: tuple[str, ...] = ()
+    """Live allocations of trials without slots on it."""
     joined_us: int
     lost_us: int | None
 

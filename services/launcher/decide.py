@@ -23,6 +23,9 @@ from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExit
 from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.state import Allocation, Part, State
 
+AGENT_FACTS = ("pool", "host", "version", "slots", "labels", "auxiliary_trials_max")
+"""What an agent says of itself: where one of these changes, it joins anew."""
+
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, Event):
@@ -99,13 +102,7 @@ def _rendezvous(allocation: Allocation, part: Part, report: RendezvousReport) ->
 def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
     decided: list[EventData] = []
     agent = state.agents.get(heartbeat.agent_id)
-    if agent is None or (agent.pool, agent.host, agent.version, agent.slots, agent.labels) != (
-        heartbeat.pool,
-        heartbeat.host,
-        heartbeat.version,
-        heartbeat.slots,
-        heartbeat.labels,
-    ):
+    if agent is None or any(getattr(agent, name) != getattr(heartbeat, name) for name in AGENT_FACTS):
         # Before the exits below: the scheduler must not hand out again slots that are not there.
         decided.append(
             AgentJoined(
@@ -115,6 +112,7 @@ def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[Even
                 slots=heartbeat.slots,
                 version=heartbeat.version,
                 labels=heartbeat.labels,
+                auxiliary_trials_max=heartbeat.auxiliary_trials_max,
             )
         )
     offered = {slot.slot_id for slot in heartbeat.slots}

@@ -251,7 +251,7 @@ def _exited(state: State, data: WorkersExited) -> State:
 
 
 def _joined(state: State, data: AgentJoined) -> State:
-    agent = Agent(data.agent_id, data.pool, data.host, data.version, data.slots, data.labels)
+    agent = Agent(data.agent_id, data.pool, data.host, data.version, data.slots, data.labels, data.auxiliary_trials_max)
     return replace(state, agents=state.agents.set(data.agent_id, agent))
 
 

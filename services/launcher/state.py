@@ -13,7 +13,7 @@ from immutables import Map
 
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.schemas.ids import experiment_of, trial_of
@@ -125,6 +125,7 @@ class Agent:
     version: str
     slots: tuple[Slot, ...]
     labels: tuple[str, ...] = ()
+    auxiliary_trials_max: int = AUXILIARY_TRIALS_MAX
 
 
 @dataclass(frozen=True)

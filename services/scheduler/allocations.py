@@ -15,6 +15,7 @@ from tenuto.services.scheduler.indexes import (
     put_trial,
     set_experiment,
     use,
+    use_auxiliary,
     victim,
     with_item,
     without_item,
@@ -40,6 +41,9 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
     experiment = state.experiments[allocation.experiment_id]
     item = allocation.allocation_id
     changes: dict[str, Any] = {}
+    if experiment.auxiliary:
+        running = pool.auxiliary.get(experiment.experiment_id, 0) + (0 if allocation.leaving else sign)
+        return replace(pool, auxiliary=_with_count(pool.auxiliary, experiment.experiment_id, running))
     if allocation.leaving:
         changes["leaving"] = change(pool.leaving, item)
         changes["coming"] = pool.coming + sign * slots_coming_back(state, pool, allocation)
@@ -52,12 +56,18 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
             changes["backfilled"] = change(pool.backfilled, (allocation.backfill_until_us, item))
     if allocation.leaving in ("", "resized"):
         held = pool.held.get(experiment.experiment_id, 0) + sign * allocation.size_soon
-        changes["held"] = pool.held.set(experiment.experiment_id, held) if held else pool.held.delete(experiment.experiment_id)
+        changes["held"] = _with_count(pool.held, experiment.experiment_id, held)
         # Also where it holds as much as before: what an elastic experiment wants depends on its allocations.
         changes["groups"] = grouped(pool, experiment, held)
         if experiment.elastic:
             changes["elastic"] = change(pool.elastic, item)
     return replace(pool, **changes)
+
+
+def _with_count(counts: Map[int, int], key: int, count: int) -> Map[int, int]:
+    if count:
+        return counts.set(key, count)
+    return counts.delete(key) if key in counts else counts
 
 
 def _recounted(state: State, old: Allocation, new: Allocation) -> State:
@@ -69,6 +79,8 @@ def _recounted(state: State, old: Allocation, new: Allocation) -> State:
 
 def own(state: State, experiment: Experiment, slots: int) -> State:
     """Count slots of its live allocations to its owners."""
+    if not slots:
+        return state
     owned = state.owner_slots
     for owner in experiment.owners:
         total = owned.get(owner, 0) + slots
@@ -80,7 +92,8 @@ def add_allocation(state: State, allocation: Allocation) -> State:
     """Give the trial its slots."""
     experiment = state.experiments[allocation.experiment_id]
     state = replace(state, allocations=state.allocations.set(allocation.allocation_id, allocation), grants=allocation.grant)
-    state = own(use(state, allocation.allocation_id, allocation.slots, with_item), experiment, allocation.size)
+    take = use_auxiliary if experiment.auxiliary else use
+    state = own(take(state, allocation.allocation_id, allocation.slots, with_item), experiment, allocation.size)
     state = put_pool(state, counted(state, pool_of(state, allocation.pool), allocation, 1))
     state = use_slots(state, experiment, allocation.pool, allocation.size, allocation.granted_us)
     experiment = replace(
@@ -98,7 +111,8 @@ def remove_allocation(state: State, allocation: Allocation, now_us: int) -> Stat
     state = replace(put_pool(state, pool), allocations=state.allocations.delete(allocation.allocation_id))
     experiment = state.experiments[allocation.experiment_id]
     item, kept = allocation.allocation_id, allocation.size_kept
-    state = use(use(state, item, allocation.slots, without_item), item, allocation.gained, without_item)
+    give_back = use_auxiliary if experiment.auxiliary else use
+    state = use(give_back(state, item, allocation.slots, without_item), item, allocation.gained, without_item)
     state = use_slots(own(state, experiment, -kept), experiment, allocation.pool, -allocation.size, now_us)
     experiment = replace(
         experiment,
@@ -138,7 +152,7 @@ def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State
     saved = replace(allocation, since_us=max(now_us, allocation.since_us))
     state = replace(state, allocations=state.allocations.set(saved.allocation_id, saved))
     experiment = state.experiments[allocation.experiment_id]
-    if allocation.leaving or not experiment.preemptible:
+    if allocation.leaving or not experiment.preemptible or experiment.auxiliary:
         return state
     pool = pool_of(state, allocation.pool)
     victims = with_item(without_item(pool.victims, victim(experiment, allocation)), victim(experiment, saved))
@@ -154,7 +168,7 @@ def usage_keys(pool: str, experiment: Experiment) -> tuple[str, str]:
 
 def use_slots(state: State, experiment: Experiment, pool: str, slots: int, now_us: int) -> State:
     half_life_us = policy_of(state, pool).half_life_us
-    if not half_life_us:
+    if not half_life_us or not slots:
         return state
     usage = state.usage
     for key in usage_keys(pool, experiment):

@@ -22,6 +22,9 @@ def check(state: State) -> None:
         assert allowed, f"{key} goes on in a pool that its experiment may not use"
         assert not experiment.canceled or allocation.leaving, f"{key} of a canceled experiment goes on"
         assert trial.phase in ("wanted", "failed") or allocation.leaving, f"{key} of a {trial.phase} trial goes on"
+        if experiment.auxiliary:
+            assert not allocation.next
+            assert all(key in state.agents[agent_id].auxiliary for agent_id, _ in allocation.slots), f"{key} is on no agent"
         for agent_id, slot_ids in (*allocation.slots, *allocation.gained):
             for slot in slot_ids:
                 other = taken.setdefault((agent_id, slot), key)
@@ -33,5 +36,5 @@ def check(state: State) -> None:
             assert trial.phase != "stopped" or trial.allocation_id, f"trial {number}-{trial.number} is over and still known"
             assert trial.grants or not trial.allocation_id
     for agent in (state.agents[key] for key in sorted(state.agents)):
-        assert agent.used or not agent.lost, f"agent {agent.agent_id} is gone and still known"
+        assert agent.used or agent.auxiliary or not agent.lost, f"agent {agent.agent_id} is gone and still known"
     assert load(dump(state)) == state, "the indexes do not follow from the facts"

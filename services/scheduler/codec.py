@@ -67,6 +67,7 @@ def _agent(agent: Agent) -> dict[str, Any]:
         "disabled": agent.disabled,
         "drained": agent.drained,
         "lost": agent.lost,
+        "auxiliary_max": agent.auxiliary_max,
     }
 
 

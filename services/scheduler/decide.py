@@ -17,7 +17,7 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of, trial_id
 from tenuto.services.scheduler.evolve import CONSUMED, apply
-from tenuto.services.scheduler.policies import fair_share, fifo, priority, words
+from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, words
 from tenuto.services.scheduler.policies.elastic import droppable, resized, smaller
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, free_slots, policy_of
 
@@ -78,7 +78,7 @@ def _planned(state: State, names: list[str], policy: Policy | None, now_us: int)
         if name not in state.pools:
             continue
         plan = policy or POLICIES[policy_of(state, name).name]
-        planned = plan(state, state.pools[name], now_us)
+        planned = [*auxiliary.plan(state, state.pools[name]), *plan(state, state.pools[name], now_us)]
         drafts.extend(planned)
         if borrowers or state.shares:
             for draft in planned:
@@ -90,15 +90,17 @@ def _evicted(state: State, data: EventData) -> list[EventData]:
     """Who must leave slots that a user closed without draining them."""
     if not isinstance(data, SlotsClosed) or data.drain or data.agent_id not in state.agents:
         return []
-    used = state.agents[data.agent_id].used
-    concerned = sorted({item for slot, item in used if data.slot_id is None or slot == data.slot_id})
+    agent = state.agents[data.agent_id]
+    concerned = {item for slot, item in agent.used if data.slot_id is None or slot == data.slot_id}
+    if data.slot_id is None:
+        concerned.update(agent.auxiliary)
     what = f"Agent {data.agent_id}" if data.slot_id is None else f"Slot {data.slot_id} of agent {data.agent_id}"
     reason = Reason(
         rule="slots_closed",
         text=f"{what} was taken out of service; what runs there saves a checkpoint and goes on elsewhere.",
         numbers={"agent": data.agent_id, "slot": data.slot_id},
     )
-    return [_preempted(state.allocations[item], reason) for item in concerned if not state.allocations[item].leaving]
+    return [_preempted(state.allocations[item], reason) for item in sorted(concerned) if not state.allocations[item].leaving]
 
 
 def _pools_of_slots(state: State, data: EventData) -> list[str]:
@@ -125,6 +127,7 @@ def _released(state: State, data: EventData, now_us: int) -> list[EventData]:
 
 
 def _release(allocation: Allocation, data: WorkersExited) -> AllocationReleased:
+    freed = f"its {allocation.size} slots are free" if allocation.size else "it had no slots"
     return AllocationReleased(
         pool=allocation.pool,
         allocation_id=allocation.allocation_id,
@@ -132,8 +135,7 @@ def _release(allocation: Allocation, data: WorkersExited) -> AllocationReleased:
         experiment_id=allocation.experiment_id,
         reason=Reason(
             rule="workers_exited",
-            text=f"The workers of allocation {allocation.allocation_id} have exited ({data.outcome}); "
-            f"its {allocation.size} slots are free.",
+            text=f"The workers of allocation {allocation.allocation_id} have exited ({data.outcome}); {freed}.",
             numbers={"outcome": data.outcome, "exit_code": data.exit_code, "slots": allocation.size},
         ),
     )

@@ -257,6 +257,8 @@ def _agent_joined(state: State, data: agents.AgentJoined) -> State:
         disabled=known.disabled if known else (),
         drained=known.drained if known else False,
         used=old.used if old else (),
+        auxiliary_max=data.auxiliary_trials_max,
+        auxiliary=old.auxiliary if old else (),
     )
     return indexes.put_agent(state, joined)
 
@@ -266,7 +268,7 @@ def _agent_lost(state: State, data: agents.AgentLost) -> State:
     if agent is None or agent.lost:
         return state
     state = indexes.put_agent(state, replace(agent, lost=True))
-    for allocation_id in sorted({allocation_id for _, allocation_id in agent.used}):
+    for allocation_id in sorted({*(allocation_id for _, allocation_id in agent.used), *agent.auxiliary}):
         state = _leave(state, allocation_id, "agent_lost")
     return state
 

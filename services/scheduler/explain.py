@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
-from tenuto.services.scheduler.policies import fair_share, fifo, priority, targets
+from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
 
@@ -22,12 +22,15 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     if pool is None:
         return []
     notes: dict[int, Waiting] = {}
+    auxiliary.plan(state, pool, notes)
     policy = policy_of(state, name).name
     shortened = _shortened(pool, policy)
     POLICIES[policy](state, shortened, now_us, notes)
     shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else {}
-    rows = [_row(state, pool, key, notes, shares.get(key)) for key in _order(state, shortened, policy)]
-    return [row.model_copy(update={"position": at}) for at, row in enumerate(rows[:ROWS_MAX], 1)]
+    # Those that need no slots are not behind anybody.
+    order = [*_auxiliary_order(state, pool), *_order(state, shortened, policy)]
+    rows = [_row(state, pool, key, notes, shares.get(key)) for key in order[:ROWS_MAX]]
+    return [row.model_copy(update={"position": at}) for at, row in enumerate(rows, 1)]
 
 
 def _shortened(pool: Pool, policy: str) -> Pool:
@@ -47,6 +50,12 @@ def _order(state: State, pool: Pool, policy: str) -> list[int]:
         return (0 if fifo_order else experiment.priority, experiment.place, experiment.experiment_id)
 
     return [experiment.experiment_id for experiment in sorted(known, key=place)]
+
+
+def _auxiliary_order(state: State, pool: Pool) -> list[int]:
+    waiting = {entry[2] for entry in pool.auxiliary_queue}
+    known = [state.experiments[key] for key in sorted({*waiting, *pool.auxiliary})]
+    return [experiment.experiment_id for experiment in sorted(known, key=lambda item: item.queue_key)]
 
 
 def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: int | None) -> QueueRow:
@@ -73,6 +82,7 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         max_slots=experiment.max_slots,
         slots_per_trial=experiment.slots_per_trial,
         slots=pool.held.get(key, 0),
+        auxiliary_trials=pool.auxiliary.get(key, 0),
         share=share,
         trials_waiting=len(experiment.waiting) if queued else 0,
         rule=rule,
@@ -98,7 +108,8 @@ def queue_answer(state: State, question: QueueQuestion, now_us: int) -> QueueAns
                 free=pool.free,
                 leaving=pool.coming,
                 agents=len(pool.agents),
-                waiting=len(pool.queue),
+                waiting=len(pool.queue) + len(pool.auxiliary_queue),
+                auxiliary_trials=sum(pool.auxiliary[key] for key in sorted(pool.auxiliary)),
                 rows=tuple(rows),
             )
         )

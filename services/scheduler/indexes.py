@@ -74,7 +74,7 @@ def put_experiment(state: State, experiment: Experiment) -> State:
         state = _queue(_queue(state, old, without_item), experiment if now else None, with_item)
     if old and old.priority != experiment.priority:
         for allocation in [state.allocations[item] for item in experiment.allocations]:
-            if not allocation.leaving and experiment.preemptible:
+            if not allocation.leaving and experiment.preemptible and not experiment.auxiliary:
                 pool = pool_of(state, allocation.pool)
                 victims = with_item(without_item(pool.victims, victim(old, allocation)), victim(experiment, allocation))
                 state = put_pool(state, replace(pool, victims=victims))
@@ -100,6 +100,8 @@ def _regroup(state: State, experiment: Experiment) -> State:
 
 def grouped(pool: Pool, experiment: Experiment, held: int) -> Groups:
     """The pool's groups with the experiment as it stands, and what it holds, in the group of its owner; or out of it."""
+    if experiment.auxiliary:
+        return pool.groups
     key, owner = experiment.experiment_id, (experiment.workspace, experiment.user)
     group = pool.groups.get(owner)
     if held or (experiment.queued and experiment.pool == pool.name):
@@ -120,7 +122,9 @@ def _queue(state: State, experiment: Experiment | None, change: Callable[[Any, A
     if experiment is None:
         return state
     pool = pool_of(state, experiment.pool)
-    if change is with_item or experiment.queue_key in pool.queue[bisect_left(pool.queue, experiment.queue_key) :][:1]:
+    if experiment.auxiliary:
+        state = put_pool(state, replace(pool, auxiliary_queue=change(pool.auxiliary_queue, experiment.queue_key)))
+    elif change is with_item or experiment.queue_key in pool.queue[bisect_left(pool.queue, experiment.queue_key) :][:1]:
         state = put_pool(state, replace(pool, queue=change(pool.queue, experiment.queue_key)))
     for name in experiment.fallback_pools:
         lender = pool_of(state, name)
@@ -173,11 +177,22 @@ def _offer(pool: Pool, agent: Agent, sign: int) -> Pool:
         capacity=pool.capacity + sign * len(usable_slots(pool, agent)),
         free=pool.free + sign * len(agent.free),
         idle=change(pool.idle, (len(agent.free), agent.agent_id)) if agent.free else pool.idle,
+        auxiliary_room=change(pool.auxiliary_room, _room(agent)) if takes_auxiliary(agent) else pool.auxiliary_room,
     )
 
 
+def takes_auxiliary(agent: Agent) -> bool:
+    """Whether the agent takes another trial without slots."""
+    open_now = not (agent.lost or agent.drained or (agent.closed is not None and agent.closed.agent))
+    return open_now and len(agent.auxiliary) < agent.auxiliary_max
+
+
+def _room(agent: Agent) -> tuple[int, str]:
+    return (len(agent.auxiliary), agent.agent_id)
+
+
 def _set_agent(state: State, agent: Agent) -> State:
-    if agent.lost and not agent.used:
+    if agent.lost and not (agent.used or agent.auxiliary):
         return replace(state, agents=state.agents.delete(agent.agent_id)) if agent.agent_id in state.agents else state
     return replace(state, agents=state.agents.set(agent.agent_id, agent))
 
@@ -193,6 +208,7 @@ def recount_pool(state: State, name: str, members: tuple[str, ...]) -> State:
         capacity=sum(len(usable_slots(pool, agent)) for agent in changed),
         free=sum(len(agent.free) for agent in changed),
         idle=tuple(sorted((len(agent.free), agent.agent_id) for agent in changed if agent.free)),
+        auxiliary_room=tuple(sorted(_room(agent) for agent in changed if takes_auxiliary(agent))),
     )
     for agent in changed:
         state = _set_agent(state, agent)
@@ -219,6 +235,18 @@ def use(state: State, item: str, slots: SlotSet, change: Callable[[tuple[Use, ..
         idle = with_item(idle, (len(agent.free), agent_id)) if agent.free else idle
         pool = replace(pool, idle=idle, free=pool.free - len(old.free) + len(agent.free))
         state = _set_agent(put_pool(state, pool), agent)
+    return state
+
+
+def use_auxiliary(state: State, item: str, slots: SlotSet, change: Callable[[tuple[str, ...], str], tuple[str, ...]]) -> State:
+    """Count a trial without slots to its agent, or out."""
+    for agent_id, _ in slots:
+        old = state.agents[agent_id]
+        agent = replace(old, auxiliary=change(old.auxiliary, item))
+        pool = pool_of(state, old.pool)
+        room = without_item(pool.auxiliary_room, _room(old))
+        room = with_item(room, _room(agent)) if takes_auxiliary(agent) else room
+        state = _set_agent(put_pool(state, replace(pool, auxiliary_room=room)), agent)
     return state
 
 

@@ -27,13 +27,21 @@ class Facts:
 
 def rebuild(facts: Facts) -> State:
     used: dict[str, list[tuple[int, str]]] = {agent.agent_id: [] for agent in facts.agents}
+    auxiliary: dict[str, list[str]] = {agent.agent_id: [] for agent in facts.agents}
     live: dict[int, list[Allocation]] = {experiment.experiment_id: [] for experiment in facts.experiments}
     for allocation in facts.allocations:
         live[allocation.experiment_id].append(allocation)
+        if not allocation.size:
+            auxiliary[allocation.slots[0][0]].append(allocation.allocation_id)
         for agent_id, slot_ids in (*allocation.slots, *allocation.gained):
             used[agent_id].extend((slot, allocation.allocation_id) for slot in slot_ids)
     agents = [
-        replace(agent, used=tuple(sorted(used[agent.agent_id])), closed=facts.closed.get(agent.agent_id))
+        replace(
+            agent,
+            used=tuple(sorted(used[agent.agent_id])),
+            auxiliary=tuple(sorted(auxiliary[agent.agent_id])),
+            closed=facts.closed.get(agent.agent_id),
+        )
         for agent in facts.agents
     ]
     state = State(
@@ -83,6 +91,7 @@ def _with_counts(state: State, allocations: list[Allocation]) -> State:
         if not policy_of(state, name).half_life_us:
             continue
         for allocation in allocations:
-            for key in usage_keys(name, state.experiments[allocation.experiment_id]) if allocation.pool == name else ():
+            counts = allocation.pool == name and allocation.size
+            for key in usage_keys(name, state.experiments[allocation.experiment_id]) if counts else ():
                 usage = usage.set(key, replace(usage[key], slots=usage[key].slots + allocation.size))
     return replace(state, usage=usage)

@@ -19,6 +19,8 @@ from typing import Literal
 
 from immutables import Map
 
+from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
+
 Phase = Literal["wanted", "paused", "failed", "stopped"]
 Leaving = Literal["", "preempted", "resized", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
 
@@ -109,6 +111,11 @@ class Experiment:
         return self.slots_most > self.slots_per_trial
 
     @property
+    def auxiliary(self) -> bool:
+        """Its trials take no slots."""
+        return not self.slots_per_trial
+
+    @property
     def queued(self) -> bool:
         return bool(self.waiting) and not (self.paused or self.canceled or self.ended)
 
@@ -142,6 +149,10 @@ class Agent:
     """Slots that its pool may grant now, sorted."""
     closed: Closed | None = None
     """What users closed of it: a copy of `State.closed`."""
+    auxiliary_max: int = AUXILIARY_TRIALS_MAX
+    """Trials without slots that it runs at once."""
+    auxiliary: tuple[str, ...] = ()
+    """Live allocations of trials without slots on it, sorted."""
 
     @property
     def rack(self) -> str:
@@ -164,7 +175,7 @@ class Allocation:
     trial_number: int
     pool: str
     slots: SlotSet
-    """(agent, its slots), in rank order."""
+    """(agent, its slots), in rank order; of a trial without slots its agent, with none."""
     grant: int
     """The how-manieth grant of the scheduler."""
     granted_us: int = 0
@@ -245,6 +256,12 @@ class Pool:
     change is the same object as before, so what was found from it need not be found again."""
     lends_to: tuple[tuple[str, int], ...] = ()
     """(their pool, experiment) of queued experiments that may fall back to this pool, sorted."""
+    auxiliary_queue: tuple[tuple[int, float, int], ...] = ()
+    """As `queue`, of those whose trials take no slots: neither is ever in the other's way."""
+    auxiliary_room: tuple[tuple[int, str], ...] = ()
+    """(number of trials without slots, agent) of the agents that take one more, sorted."""
+    auxiliary: Map[int, int] = field(default_factory=Map)
+    """Experiment -> its trials without slots that run here and are not leaving; none with 0."""
 
     @property
     def kind(self) -> str:
@@ -253,7 +270,8 @@ class Pool:
 
     @property
     def empty(self) -> bool:
-        return not (self.agents or self.leaving or self.held or self.queue or self.lends_to)
+        slots_concerned = self.agents or self.leaving or self.held or self.queue or self.lends_to
+        return not (slots_concerned or self.auxiliary_queue or self.auxiliary)
 
 
 @dataclass(frozen=True, slots=True)

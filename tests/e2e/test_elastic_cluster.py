@@ -95,6 +95,54 @@ def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(cluster
     cluster.cli("exp", "wait", str(own), check=False)
 
 
+WATCHER = """
+import os
+import tenuto
+
+with tenuto.init() as run:
+    for operation in run.operations():
+        print("sees", repr(os.environ["CUDA_VISIBLE_DEVICES"]), "with", os.environ["OMP_NUM_THREADS"], "thread", flush=True)
+        run.report_validation(operation.steps, {"accuracy": 1.0})
+"""
+
+
+def test_a_script_without_slots_runs_while_all_slots_are_taken(cluster: Shared, tmp_path: Path) -> None:
+    gang = config("gang", 100_000, {"slots_per_trial": 2})
+    training = cluster.submit(gang, "ada")
+    cluster.wait_for(lambda: cluster.sizes(f"{training}-1") == [2] and bool(cluster.facts("TrialProgressed", f"{training}-1")))
+    (tmp_path / "train.py").write_text(WATCHER)
+    script = config("watcher", 1, {"slots_per_trial": 0}) | {"entrypoint": "train.py", "hyperparameters": {}}
+    watcher = cluster.submit(script, "bob", tmp_path)
+    cluster.cli("exp", "wait", str(watcher))
+    assert cluster.json("exp", "describe", str(watcher))["state"] == "completed"
+    [grant] = cluster.facts("AllocationGranted", f"{watcher}-1")
+    assert (grant.reason.rule, [part.slot_ids for part in grant.slots]) == ("auxiliary.starts", [()])
+    assert "sees '' with 1 thread" in cluster.cli("trial", "logs", f"{watcher}-1").stdout
+    assert cluster.facts("AllocationPreempted", f"{training}-1") == []
+    assert cluster.sizes(f"{training}-1") == [2]
+
+    cluster.cli("agent", "disable", grant.slots[0].agent_id, "--drain")
+    waiting = config("keeper", 100_000, {"slots_per_trial": 0})
+    keeper = cluster.submit(waiting, "bob")
+    cluster.wait_for(lambda: bool(cluster.facts("TrialProgressed", f"{keeper}-1")))
+    [other] = cluster.facts("AllocationGranted", f"{keeper}-1")
+    assert other.slots[0].agent_id != grant.slots[0].agent_id
+    cluster.cli("agent", "enable", grant.slots[0].agent_id)
+    shown = {agent["id"]: agent["auxiliary"] for agent in cluster.json("agent", "ls")}
+    assert shown == {grant.slots[0].agent_id: [], other.slots[0].agent_id: [f"{keeper}-1-1"]}
+    rows = {row["experiment_id"]: row for row in cluster.json("job", "ls")["pools"][0]["rows"]}
+    assert (rows[keeper]["slots"], rows[keeper]["auxiliary_trials"], rows[training]["slots"]) == (0, 1, 2)
+    assert "0 (1 run)" in cluster.cli("job", "ls").stdout
+    cluster.cli("exp", "pause", str(keeper))
+    cluster.wait_for(lambda: bool(cluster.facts("AllocationReleased", f"{keeper}-1")))
+    cluster.cli("exp", "resume", str(keeper))
+    cluster.wait_for(lambda: len(cluster.facts("AllocationGranted", f"{keeper}-1")) == 2)
+    for experiment in (keeper, training):
+        cluster.cli("exp", "kill", str(experiment))
+        cluster.cli("exp", "wait", str(experiment), check=False)
+    cluster.cli("exp", "replay", str(keeper), "--verify")
+
+
 def test_a_trial_goes_on_elsewhere_after_its_log_named_a_broken_machine(cluster: Shared, tmp_path: Path) -> None:
     description = config("broken", 1, {}) | {
         "entrypoint": "train.py",

@@ -71,6 +71,19 @@ def test_elastic_trials_use_what_would_be_idle_and_do_not_oscillate(policy: str)
     assert outcome.resizes < 8 * len(jobs)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_trials_without_slots_run_beside_the_others_through_failures(policy: str) -> None:
+    jobs = generated(60, 16, 5, load=0.9, auxiliary=0.3)
+    costs = Costs(failures_us=6 * 3600 * SECOND)
+    cluster = Cluster(script_of(jobs, 2, 8, auxiliary_max=100), policy, costs, keep_history=True, checks=True)
+    outcome = cluster.run()
+    assert (outcome.unfinished, doubled(outcome)) == (0, [])
+    assert outcome.useful == sum(job.slots * job.work_us * job.trials for job in jobs)
+    auxiliary = [trial for trial in cluster.trials.values() if not trial.slots]
+    assert len(auxiliary) > 10
+    assert {trial.first_us - trial.script.arrives_us for trial in auxiliary if trial.first_us is not None} == {0}
+
+
 def turnaround_us(cluster: Cluster) -> float:
     """Mean time from a trial's arrival to its end."""
     times = [trial.ended_us - trial.script.arrives_us for trial in cluster.trials.values() if trial.ended_us is not None]

@@ -159,6 +159,7 @@ def joined(
     pool: str = "default",
     labels: Sequence[str] = (),
     device: str = "",
+    auxiliary_max: int = 100,
 ) -> EventData:
     ids = range(slots) if isinstance(slots, int) else slots
     return AgentJoined.model_validate(
@@ -168,6 +169,7 @@ def joined(
             "host": agent,
             "slots": [Slot.model_validate({"slot_id": n, "kind": kind, "device": device or kind}) for n in ids],
             "labels": tuple(labels),
+            "auxiliary_trials_max": auxiliary_max,
             "version": "1",
         }
     )

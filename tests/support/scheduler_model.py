@@ -72,13 +72,14 @@ class Model:
                 "pool": data.pool, "lost": False, "kind": "cuda" if gpus else "cpu",
                 "slots": set(gpus or [slot.slot_id for slot in data.slots]),
                 "drained": False if fresh else agent["drained"], "disabled": set() if fresh else agent["disabled"],
+                "auxiliary_max": data.auxiliary_trials_max,
             }  # fmt: skip
         elif agent is None or agent["lost"]:
             return
         elif kind == "AgentLost":
             agent["lost"] = True
             for allocation in self.live.values():
-                if any(name == data.agent_id for name, _ in allocation["slots"]):
+                if data.agent_id in allocation["agents"]:
                     allocation["agent_lost"] = True
         elif kind == "AgentDrained":
             agent["drained"] = True
@@ -98,6 +99,15 @@ class Model:
             if agent["kind"] == kind and not agent["drained"]
             for slot in agent["slots"] - agent["disabled"]
         }
+
+    def auxiliary(self, pool: str) -> dict[str, int]:
+        """Agent -> how many trials without slots it has, of the agents that take one more."""
+        counts = {
+            name: sum(not allocation["slots"] and name in allocation["agents"] for allocation in self.live.values())
+            for name, agent in self.agents.items()
+            if agent["pool"] == pool and not agent["lost"] and not agent["drained"]
+        }
+        return {name: count for name, count in counts.items() if count < self.agents[name]["auxiliary_max"]}
 
     def free(self, pool: str) -> set[tuple[str, int]]:
         return self.offered(pool) - {slot for allocation in self.live.values() for slot in allocation["slots"]}
@@ -158,6 +168,10 @@ class Model:
             yield f"{data.allocation_id}: its trial is blocked, stopped or has slots already"
         if data.pool != experiment["pool"] or not set(slots) <= self.free(data.pool):
             yield f"{data.allocation_id}: not all of {slots} were free in its pool"
+        if not experiment["size"]:
+            counts, agents = self.auxiliary(data.pool), [part.agent_id for part in data.slots]
+            if len(agents) != 1 or agents[0] not in counts or counts[agents[0]] > min(counts.values()):
+                yield f"{data.allocation_id}: {agents} is not the one agent that has the fewest trials without slots: {counts}"
         if len(slots) != experiment["size"] or len(set(slots)) != len(slots):
             yield f"{data.allocation_id}: {slots} is not a gang of {experiment['size']}"
         if not self.may_start(trial["experiment"]):
@@ -165,7 +179,8 @@ class Model:
         trial["grants"] += 1
         if data.allocation_id != f"{data.trial_id}-{trial['grants']}":
             yield f"{data.allocation_id}: should be the trial's allocation {trial['grants']}"
-        self.live[data.allocation_id] = {"trial": data.trial_id, "pool": data.pool, "slots": slots}
+        agents = {part.agent_id for part in data.slots}
+        self.live[data.allocation_id] = {"trial": data.trial_id, "pool": data.pool, "slots": slots, "agents": agents}
 
     def _preempted(self, data: Any, victim: dict[str, Any]) -> Iterable[str]:
         wanted_by = data.reason.numbers["wanted_by_trial"]
@@ -192,7 +207,10 @@ class Model:
         yield from self._work_conserving(pool, free, coming)
 
     def _work_conserving(self, pool: str, free: int, coming: int) -> Iterable[str]:
-        startable = [demand for demand in self.demands(pool) if self.may_start(demand[1])]
+        demands = self.demands(pool)
+        if self.auxiliary(pool):
+            yield from (f"{demand[3]} needs no slots and waits though there is room" for demand in demands if not demand[4])
+        startable = [demand for demand in demands if demand[4] and self.may_start(demand[1])]
         for at, (priority, _, _, trial, size) in enumerate(startable):
             if size > free:
                 continue

@@ -23,6 +23,8 @@ from tenuto.schemas.events.trial import TrialFinished
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 
 FAILURES_MAX = 3
+WITHOUT_SLOTS_EACH = 5
+"""One experiment in so many has trials that take no slots."""
 
 
 @dataclass
@@ -101,6 +103,8 @@ class World:
             number = self.to_submit.pop(0)
             size = self.random.randint(1, self.gang_max)
             limit = self.random.choice([None, None, size * 2])
+            if number % WITHOUT_SLOTS_EACH == 0:
+                size, limit = 0, None
             self.tell(submitted(number, slots=size, priority=self.random.choice([10, 42, 42, 42, 60]), max_slots=limit))
             for trial in range(1, self.trials_each + 1):
                 self.trials[f"{number}-{trial}"] = TrialLife(number, target=self.random.randint(1, 6))
@@ -202,7 +206,7 @@ class World:
 
     def start_agent(self, agent: str) -> None:
         self.agents[agent] = True
-        self.tell(joined(agent, self.slots))
+        self.tell(joined(agent, self.slots, auxiliary_max=1 + self.slots % 2))
 
     def lose_agent(self) -> None:
         agent = self.random.choice(sorted(self.agents))

@@ -218,7 +218,7 @@ def test_message(text: str, message: str) -> None:
 
 def test_all_problems_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        parse_config(changed("max_trials: 16", "max_trials: 0") + "labels: none\nresources: {slots_per_trial: 0}\n")
+        parse_config(changed("max_trials: 16", "max_trials: 0") + "labels: none\nresources: {slots_per_trial: -1}\n")
     assert sorted(problem.path for problem in caught.value.problems) == [
         "labels",
         "resources.slots_per_trial",

@@ -18,6 +18,8 @@ from tenuto.schemas.reports import RendezvousReport
 from tenuto.services.launcher.assigning import agents_concerned, assignments_of
 from tenuto.services.launcher.commands import ExpireLease, RecordReport
 from tenuto.services.launcher.core import LauncherCore
+from tenuto.workers.agent.reconcile import Start, reconcile
+from tenuto.workers.agent.slots import device_variables
 from tests.support.launcher_driver import PAUSED, STOPPED, WHY, Driver, only, preempted
 
 
@@ -172,6 +174,20 @@ def test_slots_that_vanished_end_what_ran_on_them_after_the_join() -> None:
     assert [type(event) for event in decided] == [AgentJoined, WorkersExited]
     assert isinstance(decided[1], WorkersExited)
     assert decided[1].allocation_id == "1-2-1"
+
+
+def test_a_trial_without_slots_starts_beside_one_that_has_all_slots() -> None:
+    driver = Driver(trials=2)
+    driver.join(slots=1)
+    driver.grant(1)
+    assert driver.grant(2, slots={"a": ()}) == []
+    assigned = assignments_of(driver.state, "a", 0).assignments
+    assert [item.slots[0].slot_ids for item in assigned] == [(0,), ()]
+    assert len([step for step in reconcile("a", [], assigned) if isinstance(step, Start)]) == 2
+    assert driver.started("1-2-1")[-1] == WorkersStarted(allocation_id="1-2-1", trial_id="1-2", agent_ids=("a",))
+    assert only(driver.exited("finished", 0, "1-2-1"), WorkersExited).outcome == "failed"
+    assert device_variables(()) == {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    driver.core.check(driver.state)
 
 
 class TestGang:

@@ -57,7 +57,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.driver.feed(joined("a", slots))
 
     @rule(
-        size=st.integers(1, 3),
+        size=st.integers(0, 3),
         priority=st.sampled_from(PRIORITIES),
         limit=st.sampled_from([None, None, 2, 4]),
         pool=st.sampled_from(POOLS + POOLS[:1] * 3),
@@ -65,7 +65,8 @@ class AnyHistory(RuleBasedStateMachine):
     def submit(self, size: int, priority: int, limit: int | None, pool: str) -> None:
         if len(self.experiments) < 6:
             self.experiments.append(len(self.experiments) + 1)
-            self.driver.feed(submitted(self.experiments[-1], slots=size, priority=priority, max_slots=limit, pool=pool))
+            most = limit if size else None
+            self.driver.feed(submitted(self.experiments[-1], slots=size, priority=priority, max_slots=most, pool=pool))
 
     @precondition(lambda self: self.experiments)
     @rule(data=st.data(), count=st.integers(1, 3))
@@ -102,9 +103,10 @@ class AnyHistory(RuleBasedStateMachine):
         slots=st.integers(1, 4),
         pool=st.sampled_from(POOLS),
         kind=st.sampled_from(["cpu", "cpu", "cuda"]),
+        auxiliary_max=st.sampled_from([0, 1, 2, 100]),
     )
-    def join(self, agent: str, slots: int, pool: str, kind: str) -> None:
-        self.driver.feed(joined(agent, slots, pool=pool, kind=kind))
+    def join(self, agent: str, slots: int, pool: str, kind: str, auxiliary_max: int) -> None:
+        self.driver.feed(joined(agent, slots, pool=pool, kind=kind, auxiliary_max=auxiliary_max))
 
     @rule(agent=st.sampled_from(AGENTS), slot=st.integers(0, 3), what=st.sampled_from(["lose", "drain", "disable", "enable"]))
     def trouble(self, agent: str, slot: int, what: str) -> None:
@@ -184,7 +186,7 @@ class AnyPolicy(AnyHistory):
         self.driver.feed(PoolPolicyChanged.model_validate({"pool": pool, "policy": policy, "usage_half_life_hours": hours}))
 
     @rule(
-        size=st.integers(1, 3),
+        size=st.integers(0, 3),
         user=st.sampled_from(["ada", "bob"]),
         workspace=st.sampled_from(["x", "y"]),
         preemptible=st.sampled_from([True, True, False]),
@@ -199,7 +201,7 @@ class AnyPolicy(AnyHistory):
         if len(self.experiments) < 9:
             self.experiments.append(len(self.experiments) + 1)
             resources["fallback_pools"] = ["other"] if fallback else []
-            if more:
+            if more and size:
                 resources["slots_per_trial"] = {"min": size, "max": size + more, "keep_seconds": 1e-5 * more}
             self.driver.feed(submitted(self.experiments[-1], slots=size, user=user, expected=expected, **resources))
 

@@ -199,6 +199,7 @@ class AgentApp:
             version=self._version,
             slots=self._node.slots,
             labels=self._labels,
+            auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
             allocations=self.manager.allocations,
             launcher_sequence=self._spool.last("launcher"),
         )

@@ -69,5 +69,6 @@ def device_variables(slots: tuple[Slot, ...]) -> dict[str, str]:
     """Environment that shows a worker its own devices only."""
     if any(slot.kind == "cuda" for slot in slots):
         return {"CUDA_VISIBLE_DEVICES": ",".join(slot.uuid or str(slot.slot_id) for slot in slots)}
-    # Several workers on one node must not each start a thread per core.
-    return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": str(len(slots)), "MKL_NUM_THREADS": str(len(slots))}
+    # Several workers on one node must not each start a thread per core. One without slots has one thread and sees no GPU.
+    threads = str(max(1, len(slots)))
+    return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}

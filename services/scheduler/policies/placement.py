@@ -128,7 +128,7 @@ class Ground:
     def allows(self, constraints: Constraints, agent_id: str) -> bool:
         known = self._allowed.setdefault(constraints, {})
         if agent_id not in known:
-            known[agent_id] = _allows(constraints, self.state.agents[agent_id])
+            known[agent_id] = allows(constraints, self.state.agents[agent_id])
         return known[agent_id]
 
     def rooms(self, constraints: Constraints, wanted: int) -> list[Room]:
@@ -195,7 +195,7 @@ class Ground:
         return tuple(item for item in near if self.allows(constraints, item))
 
 
-def _allows(constraints: Constraints, agent: Agent) -> bool:
+def allows(constraints: Constraints, agent: Agent) -> bool:
     return (
         agent.agent_id not in constraints.exclude
         and all(label in agent.labels for label in constraints.labels)

@@ -70,6 +70,21 @@ def goes_on(trial: str, before: int, after: int) -> str:
     return f"Trial {trial} was resized and its {slots(before)} are released; it goes on with {slots(after)} kept for it."
 
 
+def starts_without_slots(trial: str, experiment: Experiment, pool: str, agent_id: str, count: int) -> str:
+    lent = "" if pool == experiment.pool else f" of pool {pool}, as pool {experiment.pool} has no room for it"
+    return f"Trial {trial} needs no slots; it starts on agent {agent_id}{lent}, where {count} such trials run."
+
+
+def waits_without_slots(experiment: Experiment, pool: Pool, agents: int, trials_max: int) -> Words:
+    needs = f"needs no slots{_kind(experiment)}, but"
+    if not agents:
+        text = f"{needs} pool {pool.name} has no agent in service that may run it; it waits for one"
+        return ("no_room", text, {"slots_wanted": 0, "agents": 0})
+    those = "the only agent" if agents == 1 else f"each of the {agents} agents"
+    text = f"{needs} {those} of pool {pool.name} that may run it has as many such trials as it takes ({trials_max} in all)"
+    return ("agents_full", text, {"slots_wanted": 0, "agents": agents, "trials_max": trials_max})
+
+
 def _kind(experiment: Experiment) -> str:
     asked = experiment.constraints
     if asked is None:

@@ -49,7 +49,7 @@ class Costs:
 class Trial:
     script: TrialScript
     slots: int
-    """That it needs to start."""
+    """That it needs to start; 0: it takes none."""
     user: str
     done_us: int = 0
     """Of its work, which is measured on `slots`. An elastic trial is taken to be faster in proportion to its slots."""
@@ -85,7 +85,7 @@ class Outcome:
     lost: int = 0
     """Slot-time spent for interruptions: starting again, saving, and training that a failure undid."""
     waits_us: list[int] = field(default_factory=list)
-    """Of each trial, from its arrival to its first grant."""
+    """Of each trial that takes slots, from its arrival to its first grant."""
     satisfied: dict[str, float] = field(default_factory=dict)
     """User -> slot-time held, as a part of its max-min share of the slots while it wanted any."""
     unfinished: int = 0
@@ -163,7 +163,9 @@ class Cluster:
         outcome.unfinished = left
         outcome.satisfied = {user: self._got[user] / ideal for user, ideal in sorted(self._ideal.items()) if ideal > 0}
         outcome.waits_us = [
-            trial.first_us - trial.script.arrives_us for trial in self.trials.values() if trial.first_us is not None
+            trial.first_us - trial.script.arrives_us
+            for trial in self.trials.values()
+            if trial.first_us is not None and trial.slots
         ]
         outcome.bound = utilisation_bound(self)
         return outcome
@@ -280,7 +282,8 @@ class Cluster:
 
     def _left_us(self, item: str) -> int:
         trial = self.trials[self.running[item]]
-        return -(-(trial.script.work_us - trial.done_us) * trial.slots // trial.running)
+        left_us = trial.script.work_us - trial.done_us
+        return -(-left_us * trial.slots // trial.running) if trial.slots else left_us
 
     def _told_to_leave(self, data: AllocationPreempted | AllocationResized) -> None:
         trial = self.trials[data.trial_id]
@@ -299,7 +302,7 @@ class Cluster:
         kept_us = max(0, trained_us - undone_us)
         self.outcome.lost += trial.running * (min(self.costs.startup_us, self.now_us - trial.granted_us) + trained_us - kept_us)
         self.outcome.useful += trial.running * kept_us
-        trial.done_us += kept_us * trial.running // trial.slots
+        trial.done_us += kept_us * trial.running // trial.slots if trial.slots else kept_us
 
     def _leave(self, item: str, outcome: WorkersOutcome) -> None:
         trial_id = self.running.pop(item, None)
@@ -347,7 +350,7 @@ class Cluster:
 
     def _lose(self, agent_id: str, reason: str) -> None:
         agent = self.state.agents.get(agent_id)
-        items = sorted({item for _, item in agent.used}) if agent else []
+        items = sorted({*(item for _, item in agent.used), *agent.auxiliary}) if agent else []
         self.tell(AgentLost(agent_id=agent_id, reason=reason))
         for item in items:
             allocation = self.state.allocations.get(item)
@@ -372,9 +375,6 @@ def utilisation_bound(cluster: Cluster) -> float:
     work, end_us = 0, 0.0
     for trial in trials:
         work += trial.slots * trial.script.work_us
-        end_us = max(
-            end_us,
-            trial.script.arrives_us + work / outcome.capacity,
-            trial.script.arrives_us + trial.script.work_us * trial.slots / trial.most,
-        )
+        fastest_us = trial.script.work_us * trial.slots / trial.most if trial.slots else trial.script.work_us
+        end_us = max(end_us, trial.script.arrives_us + work / outcome.capacity, trial.script.arrives_us + fastest_us)
     return min(1.0, work / (outcome.capacity * max(1.0, end_us - outcome.start_us)))

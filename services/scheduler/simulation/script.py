@@ -10,8 +10,8 @@ from typing import Any
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, AgentJoined, Slot
 from tenuto.schemas.events.agent import Agent as AgentData
-from tenuto.schemas.events.agent import AgentJoined, Slot
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.request import ClusterRequest, ExperimentSubmitted, PoolPolicyChanged, Request
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
@@ -40,9 +40,23 @@ class Script:
     """From a preemption until the workers left, where it was seen (the median)."""
 
 
-def joined(agent_id: str, slots: int, pool: str = "default", labels: tuple[str, ...] = ()) -> AgentJoined:
+def joined(
+    agent_id: str,
+    slots: int,
+    pool: str = "default",
+    labels: tuple[str, ...] = (),
+    auxiliary_max: int = AUXILIARY_TRIALS_MAX,
+) -> AgentJoined:
     offered = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(slots))
-    return AgentJoined(agent_id=agent_id, pool=pool, host=agent_id, slots=offered, version="simulated", labels=labels)
+    return AgentJoined(
+        agent_id=agent_id,
+        pool=pool,
+        host=agent_id,
+        slots=offered,
+        version="simulated",
+        labels=labels,
+        auxiliary_trials_max=auxiliary_max,
+    )
 
 
 def submitted(experiment_id: int, user: str, **resources: Any) -> ExperimentSubmitted:
@@ -99,7 +113,9 @@ def recorded(events: Iterable[Event]) -> Script:
             trial = trial_of(data.allocation_id)
             trained_us = event.time_us - started.pop(data.allocation_id)
             # An elastic trial is taken to be faster in proportion to its slots.
-            work[trial] = work.get(trial, 0) + trained_us * slots[data.allocation_id] // least[experiment_of(trial)]
+            needed = least[experiment_of(trial)]
+            done_us = trained_us * slots[data.allocation_id] // needed if needed else trained_us
+            work[trial] = work.get(trial, 0) + done_us
             if data.allocation_id in preempted:
                 saves.append(event.time_us - preempted.pop(data.allocation_id))
     script.startup_us = round(median(startups)) if startups else None

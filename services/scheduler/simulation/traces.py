@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.services.scheduler.simulation.script import Script, TrialScript, joined, submitted
 
 ARRIVALS = ("poisson", "bursty")
@@ -56,8 +57,10 @@ def generated(
     load: float = 1.0,
     mean_seconds: float = 3600.0,
     users: int = 5,
+    auxiliary: float = 0.0,
 ) -> list[Job]:
-    """`load`: mean demand as a part of `slots`. Times are log-normal. Each user asks for half as much as the one before."""
+    """`load`: mean demand as a part of `slots`. Times are log-normal. Each user asks for half as much as the one before.
+    `auxiliary`: part of the jobs that take no slots after all."""
     draw = random.Random(seed)
     largest = max(1, min(8, slots))
     gangs = [(size, weight) for size, weight in GANGS if size <= largest]
@@ -74,6 +77,8 @@ def generated(
         work = draw.lognormvariate(0, sigma) / 2.718281828459045 ** (sigma * sigma / 2) * mean_seconds * SECONDS
         user = draw.choices(range(users), [0.5**at for at in range(users)])[0]
         size = draw.choices([size for size, _ in gangs], [weight for _, weight in gangs])[0]
+        if auxiliary and draw.random() < auxiliary:
+            size = 0
         found.append(
             Job(
                 arrives_us=round(now_us),
@@ -148,12 +153,21 @@ def _name(text: str) -> str:
     return "".join(char if char.isalnum() or char in "_-" else "-" for char in text)[:63]
 
 
-def script_of(jobs: Iterable[Job], agents: int, slots: int, *, foretold: bool = True, elastic: int = 1) -> Script:
+def script_of(
+    jobs: Iterable[Job],
+    agents: int,
+    slots: int,
+    *,
+    foretold: bool = True,
+    elastic: int = 1,
+    auxiliary_max: int = AUXILIARY_TRIALS_MAX,
+) -> Script:
     """The jobs on a cluster of `agents` x `slots`. `foretold`: users say how long their trials run, as `expected_seconds`.
-    `elastic`: trials may use up to so many times their slots."""
-    script = Script(facts=[(0, joined(f"agent-{number:04}", slots, labels=(f"rack={number // 4}",))) for number in range(agents)])
+    `elastic`: trials may use up to so many times their slots. `auxiliary_max`: trials without slots on each agent at once."""
+    names = [(f"agent-{number:04}", (f"rack={number // 4}",)) for number in range(agents)]
+    script = Script(facts=[(0, joined(name, slots, labels=labels, auxiliary_max=auxiliary_max)) for name, labels in names])
     for experiment_id, job in enumerate(jobs, 1):
-        gang = {"min": job.slots, "max": min(job.slots * elastic, agents * slots)} if elastic > 1 else job.slots
+        gang = {"min": job.slots, "max": min(job.slots * elastic, agents * slots)} if elastic > 1 and job.slots else job.slots
         resources: dict[str, Any] = {"slots_per_trial": gang, "priority": job.priority, "workspace": job.workspace}
         if foretold:
             guessed_us = job.work_us * 1.2 + 60 * SECONDS

@@ -36,7 +36,7 @@ def list_agents(context: typer.Context, json: Json = False) -> None:
                 agent["state"],
                 agent["pool"],
                 f"{len(used)}/{len(slots)} {kinds}{closed}",
-                ", ".join(used),
+                ", ".join([*used, *agent.get("auxiliary", ())]),
                 when(agent["joined_us"]),
             )
         )

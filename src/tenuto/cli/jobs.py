@@ -49,7 +49,7 @@ def list_jobs(
                 row["experiment_id"],
                 f"{row['workspace']}/{row['user']}",
                 row["priority"],
-                row["slots"],
+                _slots(row),
                 *((row["share"],) if fair else ()),
                 row["trials_waiting"],
                 _sentence(row),
@@ -66,6 +66,8 @@ def note_if_too_large(rest: Any, resources: Resources) -> None:
     """Right after it was submitted: it may be meant for agents that are yet to come, so it is not an error."""
     pools = rest.get("/jobs", pool=resources.pool)["pools"]
     offered = sum(pool["capacity"] for pool in pools)
+    if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
+        print(f"Note: pool {resources.pool} has no agent yet; the trials wait for one.", file=sys.stderr)
     if offered < resources.slots_min and not resources.fallback_pools:
         print(
             f"Note: a trial needs {resources.slots_min} slot{'s' * (resources.slots_min > 1)}, but the agents of pool "
@@ -79,6 +81,11 @@ def waiting_for(rest: Any, experiment: int) -> str:
     """Why its trials wait for slots; empty where none does."""
     rows = [row for pool in rest.get("/jobs")["pools"] for row in pool["rows"]]
     return next((row["text"] for row in rows if row["experiment_id"] == experiment and row["trials_waiting"]), "")
+
+
+def _slots(row: dict[str, Any]) -> str:
+    """Trials without slots run, too."""
+    return f"0 ({row['auxiliary_trials']} run)" if row["slots_per_trial"] == 0 else str(row["slots"])
 
 
 def _sentence(row: dict[str, Any]) -> str:

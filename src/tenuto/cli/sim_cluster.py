@@ -37,6 +37,7 @@ def simulate(
     agents: Annotated[int, typer.Option(min=1, max=20_000)] = 8,
     slots: Annotated[int, typer.Option(help="Of each agent.", min=1, max=64)] = 8,
     elastic: Annotated[int, typer.Option(help="Trials may grow to so many times their slots.", min=1, max=64)] = 1,
+    auxiliary: Annotated[float, typer.Option(help="Part of the generated jobs that take no slots.", min=0, max=1)] = 0.0,
     seed: int = 1,
     failures_hours: Annotated[float, typer.Option(help="Mean time between failures of an agent; 0: none.", min=0)] = 0.0,
     picture: Annotated[Path | None, typer.Option(help="Draw slots by time here (PNG or SVG), one picture a policy.")] = None,
@@ -56,7 +57,7 @@ def simulate(
         draw(segments((event.time_us, event.data) for event in events), _named(picture, "recorded"), "as it was recorded")
     outcomes = []
     for name in chosen:
-        script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic)
+        script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic, auxiliary)
         costs = Costs(failures_us=round(failures_hours * HOUR_US))
         if script.startup_us is not None:
             costs = replace(costs, startup_us=script.startup_us)
@@ -77,7 +78,7 @@ def _named(picture: Path, name: str) -> Path:
 
 def _script(
     events: list[Event], trace: Path | None, arrivals: str, jobs: int, load: float, agents: int, slots: int, seed: int,
-    elastic: int,
+    elastic: int, auxiliary: float,
 ) -> Script:  # fmt: skip
     from tenuto.services.scheduler.simulation import script, traces
 
@@ -96,9 +97,8 @@ def _script(
             raise CliError(f"{trace}: {error}") from error
     if arrivals not in traces.ARRIVALS:
         raise CliError(f"Jobs arrive {' or '.join(traces.ARRIVALS)}, not {arrivals!r}.")
-    return traces.script_of(
-        traces.generated(jobs, agents * slots, seed, arrivals=arrivals, load=load), agents, slots, elastic=elastic
-    )
+    drawn = traces.generated(jobs, agents * slots, seed, arrivals=arrivals, load=load, auxiliary=auxiliary)
+    return traces.script_of(drawn, agents, slots, elastic=elastic)
 
 
 def _report(outcomes: list[Outcome], json: bool) -> None:

@@ -63,6 +63,8 @@ class Settings:
     to NATS."""
     cpu_slots: int = 0
     """CPU slots that an agent offers where there is no GPU. 0: one per core."""
+    auxiliary_trials_max: int = 100
+    """Trials without slots (`slots_per_trial: 0`) that an agent runs at once; more of them wait. 0: it takes none."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:
