@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 from tenuto.cli import client as client_module
 from tenuto.cli.client import Client, Target, split_array
 from tenuto.cli.errors import CliError
+from tenuto.cli.jobs import note_if_too_large, waiting_for
 from tenuto.cli.main import app
+from tenuto.schemas.config.resources import Resources
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -103,6 +105,15 @@ def rest(url: str) -> Client:
 def test_refusals_in_words(rest: Client, experiment: int, message: str) -> None:
     with pytest.raises(CliError, match=message):
         rest.get(f"/experiments/{experiment}")
+
+
+def test_what_was_submitted_is_no_error_where_the_scheduler_is_away(rest: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is asked of it is said beside the answer, and not instead of it."""
+    Handler.failures += [503, 503]
+    note_if_too_large(rest, Resources())
+    assert waiting_for(rest, 1) == ""
+    assert [path.partition("?")[0] for path, *_ in Handler.seen] == ["/api/v1/jobs", "/api/v1/jobs"]
+    assert capsys.readouterr().err == ""
 
 
 def test_a_path_is_told(rest: Client) -> None:

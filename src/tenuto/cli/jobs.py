@@ -63,8 +63,12 @@ def list_jobs(
 
 
 def note_if_too_large(rest: Any, resources: Resources) -> None:
-    """Right after it was submitted: it may be meant for agents that are yet to come, so it is not an error."""
-    pools = rest.get("/jobs", pool=resources.pool)["pools"]
+    """Right after it was submitted. It may be meant for agents that are yet to come, so it is no error; nor is it one that the
+    scheduler is away for a moment."""
+    try:
+        pools = rest.get("/jobs", pool=resources.pool)["pools"]
+    except CliError:
+        return
     offered = sum(pool["capacity"] for pool in pools)
     if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
         print(f"Note: pool {resources.pool} has no agent yet; the trials wait for one.", file=sys.stderr)
@@ -78,8 +82,12 @@ def note_if_too_large(rest: Any, resources: Resources) -> None:
 
 
 def waiting_for(rest: Any, experiment: int) -> str:
-    """Why its trials wait for slots; empty where none does."""
-    rows = [row for pool in rest.get("/jobs")["pools"] for row in pool["rows"]]
+    """Why its trials wait for slots; empty where none does, or where the scheduler is away."""
+    try:
+        pools = rest.get("/jobs")["pools"]
+    except CliError:
+        return ""
+    rows = [row for pool in pools for row in pool["rows"]]
     return next((row["text"] for row in rows if row["experiment_id"] == experiment and row["trials_waiting"]), "")
 
 
