@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -100,3 +102,23 @@ def test_lengths_of_a_search_and_exact_resume_after_a_kill_and_a_pause(trial: Wo
 def test_two_ranks(tmp_path: Path) -> None:
     files = {"model.safetensors", "rng_state_0.pth", "rng_state_1.pth"}
     check_two_ranks(tmp_path, EXAMPLE, {"learning_rate": 0.002, "hidden_size": 8}, MODULES, files, HF_HUB_OFFLINE="1")
+
+
+@pytest.mark.parametrize(("drop_last", "steps"), [(False, [10, 4, 2]), (True, [10, 3, 2])])
+def test_an_epoch_has_the_steps_that_each_rank_makes(drop_last: bool, steps: list[int]) -> None:
+    """100 records in batches of 10, on one rank, on three, and on three with two batches a step."""
+    from accelerate.data_loader import BatchSamplerShard
+    from torch.utils.data import BatchSampler
+
+    from tenuto.workers.integrations.huggingface import _epoch_steps
+
+    found = []
+    for world_size, accumulated in ((1, 1), (3, 1), (3, 2)):
+        sampler = BatchSampler(range(100), 10, drop_last)
+        made = [len(list(BatchSamplerShard(sampler, world_size, rank))) for rank in range(world_size)]
+        arguments = SimpleNamespace(
+            train_batch_size=10, dataloader_drop_last=drop_last, world_size=world_size, gradient_accumulation_steps=accumulated
+        )
+        found.append(_epoch_steps(cast(Any, SimpleNamespace(args=arguments, train_dataset=range(100)))))
+        assert found[-1] == math.ceil(made[0] / accumulated)
+    assert found == steps

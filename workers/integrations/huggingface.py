@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,11 +191,12 @@ def _numbers(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _epoch_steps(trainer: Trainer) -> int | None:
-    """Optimizer steps of one epoch; None for data without a length. Each rank has batches of its own."""
+    """Optimizer steps of one epoch; None for data without a length. Each rank has batches of its own, and all equally many."""
     args = trainer.args
     try:
         samples = len(trainer.train_dataset)  # type: ignore[arg-type]
     except TypeError:
         return None
-    batches = samples // args.train_batch_size if args.dataloader_drop_last else math.ceil(samples / args.train_batch_size)
-    return max(1, math.ceil(math.ceil(batches / int(args.world_size)) / args.gradient_accumulation_steps))
+    divided: Callable[[float], int] = math.floor if args.dataloader_drop_last else math.ceil
+    batches = divided(divided(samples / args.train_batch_size) / int(args.world_size))
+    return max(1, math.ceil(batches / args.gradient_accumulation_steps))
