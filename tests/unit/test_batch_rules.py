@@ -269,6 +269,33 @@ def test_parts_and_accumulation_go_together() -> None:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
+class LongEpochs(Regression):
+    def loader(self) -> DataLoader[Any]:
+        inputs = torch.randn(60, 3, generator=torch.Generator().manual_seed(3))
+        return DataLoader(TensorDataset(inputs, inputs.sum(dim=1, keepdim=True)), batch_size=3, shuffle=True)
+
+    build_training_data_loader = build_validation_data_loader = loader
+
+
+def test_a_target_that_was_raised_before_it_was_reached_cuts_no_step() -> None:
+    """A process that resumes in between does not know of it, and has to make the same steps."""
+
+    def steps(*targets: tuple[int, int]) -> list[int]:
+        """`targets`: until where to train, and the position at which another target is told."""
+        trainer = PyTorchTrainer(LongEpochs, info_of())
+        trainer.step_batches, trainer._shard = 4, Shard(0, 1)
+        ends: list[int] = []
+        for until, told_at in targets:
+            while trainer.batches < min(until, told_at):
+                stops = iter([False, True])
+                trainer.train(until, lambda stops=stops: next(stops))  # type: ignore[misc]
+                ends.append(trainer.batches)
+        return ends
+
+    assert steps((7, 7), (16, 16)) == [4, 7, 11, 15, 16], "where the search compares a step ends"
+    assert steps((7, 4), (16, 16)) == steps((16, 16)) == [4, 8, 12, 16]
+
+
 class OwnBackward(Regression):
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         loss = self.loss(batch)

@@ -156,8 +156,9 @@ class PyTorchTrainer(Trainer):
         """Batches are made ahead of time: again where a step is to end early which they did not expect."""
         position, epoch_batches = self.context._batches, self.epoch_batches
         begins = max(position, until_batches // epoch_batches * epoch_batches) if epoch_batches else position
-        if (until_batches - begins) % self.step_batches and self._until != until_batches:
-            self._until = until_batches
+        until = until_batches if (until_batches - begins) % self.step_batches else 0
+        if until != self._until and max(until, self._until) > position:  # else nothing ahead ends there
+            self._until = until
             if not data.is_stream(self._training):
                 self._batches_ahead = None
         if self._batches_ahead is None:
