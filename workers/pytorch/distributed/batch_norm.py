@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from tenuto.workers.harness.errors import UserError
@@ -117,6 +118,7 @@ class _Normalize(torch.autograd.Function):
         return output.to(input.dtype)
 
     @staticmethod
+    @once_differentiable  # gradients of gradients would have to be summed over the ranks, too
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
         """Ranks weigh their losses differently where their shares differ and `context.backward` was not used: sums are of
         gradients with these weights, as in the sum of the parameters' gradients."""
