@@ -6,47 +6,63 @@ Nothing is ordered anew by it: reductions that are ready earlier are still sent 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from tenuto.workers.launch.progress import ProgressWriter
+
 
 class GraphWaits:
-    """Of one process. Made while a step is traced, or by the first one that runs eagerly."""
+    """Of one process. The graphs call back, because TensorFlow's own `tf.timestamp` is refused in deterministic mode."""
 
     def __init__(self) -> None:
-        self._total: Any = None
-        """Seconds in all, added up by the graphs themselves."""
-        self._taken = 0.0
+        self._seconds = 0.0
 
     def around(self, own: Sequence[Any], reduce: Callable[[], Any]) -> Any:
-        """`reduce()`, which exchanges `own`."""
+        """`reduce()`, which exchanges `own`. Called while a step is traced, or by one that runs eagerly."""
         import tensorflow as tf
 
-        with tf.init_scope():
-            if self._total is None:
-                with tf.device("/CPU:0"):
-                    self._total = tf.Variable(0.0, dtype=tf.float64, trainable=False, name="tenuto_waits")
+        since = 0.0
+
+        def begin() -> None:
+            nonlocal since
+            since = time.monotonic()
+
+        def end() -> None:
+            self._seconds += time.monotonic() - since
+
         with tf.control_dependencies(_tensors(own)):
-            since = tf.timestamp()
+            begun = tf.py_function(begin, [], [])
         reduced = reduce()
-        with tf.control_dependencies([since, *_tensors(tf.nest.flatten(reduced, expand_composites=True))]):
-            self._total.assign_add(tf.timestamp() - since, read_value=False)
+        with tf.control_dependencies([*([] if begun is None else [begun]), *_tensors(reduced)]):
+            tf.py_function(end, [], [])
         return reduced
 
     def take(self) -> float:
-        """Seconds since the last call. Call it outside of graphs."""
-        if self._total is None:
-            return 0.0
-        total = float(self._total.numpy())
-        waited, self._taken = total - self._taken, total
+        """Seconds since the last call."""
+        waited, self._seconds = self._seconds, 0.0
         return waited
 
 
-def _tensors(values: Sequence[Any]) -> list[Any]:
+@contextmanager
+def counted(progress: ProgressWriter, waits: GraphWaits | None) -> Iterator[None]:
+    """Around a step that waits in the midst of its graph: as a whole a wait, to which the rank's own part is added afterwards."""
+    if waits is not None:
+        waits.take()  # what was exchanged between steps
+    since = time.monotonic()
+    with progress.waiting():
+        yield
+    if waits is not None:
+        progress.add_own(max(0.0, time.monotonic() - since - waits.take()))
+
+
+def _tensors(values: Any) -> list[Any]:
     import tensorflow as tf
 
-    return [item for item in tf.nest.flatten(list(values), expand_composites=True) if tf.is_tensor(item)]
+    return [item for item in tf.nest.flatten(values, expand_composites=True) if tf.is_tensor(item)]
 
 
 def watch_strategies(module: ModuleType, waits: GraphWaits) -> None:
@@ -56,8 +72,10 @@ def watch_strategies(module: ModuleType, waits: GraphWaits) -> None:
 
     def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
         import tensorflow as tf
+        from tensorflow.python.ops import control_flow_util
 
-        if tf.config.list_logical_devices("GPU"):
+        compiled = control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+        if compiled or tf.config.list_logical_devices("GPU"):  # XLA cannot call back, and GPUs wait by themselves
             return plain(context, reduce_op, value, options)
         return waits.around([value], lambda: plain(context, reduce_op, value, options))
 

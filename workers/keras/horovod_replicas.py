@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.horovod import rendezvous
+from tenuto.workers.keras import graph_waits
 from tenuto.workers.keras.checkpoint import optimizers_of
 from tenuto.workers.keras.replicas import Replicas
 
@@ -39,6 +40,8 @@ class HorovodReplicas(Replicas):
         hvd.init()
         self._factor = tf.Variable(1.0, trainable=False)
         """This rank's weight in the sum of gradients."""
+        # On a GPU the device waits, not this process: there only reading a step's data counts as this rank's own time.
+        self._waits = None if tf.config.list_logical_devices("GPU") else graph_waits.GraphWaits()
         self._applied = 0
         """Calls of optimizers while the step is traced: with their number Horovod knows a gradient again."""
 
@@ -65,7 +68,11 @@ class HorovodReplicas(Replicas):
     def _averaging(self, apply: Callable[..., Any]) -> Callable[..., Any]:
         def averaged(grads: Sequence[Any], trainable_variables: Any = None) -> Any:
             number, self._applied = self._applied, self._applied + 1
-            return apply([self._average(item, f"{number}.{index}") for index, item in enumerate(grads)], trainable_variables)
+
+            def average() -> list[Any]:
+                return [self._average(item, f"{number}.{index}") for index, item in enumerate(grads)]
+
+            return apply(average() if self._waits is None else self._waits.around(grads, average), trainable_variables)
 
         return averaged
 
@@ -78,5 +85,5 @@ class HorovodReplicas(Replicas):
     def run_step(self, model: Any, batch: Any) -> Any:
         records, total = self._share
         self._factor.assign(records / total)
-        with self.gang.progress.waiting():  # in the midst of it
+        with graph_waits.counted(self.gang.progress, self._waits):
             return model.train_function([batch])

@@ -15,10 +15,12 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.gang import Gang
-from tenuto.workers.keras import cluster
+from tenuto.workers.keras import cluster, graph_waits
+from tenuto.workers.keras.graph_waits import GraphWaits, watch_strategies
 from tenuto.workers.keras.replicas import diversify, statistics_of
 
 
@@ -27,6 +29,8 @@ class Mirrored:
         """Raises UserError where the user's code has used TensorFlow already."""
         cluster.prepare(gang)
         self.rank, self.size, self._progress = gang.rank, gang.world_size, gang.progress
+        self._waits: GraphWaits | None = None
+        """None: not seen, so of a step only reading its data counts as this rank's own time."""
         try:
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
@@ -35,6 +39,10 @@ class Mirrored:
             ) from error
 
     def make_functions(self, model: Any) -> None:
+        if self._waits is None and not model.jit_compile and not tf.config.list_logical_devices("GPU"):
+            # XLA cannot call back; and on a GPU the device waits, not this process.
+            self._waits = GraphWaits()
+            watch_strategies(distribute_lib, self._waits)
         model.train_function = self._function(model, model.train_step)
         model.test_function = self._function(model, model.test_step)
 
@@ -50,7 +58,7 @@ class Mirrored:
 
     def step(self, model: Any, batch: Any) -> Any:
         self._progress.begin()
-        with self._progress.waiting():  # in the midst of it
+        with graph_waits.counted(self._progress, self._waits):
             logs = model.train_function([batch])
         self._progress.end()
         return logs

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import keras
 import numpy as np
@@ -27,11 +28,36 @@ class Die(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Slow(keras.layers.Layer):
+    """Lets a rank work longer on its part of each training step."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds = seconds
+
+    def call(self, inputs, training=False):
+        if not training:
+            return inputs
+        if keras.backend.backend() == "torch":
+            time.sleep(self.seconds)
+            return inputs
+        import tensorflow as tf
+
+        def sleep(value):
+            time.sleep(self.seconds)
+            return value
+
+        slow = tf.ensure_shape(tf.numpy_function(sleep, [tf.stop_gradient(inputs)], inputs.dtype), inputs.shape)
+        return inputs + 0.0 * slow
+
+
 class Ranked(KerasTrial):
     def build_model(self):
         random = self.context.get_hparam("random")
         dropout = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)] if random else []
-        model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), *dropout, keras.layers.Dense(1)])
+        slow = os.environ.get("TEST_SLOW", "").split()
+        slows = [Slow(float(slow[1]))] if slow and int(slow[0]) == self.context.rank else []
+        model = keras.Sequential([keras.layers.Dense(4, activation="tanh"), *dropout, *slows, keras.layers.Dense(1)])
         model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"])
         return model
 
