@@ -1,6 +1,7 @@
 """`python -m tenuto.workers.harness`: started by the agent, one process per rank."""
 
 import os
+import signal
 import sys
 
 if __name__ == "__main__":
@@ -9,6 +10,9 @@ if __name__ == "__main__":
         os.environ.setdefault("PYTHONHASHSEED", "0")
         # -P: the user's directory is the current one, and a `grpc.py` in it is not what this package imports.
         os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])
+    # An agent that was started by nohup, or in the background of a script, ignores these, and would hand that down.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from tenuto.workers.harness.main import main
 
     main()
