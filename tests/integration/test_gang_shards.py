@@ -8,6 +8,7 @@ from typing import Any
 
 from tenuto.kernel.storage.checkpoints import read_manifest, verify
 from tenuto.kernel.storage.opening import open_location
+from tenuto.schemas.reports import DamageReport
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
 from tests.support.gang_reactions import stop_at
@@ -99,3 +100,31 @@ def test_an_object_store_gets_each_ranks_files_from_the_rank(tmp_path: Path, s3_
         again.react = stop_at(20)
         assert run.wait() == 0, run.output()
         assert again.validations()[-1].metrics == {"sum": sum(expected(20))}
+
+
+def test_each_rank_fetches_its_own_files_and_damage_that_one_finds_counts_for_all(tmp_path: Path) -> None:
+    with GangBench(tmp_path, CONTEXT, CONFIG, {}) as bench:
+        agent, [run] = bench.gang(2, 20, TEST_END="12")
+        assert run.wait() == 1, run.output()
+        earlier, last = agent.checkpoints()
+        first = {"same", "tenuto.json", "tenuto_metadata.json", "number-0.json", "table-0"}
+        both = first | {"number-1.json", "table-1"}
+        again, [run] = bench.gang(2, 20, last)
+        again.react = stop_at(20)
+        assert run.wait() == 0, run.output()
+        assert f"rank 0 fetched {sorted(first)}" in run.output(), "not what rank 1 alone needs"
+        assert f"rank 1 fetched {sorted(both)}" in run.output(), "its own files, and those of rank 0"
+        assert again.validations()[-1].metrics == {"sum": sum(expected(20))}, "the others' files come when they are asked for"
+        _, [run] = bench.gang(3, 11, last, TEST_END="11")
+        assert run.wait() == 1, run.output()
+        assert run.output().count(f"fetched {sorted(both)}") == 3, "another number of ranks: all files"
+        number = stored_files(last)["number-1.json"]
+        number.chmod(0o600)
+        number.write_text("0")
+        other, [run] = bench.gang(2, 20, last, earlier=[earlier])
+        other.react = stop_at(20)
+        assert run.wait() == 0, run.output()
+        assert other.validations()[-1].metrics == {"sum": sum(expected(20))}
+        [damage] = [report for report in other.reports if isinstance(report, DamageReport)]
+        assert (damage.checkpoint_id, damage.resumed_from) == (last.checkpoint_id, earlier.checkpoint_id)
+        assert damage.reason.startswith("rank 1 found: number-1.json")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,16 @@ class GangBench(WorkerBench):
         """Supervisors and ranks are new interpreters."""
 
     def gang(
-        self, ranks: int, target_length: int, checkpoint: CheckpointReport | None = None, nodes: int = 1, **environment: str
+        self,
+        ranks: int,
+        target_length: int,
+        checkpoint: CheckpointReport | None = None,
+        nodes: int = 1,
+        earlier: Sequence[CheckpointReport] = (),
+        **environment: str,
     ) -> tuple[AgentStandIn, list[GangRun]]:
         """The trial's next allocation, started: `ranks` on each of so many nodes."""
-        agent = self.agent(target_length, checkpoint)
+        agent = self.agent(target_length, checkpoint, earlier=earlier)
         slots = tuple(AgentSlots(agent_id=NODES[node], slot_ids=tuple(range(ranks))) for node in range(nodes))
         agent.assignment = agent.assignment.model_copy(update={"slots": slots})
         runs = [self._start(agent, node, nodes, ranks, environment) for node in range(nodes)]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
@@ -23,10 +24,14 @@ from tenuto.schemas.reports import DamageReport
 from tenuto.workers.checkpoints.place import Place, Say
 from tenuto.workers.harness.checkpoint_files import CheckpointDamaged, directory_of
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.gang import Gang
 
 RESTORE_TRIES_MAX = 10
 RESTORE_PAUSE_SECONDS_MAX = 30.0
 """A store that is away for some minutes costs no restart of the trial."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Restored:
     """Its files, verified; to be read only."""
     base: Manifest | None
     """For the next save: unchanged files are not stored again. None: all are."""
+    complete: Callable[[], None] | None = None
+    """Fetches the files of the other ranks, too. Raises UserError where that cannot be done. None: they are there."""
 
 
 Report = Callable[[DamageReport], None]
@@ -43,10 +50,19 @@ Report = Callable[[DamageReport], None]
 
 @contextmanager
 def restore(
-    assignment: Assignment, place: Place, say: Say, report: Report, sleep: Callable[[float], None] = time.sleep
+    assignment: Assignment,
+    place: Place,
+    say: Say,
+    report: Report,
+    sleep: Callable[[float], None] = time.sleep,
+    gang: Gang | None = None,
+    alike: bool = True,
 ) -> Iterator[Restored | None]:
     """None: the trial has no checkpoint yet. Raises CheckpointDamaged where none can be used, UserError where the store stays
-    away. `report` is told of each damaged checkpoint when it is known what is used instead."""
+    away. `report` is told of each damaged checkpoint when it is known what is used instead.
+
+    `gang`: this is a rank, which fetches only its own files of a checkpoint that holds those of as many ranks. `alike`: every
+    rank restores, and such a checkpoint is used if none of them finds damage."""
     source = assignment.checkpoint
     if source is None:
         yield None
@@ -69,7 +85,7 @@ def restore(
     with place.scratch() as scratch:
         for candidate in (source, *assignment.earlier_checkpoints):
             try:
-                restored = _patiently(lambda candidate=candidate: _fetch(place, candidate, scratch), say, sleep)  # type: ignore[misc]
+                restored = _fetch_alike(place, candidate, scratch, gang, say, sleep, alike=alike)
             except Damaged as error:
                 damaged.append((candidate.checkpoint_id, str(error)))
                 problems.append(f"checkpoint {candidate.checkpoint_id} cannot be read: {error}")
@@ -77,7 +93,7 @@ def restore(
                 continue
             if problems:
                 # What the record may delete while it is built upon is no base.
-                restored = Restored(restored.source, restored.directory, None)
+                restored = replace(restored, base=None)
                 report_all(candidate.checkpoint_id)
                 say(f"goes on from checkpoint {candidate.checkpoint_id} at batch {candidate.batches} instead")
             yield restored
@@ -87,7 +103,32 @@ def restore(
     raise CheckpointDamaged(f"{problems[0]}.{more} Restore it in the store, or start the trial anew.")
 
 
-def _patiently(fetch: Callable[[], Restored], say: Say, sleep: Callable[[float], None]) -> Restored:
+def _fetch_alike(
+    place: Place,
+    source: SourceCheckpoint,
+    scratch: Path,
+    gang: Gang | None,
+    say: Say,
+    sleep: Callable[[float], None],
+    *,
+    alike: bool,
+) -> Restored:
+    """Raises Damaged, also where another rank has found it so; UserError."""
+    tag = f"restored/{source.checkpoint_id}"
+    try:
+        restored = _patiently(lambda: _fetch(place, source, scratch, gang, say), say, sleep)
+    except Damaged as error:
+        if gang is not None and alike:
+            gang.say(tag, str(error))
+        raise
+    if gang is not None and alike and restored.complete is not None:
+        for rank, reason in enumerate(gang.meet(tag, None)):
+            if reason is not None:
+                raise Damaged(f"rank {rank} found: {reason}")
+    return restored
+
+
+def _patiently(fetch: Callable[[], T], say: Say, sleep: Callable[[float], None]) -> T:
     for attempt in range(1, RESTORE_TRIES_MAX + 1):
         try:
             return fetch()
@@ -100,7 +141,7 @@ def _patiently(fetch: Callable[[], Restored], say: Say, sleep: Callable[[float],
     raise AssertionError("unreachable")
 
 
-def _fetch(place: Place, source: SourceCheckpoint, scratch: Path) -> Restored:
+def _fetch(place: Place, source: SourceCheckpoint, scratch: Path, gang: Gang | None, say: Say) -> Restored:
     """Raises Damaged or StoreError."""
     if not is_manifest(source.location):
         directory = directory_of(source.location)  # a plain directory has no hashes to check
@@ -112,5 +153,18 @@ def _fetch(place: Place, source: SourceCheckpoint, scratch: Path) -> Restored:
     if source.files_hash and files_hash(manifest.recorded) != source.files_hash:
         raise Damaged("its manifest is not what was recorded")
     directory = scratch / source.checkpoint_id
-    checkpoints.load(store, manifest, directory)
-    return Restored(source, directory, manifest if store.url == place.store.url else None)
+    own = None if gang is None else manifest.own_files(gang.rank, gang.world_size)
+    checkpoints.load(store, manifest if own is None else manifest.model_copy(update={"files": own}), directory)
+    base = manifest if store.url == place.store.url else None
+    if own is None:
+        return Restored(source, directory, base)
+    paths = {file.path for file in own}
+    others = tuple(file for file in manifest.files if file.path not in paths)
+
+    def complete() -> None:
+        try:
+            _patiently(lambda: checkpoints.load(store, manifest.model_copy(update={"files": others}), directory), say, time.sleep)
+        except Damaged as error:
+            raise UserError(f"checkpoint {source.checkpoint_id} cannot be read: {error}.") from error
+
+    return Restored(source, directory, base, complete)

@@ -57,7 +57,10 @@ class Checkpoints:
         except StoreError as error:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         self._fetched = ExitStack()
-        self._source = self._fetched.enter_context(restoring.restore(assignment, self._place, say, self._report))
+        self._source = self._fetched.enter_context(
+            restoring.restore(assignment, self._place, say, self._report, gang=session.gang)
+        )
+        self._completed = False
         self._latest: Checkpoint | None = None
         self._saving: dict[str, Checkpoint] = {}
         """Given to the writer, by id."""
@@ -90,18 +93,25 @@ class Checkpoints:
         return self._latest
 
     @contextmanager
-    def restore(self) -> Iterator[Path]:
-        """The files of `latest`, for reading only. Raises UserError where there is no checkpoint."""
+    def restore(self, *, all_ranks: bool = False) -> Iterator[Path]:
+        """The files of `latest`, for reading only. Raises UserError where there is no checkpoint.
+
+        Where it was saved with `shard=True` by as many ranks as there are now, only this rank's files and those of rank 0 are
+        fetched; with `all_ranks` those of all. Any other checkpoint comes whole."""
         self.wait()
         latest = self.latest
         if latest is None:
             raise UserError("there is no checkpoint to restore; ask `if run.checkpoint.latest is not None` first.")
         if self._source is not None and self._source.source.checkpoint_id == latest.id:
+            if all_ranks and self._source.complete is not None and not self._completed:
+                self._source.complete()
+                self._completed = True
             yield self._source.directory
             return
         source = SourceCheckpoint(checkpoint_id=latest.id, location=latest.location, batches=latest.steps)
         wanted = self._session.assignment.model_copy(update={"checkpoint": source, "earlier_checkpoints": ()})
-        with restoring.restore(wanted, self._place, say, self._report) as restored:
+        ranks = None if all_ranks else self._session.gang
+        with restoring.restore(wanted, self._place, say, self._report, gang=ranks, alike=False) as restored:
             assert restored is not None
             yield restored.directory
 

@@ -101,8 +101,10 @@ def merged(parts: list[Manifest]) -> Manifest:
         )
     packs = {pack.blob: pack for part in parts for pack in part.packs}
     used = {file.blob for file in files.values()}
+    places = {path: place for place, path in enumerate(sorted(files))}
     return Manifest(
         checkpoint_id=parts[0].checkpoint_id,
         files=tuple(files[path] for path in sorted(files)),
         packs=tuple(packs[blob] for blob in sorted(packs) if blob in used),
+        owners=tuple(tuple(places[file.path] for file in part.files) for part in parts),
     )

@@ -55,12 +55,16 @@ class Gang:
         return self.meet(f"{next(self._calls)}/{purpose}", value)
 
     def meet(self, tag: str, value: Any) -> list[Any]:
-        """As `gather`, from any thread and in any order: each rank calls it once with this tag."""
-        self.send({"op": "gather", "tag": tag, "value": value})
+        """As `gather`, from any thread and in any order: each rank calls it, or `say`, once with this tag."""
+        self.say(tag, value)
         with self._changed:
             while tag not in self._gathered:
                 self._changed.wait()
             return self._gathered.pop(tag)
+
+    def say(self, tag: str, value: Any) -> None:
+        """This rank's part in a `meet`, without waiting for the others'. They may never meet, and then it is lost."""
+        self.send({"op": "gather", "tag": tag, "value": value})
 
     def put(self, key: str, value: Any) -> None:
         """For the other ranks to `get`: plain JSON, such as an address."""

@@ -68,6 +68,14 @@ class Manifest(Model):
     """By path."""
     packs: tuple[Pack, ...] = ()
     """Those that `files` name."""
+    owners: tuple[tuple[int, ...], ...] = ()
+    """Where several ranks have saved files of their own: by rank, the places in `files` of those that it saved."""
+
+    @model_validator(mode="after")
+    def _owns_files(self) -> Self:
+        if any(not 0 <= place < len(self.files) for places in self.owners for place in places):
+            raise ValueError("owners name files that are not there")
+        return self
 
     @model_validator(mode="after")
     def _inside_packs(self) -> Self:
@@ -76,6 +84,12 @@ class Manifest(Model):
             if file.offset is not None and file.offset + file.size_bytes > sizes.get(file.blob, -1):
                 raise ValueError(f"{file.path} is not inside the pack {file.blob}")
         return self
+
+    def own_files(self, rank: int, ranks: int) -> tuple[StoredFile, ...] | None:
+        """What this rank of so many needs of a checkpoint that as many saved: its own files, and those of rank 0. None: all."""
+        if ranks < 2 or len(self.owners) != ranks:
+            return None
+        return tuple(self.files[place] for place in sorted({*self.owners[0], *self.owners[rank]}))
 
     @property
     def recorded(self) -> tuple[CheckpointFile, ...]:

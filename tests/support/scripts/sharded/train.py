@@ -13,7 +13,10 @@ def main() -> None:
         if run.checkpoint.latest is not None:
             step = run.checkpoint.latest.steps
             with run.checkpoint.restore() as directory:
-                numbers = [json.loads((directory / f"number-{rank}.json").read_text()) for rank in range(2)]
+                print(f"rank {run.rank} fetched {sorted(path.name for path in directory.iterdir())}", file=sys.stderr)
+                for rank in range(2):
+                    if rank % run.slots == run.rank:
+                        numbers[rank] = json.loads((directory / f"number-{rank}.json").read_text())
         mine = [rank for rank in range(2) if rank % run.slots == run.rank]
 
         def save() -> None:
@@ -38,7 +41,7 @@ def main() -> None:
                     sys.exit(3)
             save()
             run.checkpoint.wait()
-            with run.checkpoint.restore() as directory:
+            with run.checkpoint.restore(all_ranks=True) as directory:
                 everything = [json.loads((directory / f"number-{rank}.json").read_text()) for rank in range(2)]
             print(f"rank {run.rank} reads {everything}", file=sys.stderr)
             if run.rank == 0:
