@@ -164,7 +164,13 @@ async def test_a_warm_process_that_was_killed_costs_a_cold_start_and_comes_back(
 
 async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path) -> None:
     pool = WarmPool(tmp_path, 1)
-    environment = {**os.environ, RUN_VARIABLE: f"{tmp_path}:1-1-1"}
+    nobody = {
+        "TENUTO_AGENT_SOCKET": f"{tmp_path}/no.sock",
+        "TENUTO_ALLOCATION_ID": "1-1-1",
+        "TENUTO_TOKEN": "t",
+        "TENUTO_RANK": "0",
+    }
+    environment = {**os.environ, **nobody, RUN_VARIABLE: f"{tmp_path}:1-1-1"}
     files = RunFiles(tmp_path / "run")
     spawned = await pool.spawn(files, environment, tmp_path)
     assert spawned is not None

@@ -43,7 +43,8 @@ EXIT_SECONDS_MAX = 30.0
 """Threads and exit handlers of the user's code get so long; the slots are wanted by others."""
 
 
-def main() -> NoReturn:
+def main(wait_go: Callable[[], None] | None = None) -> NoReturn:
+    """`wait_go`: returns when something of the user's may be loaded; until then the worker may be abandoned."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         environment = WorkerEnvironment.read()
@@ -51,12 +52,12 @@ def main() -> NoReturn:
         sys.exit(f"tenuto: {error.args[0]} is not set; workers are started by an agent (tenuto up, tenuto exp create).")
     ending = _Ending()
     atexit.register(ending.end)  # the first to be registered is the last to run: after the user's own handlers
-    ending.code = run(environment)
+    ending.code = run(environment, wait_go)
     threading.Thread(target=ending.end_late, daemon=True).start()
     sys.exit(ending.code)
 
 
-def run(environment: WorkerEnvironment) -> int:
+def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = None) -> int:
     """Returns the exit code; does not return where the process must not look as if it had ended by itself."""
     clock = SystemClock()
     gang = Gang.join()
@@ -65,6 +66,8 @@ def run(environment: WorkerEnvironment) -> int:
     try:
         welcome = client.hello()
         context_directory = welcome.context_directory
+        if wait_go is not None:
+            wait_go()
         action = _train(client, welcome, clock, gang)
     except AgentGone as error:
         say(f"{error} This worker ends; the trial goes on from its last checkpoint.")

@@ -4,8 +4,8 @@ a fork some milliseconds. Started by the agent; nothing of a user's is ever load
 The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it plays the part of the shell in
 agent/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it is given a job, it says its
 process id, waits for its go, writes the worker's exit code to a file, and says so, and whether all that the worker started has
-ended too. The end of the agent's socket, before the go
-or here, means that the agent is gone or has no use for it: then nothing is started any more.
+ended too. The end of the agent's socket, before the go or here, means that the agent is gone or has no use for it: then nothing
+is started any more.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _lead(control: socket.socket) -> NoReturn:
         if worker == 0:
             control.close()
             link.close()
-            _work(_stand_by(theirs))
+            _work(_stand_by(theirs), theirs)
         theirs.close()
         line = _read_line(control)
         if line:
@@ -115,12 +115,13 @@ def _lead(control: socket.socket) -> NoReturn:
             _write_mark(job["mark"])
             link.sendall(line + b"\n")
         if not line or not link.recv(1) or not _told_to_go(control):
-            link.close()  # at its end the worker leaves
+            os.kill(worker, signal.SIGKILL)  # it has run nothing of the user's
             os.waitpid(worker, 0)
             os._exit(0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _ignore)  # the worker's business
-        link.sendall(b"g")
+        with contextlib.suppress(OSError):  # it ended already
+            link.sendall(b"g")
         link.close()
         code, alone = _wait_ended(worker, adopts)
         partial = f"{job['exit_file']}.partial"
@@ -161,7 +162,7 @@ def _told_to_go(control: socket.socket) -> bool:
 
 
 def _stand_by(link: socket.socket) -> Job:
-    """In the second fork, the worker: waits for its job, shows its mark, and waits for its go. Leaves with its leader."""
+    """In the second fork, the worker: waits for its job, and shows its mark. Leaves with its leader."""
     rehearse(link)
     line = _read_line(link)
     if not line:
@@ -169,14 +170,18 @@ def _stand_by(link: socket.socket) -> Job:
     job: Job = json.loads(line)
     _write_mark(job["mark"])
     link.sendall(b"m")
-    if not link.recv(1):
-        os._exit(0)
-    link.close()
     return job
 
 
-def _work(job: Job) -> NoReturn:
-    """From here on as if `python -m tenuto.workers.harness` had been started."""
+def _wait_go(link: socket.socket) -> None:
+    if not link.recv(1):
+        os._exit(0)
+    link.close()
+
+
+def _work(job: Job, link: socket.socket) -> NoReturn:
+    """From here on as if `python -m tenuto.workers.harness` had been started, but that nothing of the user's is loaded before its
+    go: meanwhile it reports to the agent."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -194,10 +199,11 @@ def _work(job: Job) -> NoReturn:
     if job.get("gang"):
         from tenuto.workers.launch.supervisor import main as supervise
 
+        _wait_go(link)
         supervise(warm=True)
     from tenuto.workers.harness.main import main as work
 
-    work()
+    work(lambda: _wait_go(link))
 
 
 def _fresh_randomness() -> None:
