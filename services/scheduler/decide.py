@@ -80,7 +80,7 @@ def _planned(state: State, names: list[str], policy: Policy | None, now_us: int)
         plan = policy or POLICIES[policy_of(state, name).name]
         planned = [*auxiliary.plan(state, state.pools[name]), *plan(state, state.pools[name], now_us)]
         drafts.extend(planned)
-        if borrowers or state.shares:
+        if borrowers or state.shares or len(names) > 1:  # Two pools may borrow from the same third one.
             for draft in planned:
                 state = apply(state, draft, now_us)
     return drafts

@@ -73,7 +73,7 @@ def test_elastic_trials_use_what_would_be_idle_and_do_not_oscillate(policy: str)
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_trials_without_slots_run_beside_the_others_through_failures(policy: str) -> None:
-    jobs = generated(60, 16, 5, load=0.9, auxiliary=0.3)
+    jobs = generated(30, 16, 5, load=0.9, auxiliary=0.4)
     costs = Costs(failures_us=6 * 3600 * SECOND)
     cluster = Cluster(script_of(jobs, 2, 8, auxiliary_max=100), policy, costs, keep_history=True, checks=True)
     outcome = cluster.run()

@@ -126,7 +126,7 @@ def test_elastic_and_rigid_searches_share_64_slots() -> None:
     assert held(driver) == {1: 32, 2: 32}
     driver.feed(submitted(3, slots=2), *requested(3, *range(1, 51)))
     settle(driver)
-    assert held(driver) == {1: 22, 2: 22, 3: 20}
+    assert held(driver) == {1: 21, 2: 21, 3: 22}  # its last gang: one slot that shrinks, one that is preempted
     end(driver, 3)
     settle(driver)
     assert held(driver) == {1: 32, 2: 32}

@@ -55,7 +55,7 @@ class Backfilling(Planner):
             if not self._backfill_one(experiment, number, used) and not self.borrow(lent, number, used):
                 self.note(experiment, words.behind(experiment))
                 return
-            used += experiment.slots_per_trial
+            used += self.size
 
     def _backfill_one(self, experiment: Experiment, number: int, used: int) -> bool:
         experiment = for_trial(experiment, number)

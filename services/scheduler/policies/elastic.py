@@ -2,7 +2,9 @@
 
 Rules, under every policy:
 - What a trial has above its least is given up before anything that runs is preempted; whose, the policy says.
+- Where that does not suffice, both are combined (`combined`).
 - A trial grows only into slots that nobody waits for. Trials of the same rank are kept even: the smallest gets the next slot.
+  Those on slots that a fallback pool lends grow last, and give up what they have above their least for any of that pool's own.
 - A running trial grows at the earliest `keep_seconds` after it got its size, because every change costs a checkpoint and a start.
   So trials that come and go every second make an elastic one change at most twice in that time. What is needed by others is
   given up at once. One that is leaving to change its size can be changed again for nothing.
@@ -29,6 +31,9 @@ from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, SlotSet, State, count, usable_slots
+
+GUEST_RANK = 100
+"""Behind all priorities: trials of other pools grow last."""
 
 
 def droppable(state: State, pool: Pool, slots: SlotSet, room: Room | None = None) -> list[tuple[str, int]]:
@@ -114,7 +119,8 @@ class Elastic(Backfilling):
         """Elastic trials, and how many slots each may give up for this experiment."""
         for item in self.pool.elastic:
             allocation = self.state.allocations[item]
-            if self.gives_up(experiment, self.state.experiments[allocation.experiment_id]):
+            other = self.state.experiments[allocation.experiment_id]
+            if self.is_guest(other) or self.gives_up(experiment, other):
                 yield allocation, self.surplus(allocation)
 
     def growth_left(self, experiment: Experiment) -> int:
@@ -124,6 +130,23 @@ class Elastic(Backfilling):
     def growth_rank(self, experiment: Experiment) -> int:
         """Whose trials grow first: 0 before 1."""
         return 0
+
+    # On slots that a fallback pool lends.
+
+    def is_guest(self, experiment: Experiment) -> bool:
+        """Its trials' slots here are lent to them: what they have above their least they give to any of the pool's own."""
+        return experiment.pool != self.pool.name
+
+    def size_lent(self, experiment: Experiment, used: int, lender: Pool, free: int) -> int:
+        """Where the lender has no trials that could grow: an even part of its free slots for each of those that wait."""
+        if not experiment.elastic or lender.elastic:
+            return experiment.slots_per_trial
+        most = min(experiment.slots_most, free // max(1, len(experiment.waiting)))
+        if experiment.max_slots is not None:
+            most = min(most, experiment.max_slots - used)
+        for left in [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else ():
+            most = most if left is None else min(most, left)
+        return max(experiment.slots_per_trial, most)
 
     # Giving up slots.
 
@@ -141,15 +164,19 @@ class Elastic(Backfilling):
             return 0
         return count(self.slots_soon(allocation)) - experiment.slots_per_trial
 
-    def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
-        if not self.pool.elastic or missing <= 0:
-            return 0
+    def shrinkable(self, experiment: Experiment, room: Room | None = None) -> list[Candidate]:
+        """Elastic trials with the slots that each can give up for this experiment, of these agents only if a room is given."""
         found: list[Candidate] = []
-        for allocation, most in self.spare(experiment):
+        for allocation, most in self.spare(experiment) if self.pool.elastic else ():
             freed = min(most, len(droppable(self.state, self.pool, self.slots_soon(allocation), room))) if most > 0 else 0
             if freed > 0:
                 found.append(Candidate(allocation, freed, 0))
-        chosen = cheapest(found, missing, self.now_us)
+        return found
+
+    def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
+        if not self.pool.elastic or missing <= 0:
+            return 0
+        chosen = cheapest(self.shrinkable(experiment, room), missing, self.now_us)
         over = sum(item.freed for item in chosen) - missing
         for candidate in sorted(chosen, key=lambda item: -item.freed):
             # No set is larger than it must be, so one of them alone frees more than is over.
@@ -225,7 +252,7 @@ class Elastic(Backfilling):
             experiment = self.state.experiments[allocation.experiment_id]
             settled = allocation.leaving == "resized" or self.now_us - allocation.granted_us >= experiment.keep_us
             wanted = not experiment.paused and experiment.trials[allocation.trial_number].phase == "wanted"
-            if item in self.taken or not settled or not wanted or experiment.pool != self.pool.name or experiment.waiting:
+            if item in self.taken or not settled or not wanted or experiment.waiting:
                 continue
             entry = Growing(experiment, allocation.trial_number, self.slots_soon(allocation), experiment.slots_most)
             entry.allocation = allocation
@@ -242,7 +269,8 @@ class Elastic(Backfilling):
         more = self.granted_slots.get(experiment.experiment_id, 0) + added.get(experiment.experiment_id, 0)
         if experiment.max_slots is not None and experiment.slots_used + more >= experiment.max_slots:
             return False
-        if added.get(experiment.experiment_id, 0) >= self.growth_left(experiment):
+        left_here = self.pool.capacity if self.is_guest(experiment) else self.growth_left(experiment)
+        if added.get(experiment.experiment_id, 0) >= left_here:
             return False
         total = sum(added.values())  # An upper bound of what its owners were given here.
         quotas = [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else []
@@ -252,7 +280,7 @@ class Elastic(Backfilling):
         """Gives the free slots to them, one at a time. Those that got any."""
         heap = [
             (
-                self.growth_rank(entry.experiment),
+                GUEST_RANK if self.is_guest(entry.experiment) else self.growth_rank(entry.experiment),
                 entry.size,
                 entry.experiment.place,
                 entry.experiment.experiment_id,

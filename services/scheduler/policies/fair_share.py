@@ -10,12 +10,13 @@ With a half-life, past use lowers the weight of workspaces and users (see `usage
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.elastic import Elastic, droppable
+from tenuto.services.scheduler.policies.combined import Combined
+from tenuto.services.scheduler.policies.elastic import droppable
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.victims import Candidate
@@ -26,7 +27,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Elastic):
+class _Pass(Combined):
     policy = "fair_share"
     _spared: tuple[int, dict[str, float]] | None = None
 
@@ -77,7 +78,10 @@ class _Pass(Elastic):
             if outcome in ("never", "aside") and experiment.trials[experiment.waiting[at]].excluded:
                 self._push(heap, experiment, at + 1)  # Another of its trials may go where this one failed.
             if outcome in ("granted", "soon"):
-                self.promised[experiment_id] = self.promised.get(experiment_id, 0) + self.size
+                # What another pool lends is none of its share here.
+                lent = outcome == "granted" and self.drafts[-1].stream_key() != self.pool.name
+                promised = experiment.slots_per_trial if lent else self.size
+                self.promised[experiment_id] = self.promised.get(experiment_id, 0) + promised
                 self._push(heap, experiment, at + 1)
 
     def _push_all(self, heap: list[tuple[float, float, int, int]]) -> None:
@@ -142,6 +146,8 @@ class _Pass(Elastic):
         super().grow()
         wanted: dict[int, int] = {}
         for entry in self.growing() if self.pool.elastic else ():
+            if self.is_guest(entry.experiment):
+                continue
             key = entry.experiment.experiment_id
             left = max(0, self.growth_left(entry.experiment))
             wanted[key] = min(left, wanted.get(key, 0) + entry.most - entry.before)
@@ -216,6 +222,22 @@ class _Pass(Elastic):
                 found.append((-above, at, Candidate(allocation, freed, 0)))
         found.sort(key=lambda entry: entry[:2])
         return [candidate._replace(rank=rank) for rank, (_, _, candidate) in enumerate(found)]
+
+    def gains(self, candidates: Sequence[Candidate], given: Mapping[str, int]) -> list[int]:
+        """Shrunk and preempted together, an experiment comes down to its share and not below."""
+        gave: dict[int, int] = {}
+        for item in sorted(given):
+            key = self.state.allocations[item].experiment_id
+            gave[key] = gave.get(key, 0) + given[item]
+        left = {key: self._above(key) - gave[key] for key in sorted(gave)}
+        found = []
+        for candidate in candidates:
+            key, gain = candidate.allocation.experiment_id, candidate.freed - given.get(candidate.allocation.allocation_id, 0)
+            if key in left:
+                gain = max(0, min(gain, left[key]))
+                left[key] -= gain
+            found.append(gain)
+        return found
 
     def _can_be_spared(self) -> dict[str, float]:
         """Allocations that may go without taking their experiment below its share, even if all of them do -> how many slots per

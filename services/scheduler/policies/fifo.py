@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
-from tenuto.services.scheduler.policies.elastic import Elastic
+from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -18,7 +18,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Elastic):
+class _Pass(Combined):
     policy = "fifo"
 
     def serve_queue(self) -> None:

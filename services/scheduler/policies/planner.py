@@ -110,6 +110,10 @@ class Planner:
         """Slots that its next trial should have; an elastic one can start with less."""
         return experiment.slots_per_trial
 
+    def size_lent(self, experiment: Experiment, used: int, lender: Pool, free: int) -> int:
+        """The same of one that starts on a fallback pool's free slots."""
+        return experiment.slots_per_trial
+
     def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
         """Let elastic trials give up slots, of these agents only if a room is given. How many are being freed: at least
         `missing`, or none."""
@@ -177,12 +181,20 @@ class Planner:
         if freed := self.shrink_for(experiment, missing):
             self.leaving = freed - missing
             return True
-        chosen = cheapest(self.candidates(experiment, missing), missing, self.now_us)
+        chosen = self.victims_for(experiment, missing, None, None)
         if not chosen:
             return False
         self.preempt(experiment, number, chosen, free, self.leaving, missing)
-        self.leaving = sum(victim.freed for victim in chosen) - missing
+        freed = sum(victim.freed for victim in chosen)
+        self.leaving = freed + self.shrink_for(experiment, missing - freed) - missing
         return True
+
+    def victims_for(
+        self, experiment: Experiment, missing: int, inside: Sequence[Candidate] | None, room: Room | None
+    ) -> list[Candidate]:
+        """The cheapest gangs that must go for it; where they free less than `missing`, elastic trials shrink for the rest.
+        `inside`: the candidates of a room."""
+        return cheapest(self.candidates(experiment, missing) if inside is None else inside, missing, self.now_us)
 
     def over_limit(self, experiment: Experiment, used: int) -> bool:
         wanted = experiment.slots_per_trial
@@ -260,7 +272,10 @@ class Planner:
                 continue
             ground = self._lenders.setdefault(name, Ground(self.state, lender))
             free = ground.free.count
-            slots = ground.take(experiment.constraints, experiment.slots_per_trial)
+            wanted = self.size_lent(experiment, used, lender, free)
+            slots = ground.take(experiment.constraints, wanted)
+            if slots is None and wanted > experiment.slots_per_trial:
+                slots = ground.take(experiment.constraints, experiment.slots_per_trial)
             if slots is not None:
                 self.grant(experiment, number, used, slots, free, pool=name)
                 return True
@@ -292,7 +307,7 @@ class Planner:
         best: tuple[tuple[int, ...], Room, list[Candidate], int] | None = None
         for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
             missing = wanted - room_free - room_coming
-            chosen = cheapest(self._candidates_in(experiment, candidate_room), missing, self.now_us)
+            chosen = self.victims_for(experiment, missing, self._candidates_in(experiment, candidate_room), candidate_room)
             costs = [cost_of(victim, self.now_us) for victim in chosen]
             total = tuple(sum(column) for column in zip(*costs, strict=True))
             if chosen and (best is None or total < best[0]):
@@ -303,6 +318,7 @@ class Planner:
             return "aside"
         _, room, chosen, missing = best
         self.preempt(experiment, number, chosen, self.ground.free_in(room), self._coming_in(room), missing)
+        self.shrink_for(experiment, missing - sum(victim.freed for victim in chosen), room)
         self._keep(room)
         return "soon"
 

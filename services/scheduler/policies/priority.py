@@ -11,13 +11,14 @@ must be on one agent or rack holds back only the one that is nearest to having i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
-from tenuto.services.scheduler.policies.elastic import Elastic
+from tenuto.services.scheduler.policies.combined import Combined
+from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back
@@ -28,7 +29,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Elastic):
+class _Pass(Combined):
     policy = "priority"
 
     def serve_queue(self) -> None:
@@ -76,8 +77,12 @@ class _Pass(Elastic):
 
     def _spared(self) -> int:
         """The least urgent priority of trials that could give up slots; 0: none can."""
-        elastic = [self.state.allocations[item] for item in self.pool.elastic]
-        return max((self.state.experiments[item.experiment_id].priority for item in elastic if self.surplus(item)), default=0)
+        least = 0
+        for allocation in [self.state.allocations[item] for item in self.pool.elastic]:
+            if self.surplus(allocation):
+                other = self.state.experiments[allocation.experiment_id]
+                least = max(least, GUEST_RANK if self.is_guest(other) else other.priority)
+        return least
 
     def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
         return other.priority >= experiment.priority
@@ -127,6 +132,24 @@ class _Pass(Elastic):
             at = max(at, bisect_left(victims, (rank, size + 1)))
             total += freed
         return found if total >= missing else ()
+
+    def all_candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int]) -> Sequence[Candidate]:
+        """As `candidates`, but those of one priority and size may add more or less."""
+        found: list[Candidate] = []
+        added: dict[tuple[int, int, int], int] = {}
+        for rank, size, _, item in self.pool.victims:
+            if -rank <= experiment.priority:
+                break
+            key = (rank, size, size - given.get(item, 0))
+            if item in self.taken or added.get(key, 0) >= missing:
+                continue
+            allocation = self.state.allocations[item]
+            freed = slots_coming_back(self.state, self.pool, allocation)
+            if freed:
+                found.append(Candidate(allocation, freed, 100 + rank))
+                added[key] = added.get(key, 0) + max(0, freed - given.get(item, 0))
+        overdue = [self.state.experiments[item.allocation.experiment_id].priority for item in self.overdue()]
+        return [item for item, level in zip(self.overdue(), overdue, strict=True) if level == experiment.priority] + found
 
     def note_full(self, experiment: Experiment) -> None:
         self.note(experiment, words.full(experiment, self.pool))
