@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import hypothesis
 import pytest
 
 from tenuto.embedded.nats import NatsServer
@@ -21,6 +22,9 @@ from tenuto.embedded.postgres import PostgresServer
 from tests.support.s3_server import S3Server
 
 _numbers = count(1)
+# No example fails for the time that it takes, which on a crowded machine says nothing of the code.
+hypothesis.settings.register_profile("tenuto", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tenuto")
 
 
 @dataclass(frozen=True)

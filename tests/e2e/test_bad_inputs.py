@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live_cluster import ROOT, TENUTO, LiveCluster
+from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO, LiveCluster
+from tests.support.ports import closed_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 DOCUMENT = ROOT / "docs" / "errors.md"
 MODEL = ROOT / "tests" / "e2e" / "models" / "bad_inputs"
 CONFIG = """\
@@ -62,7 +63,7 @@ class User:
         """What the command printed. It must fail, and not by a traceback."""
         command = [str(TENUTO), *map(str, arguments)]
         variables = self.cluster.environment | environment
-        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=COMMAND_SECONDS_MAX, check=False)
         assert done.returncode == 1, done
         assert "Traceback" not in done.stderr, done.stderr
         return done.stdout + done.stderr
@@ -128,12 +129,11 @@ def user() -> Iterator[User]:
     cluster.environment["TENUTO_CONTEXT_BYTES_MAX"] = str(CONTEXT_BYTES_MAX)
     made = User(cluster, directory)
     try:
-        with full_disk(directory / "full") as disk:
+        with full_disk(directory / "full") as disk, closed_port() as port:
             cluster.up()
             storage, file = "max_restarts: 0\ncheckpoint_storage: {type: shared_directory, path: %s}", directory / "file"
             file.touch()
-            with socket.create_server(("127.0.0.1", 0)) as server:
-                bucket = f'{{type: s3, bucket: nothing, endpoint: "http://127.0.0.1:{server.getsockname()[1]}"}}'
+            bucket = f'{{type: s3, bucket: nothing, endpoint: "http://127.0.0.1:{port}"}}'
             made.submit("unreachable bucket", ("max_restarts: 0", f"max_restarts: 0\ncheckpoint_storage: {bucket}"))
             made.submit("unreachable storage", ("max_restarts: 0", storage % (file / "checkpoints")))
             if disk is not None:
@@ -163,11 +163,10 @@ def waits(user: User, resources: str) -> str:
 
 
 def no_cluster(user: User) -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return user.run("exp", "ls", TENUTO_DATA_DIRECTORY=str(user.directory / "nothing")) + user.run(
-        "exp", "ls", TENUTO_URL=f"http://127.0.0.1:{port}", TENUTO_TOKEN="x"
-    )
+    with closed_port() as port:
+        return user.run("exp", "ls", TENUTO_DATA_DIRECTORY=str(user.directory / "nothing")) + user.run(
+            "exp", "ls", TENUTO_URL=f"http://127.0.0.1:{port}", TENUTO_TOKEN="x"
+        )
 
 
 def port_taken(user: User) -> str:

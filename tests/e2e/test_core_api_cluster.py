@@ -16,7 +16,7 @@ import pytest
 from tenuto.schemas.envelope import Event
 from tests.support.live_cluster import LiveCluster
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "core_api"
 SCRIPT = Path(__file__).parents[1] / "support" / "scripts" / "summing" / "train.py"
 CONFIG = """\
@@ -223,8 +223,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster,
     (tmp_path / "config.yaml").write_text(HELD.format(at=25, go=go))
     experiment = cluster.json("exp", "create", tmp_path / "config.yaml", SCRIPT.parent)["id"]
     cluster.wait_for(go.with_suffix(".held").exists)
-    cluster.cli("exp", "pause", str(experiment))
-    go.touch()
+    cluster.cli("exp", "pause", str(experiment))  # it waits until it is told to leave
     cluster.wait_for(lambda: "AllocationReleased" in [event.type for event in of(cluster, experiment)])
     *_, before, latest = cluster.json("ckpt", "ls", "--experiment", str(experiment))
     assert before["batches"] == 20
@@ -234,6 +233,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster,
     blob.chmod(0o644)
     blob.write_text("7")
 
+    go.touch()
     cluster.cli("exp", "resume", str(experiment))
     cluster.cli("exp", "wait", str(experiment))
     view = cluster.json("exp", "describe", str(experiment))

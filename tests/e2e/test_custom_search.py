@@ -16,9 +16,9 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.operations import Create
-from tests.support.live_cluster import ROOT, TENUTO, LiveCluster
+from tests.support.live_cluster import COMMAND_SECONDS_MAX, ROOT, TENUTO, LiveCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 EXAMPLE = ROOT / "examples" / "custom_search"
 
 
@@ -66,7 +66,7 @@ def test_a_killed_search_goes_on_with_nothing_doubled(cluster: LiveCluster, tmp_
     assert "is on record. It must be a function of what it is told" in refused.stderr, refused.stderr
 
     last = searcher(cluster, experiment)
-    output, _ = last.communicate(timeout=120)
+    output, _ = last.communicate(timeout=COMMAND_SECONDS_MAX)
     assert last.returncode == 0, output
     assert f"Experiment {experiment} completed." in output
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.live_cluster import ROOT, LiveCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 MODEL = ROOT / "examples" / "digits"
 HYPERPARAMETERS = {
@@ -32,9 +32,6 @@ def config(name: str, batches: int, resources: dict[str, Any]) -> dict[str, Any]
 class Shared(LiveCluster):
     tokens: dict[str, str]
 
-    def up(self) -> None:
-        self.cli("up", "--detach", "--cpu-slots", "1", "--agents", "2")
-
     def submit(self, description: dict[str, Any], user: str, model: Path = MODEL) -> int:
         path = self.directory / f"{description['name']}.json"
         path.write_text(json.dumps(description))
@@ -54,8 +51,8 @@ class Shared(LiveCluster):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    cluster = Shared(tmp_path_factory.mktemp("shared") / "cluster")
-    cluster.up()
+    cluster = Shared(tmp_path_factory.mktemp("shared") / "cluster", cpu_slots=1)
+    cluster.up("--agents", "2")
     try:
         cluster.tokens = {user: cluster.json("user", "create", user)["token"] for user in ("ada", "bob")}
         cluster.wait_for(lambda: len(cluster.json("agent", "ls")) == 2)

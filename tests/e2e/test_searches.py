@@ -12,7 +12,7 @@ import yaml
 
 from tests.support.live_cluster import ROOT, LiveCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MODEL = ROOT / "tests" / "e2e" / "models" / "searched"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ from tenuto.embedded.process import is_alive
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
-pytestmark = pytest.mark.slow
+COMMAND_SECONDS_MAX = 240.0
+"""`up` and `down` give up by themselves before that, and say why."""
+WAIT_SECONDS_MAX = 240.0
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def alive(pid: int) -> bool:
@@ -44,7 +48,12 @@ class User:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [COMMAND, *arguments], capture_output=True, text=True, env=self.environment | environment, timeout=150, check=False
+            [COMMAND, *arguments],
+            capture_output=True,
+            text=True,
+            env=self.environment | environment,
+            timeout=COMMAND_SECONDS_MAX,
+            check=False,
         )
 
     def ok(self, *arguments: str) -> str:
@@ -52,8 +61,21 @@ class User:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def status(self) -> dict[str, Any]:
-        return json.loads(self.run("status", "--json").stdout)
+    def status(self, *options: str) -> dict[str, Any]:
+        done = self.run("status", "--json", *options)
+        assert done.stdout, done
+        return json.loads(done.stdout)
+
+    def wait_status(self, what: Callable[[dict[str, Any]], bool], *options: str) -> dict[str, Any]:
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while not what(now := self.status(*options)):
+            assert time.monotonic() < deadline, f"it did not come within {WAIT_SECONDS_MAX} s; last: {now}"
+            time.sleep(0.1)
+        return now
+
+    def pid_of(self, name: str) -> int:
+        pid: int = self.wait_status(lambda now: now["processes"][name]["pid"] is not None)["processes"][name]["pid"]
+        return pid
 
     def nothing_runs(self) -> bool:
         return not list(marked_processes(Layout(self.directory.resolve())))
@@ -102,10 +124,11 @@ def test_up_status_down_and_up_again(user: User) -> None:
 
 def test_everything_that_is_killed_comes_back(user: User) -> None:
     user.ok("up", "-d")
-    for name, process in user.status()["processes"].items():
-        os.kill(process["pid"], signal.SIGKILL)
-        while (now := user.status())["processes"][name]["pid"] in (None, process["pid"]) or "error" in now:
-            time.sleep(0.1)
+    for name in user.status()["processes"]:
+        pid = user.pid_of(name)  # as it is now: what was killed before may have ended others, which then came back
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        user.wait_status(lambda now, name=name, pid=pid: now["processes"][name]["pid"] not in (None, pid) and "error" not in now)
     assert json.loads(user.ok("log", "verify", "--json"))["tampered"] is None
 
 
@@ -184,6 +207,5 @@ def test_the_disk_fills_while_the_cluster_runs(user: User, mounted: Path) -> Non
     state = json.loads((mounted / "cluster.json").read_text())
     assert alive(state["supervisor_pid"])
     filler.unlink()
-    while "error" in json.loads(user.run("status", "--json", "--data-dir", str(mounted)).stdout):
-        time.sleep(0.2)
+    user.wait_status(lambda now: "error" not in now, "--data-dir", str(mounted))
     user.ok("down", "--data-dir", str(mounted))

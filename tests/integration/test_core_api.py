@@ -138,9 +138,11 @@ def test_a_report_lost_with_its_worker_is_made_again(trial: WorkerBench) -> None
 def test_killed_resumes_from_the_last_checkpoint_of_its_period(tmp_path: Path) -> None:
     periods = {"min_validation_period": {"epochs": 1}, "min_checkpoint_period": {"batches": 4}}
     with WorkerBench(tmp_path, SCRIPTS, config(**periods), {"factor": 2}) as trial:
-        agent = trial.agent(2)
-        assert trial.start(agent, TEST_KILL_AT="15").wait() == -signal.SIGKILL
+        agent, hold = trial.agent(2), tmp_path / "hold.go"
+        run = trial.start(agent, TEST_HOLD_AT="15", TEST_HOLD_FILE=str(hold))
+        wait_for_file(hold.with_suffix(".held"))
         agent.wait_for(lambda: bool(agent.checkpoints()))
+        run.kill()
         assert [report.batches for report in agent.checkpoints()] == [4, 8, 12][: len(agent.checkpoints())]
         resumed = trial.agent(2, agent.checkpoints()[-1])
         resumed.react = stop_at(2)

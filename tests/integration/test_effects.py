@@ -105,7 +105,7 @@ async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> 
     await world.add(5)
     async with world.effects(handler):
         await world.until(lambda: len(world.done) == 2)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (rows := await world.pool.fetch("SELECT * FROM parked")):  # noqa: ASYNC110 - polls the database
                 await asyncio.sleep(0.02)
     assert set(world.done) == {3, 5}
@@ -131,17 +131,20 @@ async def test_what_a_killed_process_had_in_hand_comes_again(world: World, monke
 
 
 async def test_a_long_effect_keeps_its_event(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times the acknowledgement time; without the in-progress signals it would be delivered again."""
-    monkeypatch.setattr(effects_module, "ACK_SECONDS", 0.5)
+    """Longer than the acknowledgement time; without the in-progress signals it would be delivered again."""
+    # On a crowded machine a signal, of which there are three in that time, may be late by a second.
+    monkeypatch.setattr(effects_module, "ACK_SECONDS", 2.0)
 
     async def slow(event: Event) -> None:
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(4.5)
         world.count(event)
 
     await world.add(1)
-    async with world.effects(slow):
+    async with world.effects(slow) as effects:
         await world.until(lambda: bool(world.done))
-        await asyncio.sleep(0.8)
+        async with asyncio.timeout(60):
+            while (info := await effects._consumer.info()) is None or info.num_ack_pending:  # noqa: ASYNC110 - asks the server
+                await asyncio.sleep(0.02)
     assert world.done == {1: 1}
 
 
@@ -159,7 +162,7 @@ async def test_a_bus_that_lost_its_disk_forgets_no_effect(
     await world.add(8)
     async with world.effects(handler) as effects:
         await world.until(lambda: len(world.done) == 3)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not await world.pool.fetchval("SELECT position FROM effect_positions"):
                 await effects.note_floor()
         await nats.kill()
@@ -178,7 +181,7 @@ def test_waits_double_up_to_a_bound() -> None:
     assert max(waits) == effects_module.RETRY_SECONDS_MAX
 
 
-@pytest.mark.timeout(60, method="thread")
+@pytest.mark.timeout(240, method="thread")
 async def test_stopping_while_the_bus_is_away_leaves_nothing_running(world: World, nats: NatsServer) -> None:
     """A pull that goes on asking a closed connection never lets the event loop have a turn: nothing could end this test."""
     await world.add(2)
@@ -188,10 +191,10 @@ async def test_stopping_while_the_bus_is_away_leaves_nothing_running(world: Worl
         connection = effects._consumer.broker._connection
         assert connection is not None
         await nats.kill()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while connection.is_connected:  # noqa: ASYNC110 - the client tells nobody
                 await asyncio.sleep(0.01)
     await asyncio.sleep(0)
     assert connection.is_closed
     left = {task for task in asyncio.all_tasks() - before if "_consume_pull" in repr(task)}
-    await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 30)
+    await asyncio.wait_for(asyncio.gather(*left, return_exceptions=True), 60)

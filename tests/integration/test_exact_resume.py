@@ -53,10 +53,13 @@ def finish(trial: WorkerBench, checkpoint: CheckpointReport | None = None) -> Ag
     return agent
 
 
-def content(agent: AgentStandIn) -> dict[str, Any]:
-    """What the checkpoint at the target holds, apart from file formats' own bytes."""
-    files = stored_files(agent.checkpoints()[-1])
-    assert agent.checkpoints()[-1].batches == TARGET_BATCHES
+def content(agent: AgentStandIn, before: CheckpointReport | None = None) -> dict[str, Any]:
+    """What the checkpoint at the target holds, apart from file formats' own bytes. `before`: the one that the agent's run began
+    with, which may be at the target."""
+    checkpoint = agent.checkpoints()[-1] if agent.checkpoints() else before
+    assert checkpoint is not None
+    assert checkpoint.batches == TARGET_BATCHES
+    files = stored_files(checkpoint)
     return {
         "weights": files["model.safetensors"].read_bytes(),
         "state": torch.load(files["state.pt"], weights_only=False),
@@ -116,7 +119,8 @@ def test_preempted_twice_and_resumed_equals_uninterrupted(
         agent.wait_for(lambda: agent.watchers > 0)
         agent.direct("preempt")
         assert run.wait() == 80, run.output()
-        assert_equal(content(finish(trial, (agent.checkpoints() or [checkpoint])[-1])), uninterrupted)
+        last = (agent.checkpoints() or [checkpoint])[-1]
+        assert_equal(content(finish(trial, last), last), uninterrupted)
 
 
 def test_validating_more_often_changes_nothing_in_training(tmp_path: Path, uninterrupted: dict[str, Any]) -> None:

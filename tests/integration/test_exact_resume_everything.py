@@ -42,8 +42,11 @@ def bench(directory: Path, loader_workers: int, stream: bool, **optimizations: A
     return WorkerBench(directory, CONTEXT, config, {"loader_workers": loader_workers, "stream": stream})
 
 
-def agent_for(trial: WorkerBench, checkpoint: CheckpointReport | None) -> AgentStandIn:
+def agent_for(trial: WorkerBench, checkpoint: CheckpointReport | None, ends: bool = True) -> AgentStandIn:
+    """`ends`: the trial is told to stop when it is at its target, else it waits there."""
     agent = trial.agent(TARGET_BATCHES, checkpoint)
+    if not ends:
+        return agent
 
     def stop(report: TrackerReport) -> pb.Directive | None:
         if report.kind == "validation" and report.batches == TARGET_BATCHES:
@@ -56,7 +59,7 @@ def agent_for(trial: WorkerBench, checkpoint: CheckpointReport | None) -> AgentS
 
 def result(agents: list[AgentStandIn]) -> dict[str, Any]:
     """All that the trial came to: weights, state, and every metric that it reported, by position."""
-    checkpoint = agents[-1].checkpoints()[-1]
+    checkpoint = [report for agent in agents for report in agent.checkpoints()][-1]
     assert checkpoint.batches == TARGET_BATCHES
     files = stored_files(checkpoint)
     points = {point.batches: point.metrics for agent in agents for report in agent.metrics for point in report.points}
@@ -89,8 +92,10 @@ def killed_again_and_again(directory: Path, loader_workers: int, stream: bool, s
         agents: list[AgentStandIn] = []
         checkpoint: CheckpointReport | None = None
         for number in range(KILLS):
-            agents.append(agent_for(trial, checkpoint))
             start = checkpoint.batches if checkpoint else 0
+            if start == TARGET_BATCHES:
+                break  # a kill comes late where the machine is crowded
+            agents.append(agent_for(trial, checkpoint, ends=False))
             batch = min(start + instants.randrange(3, 12), TARGET_BATCHES - KILLS + number)
             run = trial.start(agents[-1], TEST_KILL_AT=f"{batch}:{instants.randrange(KILL_AFTER_US_MAX)}")
             assert run.wait() == -9, run.output()

@@ -204,7 +204,7 @@ def test_a_divided_model_trains_like_a_whole_one_and_moves_between_numbers_of_ra
     with bench_of(directory / "killed", **fsdp) as bench:
         agent, [run] = bench.gang(2, 24, TEST_ACT="kill 1 13")
         assert run.wait() == -9, run.output()
-        again = finish(bench, 2, 24, agent.checkpoints()[-1])
+        again = finish(bench, 2, 24, (agent.checkpoints() or [None])[-1])
         assert same(expected, state_of(again.checkpoints()[-1]))
     with bench_of(directory / "one", random=False, noise=0.0) as bench:
         one = bench.agent(24)

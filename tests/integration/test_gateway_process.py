@@ -85,7 +85,7 @@ async def test_the_door_answers_503_while_the_database_is_away_and_comes_back(
     await process.start()
     url = (await process.read_until("REST at ")).split("REST at ")[1]
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=20) as http:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as http:
         assert (await http.get("/experiments")).json() == []
         await postgres.stop()
         for path in ("/experiments", "/events", "/status"):

@@ -74,7 +74,7 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path) -> None:
         agent, [run] = bench.gang(3, 24, TEST_ACT="kill 1 13")
         assert run.wait() == -9, run.output()
         assert run.error.startswith("rank 1 of 3 on agent first died by signal 9")
-        again = finish(bench, 3, 24, agent.checkpoints()[-1])
+        again = finish(bench, 3, 24, (agent.checkpoints() or [None])[-1])
         assert same(expected, weights(again.checkpoints()[-1]))
 
 

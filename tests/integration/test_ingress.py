@@ -111,7 +111,7 @@ class Setup:
             return committed
 
     async def position(self, body: bytes = SPOOL.encode(), agent: str = AGENT) -> Committed:
-        reply = await self.client.request(subjects.position("tracker", agent), body, timeout=5)
+        reply = await self.client.request(subjects.position("tracker", agent), body, timeout=30)
         return Committed.from_json(reply.data)
 
     async def parked(self) -> list[Any]:
@@ -332,7 +332,7 @@ async def test_the_bus_is_killed_and_wiped_and_every_report_arrives_once_in_orde
             if chance.random() < 0.5:
                 await nats.wipe()
             await nats.start()
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(240):
             await sending
     assert receiver.bodies == numbers(*range(1, total + 1))
     assert [report.sequence for report in receiver.reports] == list(range(1, total + 1))

@@ -76,9 +76,15 @@ def start(trial: WorkerBench, agents: list[AgentStandIn], checkpoint: Checkpoint
     return trial.start(agent, **trial.config.environment.variables, **environment)
 
 
+def last_of(agents: list[AgentStandIn]) -> CheckpointReport | None:
+    """None: the first one was killed before its first checkpoint was stored."""
+    return ([report for agent in agents for report in agent.checkpoints()] or [None])[-1]
+
+
 def result(agents: list[AgentStandIn]) -> dict[str, Any]:
     """All that the trial came to, and every metric that it reported, by position."""
-    checkpoint = agents[-1].checkpoints()[-1]
+    checkpoint = last_of(agents)
+    assert checkpoint is not None
     assert checkpoint.batches == TARGET_BATCHES
     files = stored_files(checkpoint)
     points = {point.batches: point.metrics for agent in agents for report in agent.metrics for point in report.points}
@@ -106,9 +112,9 @@ def test_killed_or_preempted_it_ends_with_the_same_bits(tmp_path: Path, backend:
         run = start(trial, agents, None, TEST_KILL_AT=kill_at)
         assert run.wait() == -9, run.output()
         if backend == "torch":  # each process of the other one traces for seconds
-            run = start(trial, agents, agents[-1].checkpoints()[-1], TEST_PREEMPT_AT="11")
+            run = start(trial, agents, last_of(agents), TEST_PREEMPT_AT="11")
             assert run.wait() == 80, run.output()
-        run = start(trial, agents, agents[-1].checkpoints()[-1])
+        run = start(trial, agents, last_of(agents))
         assert run.wait() == 0, run.output()
         assert result(agents) == expected
 

@@ -134,7 +134,7 @@ async def test_a_killed_scheduler_process_goes_on(database: Any, nats: Any) -> N
     for steps in (3, 11, 1000):
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tenuto.services.scheduler", env=environment)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 after = await drive(log, after, steps)
         finally:
             process.kill()

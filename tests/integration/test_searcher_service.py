@@ -125,7 +125,7 @@ async def test_proposals_of_a_sampler_survive_restarts() -> None:
     after = 0
     for steps in (2, 9, 1000):
         async with running(log):
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 after = await drive(log, after, steps)
     events = await log.read(0, 1000)
     assert events[-1].type == "ExperimentCompleted"
@@ -146,7 +146,7 @@ async def test_a_killed_process_goes_on(database: Any, nats: Any) -> None:
     for steps in (3, 11, 1000):
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "tenuto.services.searcher", env=environment)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 after = await drive(log, after, steps)
         finally:
             process.kill()

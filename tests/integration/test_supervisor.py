@@ -78,7 +78,7 @@ async def test_stop_leaves_nothing_running(up: Supervisor, layout: Layout) -> No
     worker = worker_of(layout)
     servers = [await changed(layout, name, None) for name in ("postgres", "nats", "sleeper")]
     await up.stop()
-    worker.wait(timeout=10)
+    worker.wait(timeout=120)
     assert not list(marked_processes(layout))
     assert not [pid for pid in servers if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
 
@@ -102,7 +102,7 @@ async def test_a_killed_supervisor_leaves_things_that_the_next_one_takes_over(
         assert worker.poll() is None  # the agent finds its workers again
     finally:
         await second.stop()
-        worker.wait(timeout=10)
+        worker.wait(timeout=120)
 
 
 async def test_a_process_that_never_starts_is_named(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

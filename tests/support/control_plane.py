@@ -29,7 +29,7 @@ from tenuto.schemas.subjects import Lane
 
 AGENT = "node-1"
 FETCH_SECONDS = 0.2
-WAIT_SECONDS_MAX = 90.0
+WAIT_SECONDS_MAX = 180.0
 """Workers that import torch take many seconds on a busy machine."""
 
 
@@ -124,7 +124,7 @@ class ControlPlane:
         self.position += 1
         self.assigned = assignments
         body = Assignments(position=self.position, assignments=assignments).to_json()
-        reply = await self._bus.request(subjects.assign(AGENT), body, timeout=5)
+        reply = await self._bus.request(subjects.assign(AGENT), body, timeout=WAIT_SECONDS_MAX)
         return AssignReply.from_json(reply.data)
 
     def exits(self) -> dict[str, WorkersExitedReport]:
@@ -136,10 +136,14 @@ class ControlPlane:
 
     async def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS_MAX) -> None:
         """Looked at whenever something came in."""
-        async with asyncio.timeout(seconds):
-            while not condition():
-                self._changed.clear()
-                await self._changed.wait()
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            came = {lane: self.kinds(lane) for lane in self.reports}
+            raise AssertionError(f"it did not come in {seconds} s; reports: {came}; last: {self.heartbeats[-1:]}") from None
 
     async def exit_of(self, allocation_id: str) -> WorkersExitedReport:
         await self.until(lambda: allocation_id in self.exits())

@@ -133,7 +133,7 @@ async def gateway_world(
     running = asyncio.create_task(service.run())
     await service.started()
     headers = {"Authorization": f"Bearer {(tmp_path / 'token').read_text().strip()}"}
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=10) as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{service.port}", headers=headers, timeout=60) as http:
         yield kind(service, log, http, tmp_path / "shared", config)
     await stop_task(running)
     await log.close()

@@ -23,6 +23,8 @@ from tenuto.workers.agent.processes import RUN_VARIABLE
 ROOT = Path(__file__).parents[2]
 TENUTO = Path(sys.executable).with_name("tenuto")
 COMMAND_SECONDS_MAX = 240.0
+WAIT_SECONDS_MAX = 240.0
+"""Only a hang takes as long: the start of a gang, of workers that import torch, costs a crowded machine a minute."""
 POLL_SECONDS = 0.05
 VICTIM_SECONDS_MAX = 60.0
 """A worker is there again some seconds after whatever was killed before."""
@@ -37,10 +39,12 @@ class Node:
 
     def die(self) -> None:
         """All at once, as when the power goes."""
-        everything = [self._agent, *self._agent.children(recursive=True)]
-        for process in everything:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.suspend()  # else one would see another's end
+        everything: set[psutil.Process] = set()
+        while new := {self._agent, *self._agent.children(recursive=True)} - everything:
+            for process in new:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.suspend()  # else one would see another's end, or start one more
+            everything |= new
         for process in everything:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -66,8 +70,13 @@ class LiveCluster:
     def json(self, *args: str | Path) -> Any:
         return json.loads(self.cli(*args, "--json").stdout)
 
-    def up(self) -> None:
-        self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots))
+    def up(self, *options: str) -> None:
+        """Leaves nothing running where it fails."""
+        try:
+            self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots), *options)
+        except BaseException:
+            self.down()
+            raise
 
     def down(self) -> None:
         self.cli("down", check=False)
@@ -168,13 +177,13 @@ class LiveCluster:
         except Exception as error:
             return f"(not to be had: {error!r})"
 
-    def wait_for(self, what: Callable[[], bool], seconds_max: float = 90.0) -> None:
+    def wait_for(self, what: Callable[[], bool], seconds_max: float = WAIT_SECONDS_MAX) -> None:
         deadline = time.monotonic() + seconds_max
         while not what():
-            assert time.monotonic() < deadline, f"it did not come within {seconds_max} s"
+            assert time.monotonic() < deadline, f"it did not come within {seconds_max} s; the last events:\n{self.tail()}"
             time.sleep(POLL_SECONDS)
 
-    def wait_events(self, after: int, count: int, seconds_max: float = 90.0) -> int:
+    def wait_events(self, after: int, count: int, seconds_max: float = WAIT_SECONDS_MAX) -> int:
         """Until `count` more events are recorded than `after`; returns the head. Being unreachable for a while is allowed."""
         deadline = time.monotonic() + seconds_max
         problem: BaseException | None = None
@@ -186,4 +195,5 @@ class LiveCluster:
             except Exception as error:
                 problem = error
             time.sleep(POLL_SECONDS)
-        raise AssertionError(f"no {count} new events after {after} within {seconds_max} s (last problem: {problem!r})")
+        said = f"no {count} new events after {after} within {seconds_max} s (last problem: {problem!r})"
+        raise AssertionError(f"{said}; the last events:\n{self.tail()}")

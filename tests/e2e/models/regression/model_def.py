@@ -1,4 +1,5 @@
-"""A small model that reads declared data, and fails once where it finds a file that tells it to."""
+"""A small model that reads declared data, fails once where it finds a file that tells it to, and waits in a batch while it finds
+another one."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ with contextlib.suppress(ImportError):
 STEP_SECONDS = 0.02
 DTYPE = torch.float32
 CRASH_AT_BATCH = 30
+HOLD_AT_BATCH = 50
+"""After the checkpoint at batch 40, before the one at 60."""
 
 
 class RegressionTrial(pytorch.PyTorchTrial):
@@ -47,6 +50,8 @@ class RegressionTrial(pytorch.PyTorchTrial):
         if batch_idx == CRASH_AT_BATCH and crash.exists():
             crash.unlink()
             raise RuntimeError("the model crashed, as Dave's does")
+        while batch_idx == HOLD_AT_BATCH and self.directory.with_name("hold").exists():
+            time.sleep(STEP_SECONDS)
         x, y = batch
         loss = nn.functional.mse_loss(self.model(x), y)
         self.context.backward(loss)

@@ -11,12 +11,12 @@ import tenuto
 EPOCH_STEPS = 10
 
 
-def hold(steps: int) -> None:
-    """Waits where the test says until it lets go."""
+def hold(run: tenuto.Run, steps: int) -> None:
+    """Waits where the test says until it lets go, or until the run is told to leave."""
     if str(steps) == os.environ.get("TEST_HOLD_AT"):
         go = Path(os.environ["TEST_HOLD_FILE"])
         go.with_suffix(".held").touch()
-        while not go.exists():
+        while not go.exists() and not run.should_preempt():
             time.sleep(0.005)
 
 
@@ -38,7 +38,7 @@ def main() -> None:
             while steps < operation.steps and not run.should_preempt():
                 total += factor * steps
                 steps += 1
-                hold(steps)
+                hold(run, steps)
                 if str(steps) == os.environ.get("TEST_KILL_AT"):
                     os.kill(os.getpid(), signal.SIGKILL)
                 if str(steps) == os.environ.get("TEST_RAISE_AT"):

@@ -1,6 +1,7 @@
 """A GAN in which everything that a resumed trial could get wrong is at work: two models, two optimizers, two schedulers, mixed
 precision, gathered gradients, dropout, shuffling, augmentation by several generators, callbacks with state, a custom reducer."""
 
+import gc
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 from tenuto import pytorch
+from tenuto.workers.harness.directives import DirectiveBox
 
 RECORDS = 50
 
@@ -103,7 +105,7 @@ class Everything(pytorch.PyTorchTrial):
 
     def train_batch(self, batch, epoch_idx, batch_idx):
         kill_at(batch_idx)
-        hold_at(batch_idx, self.context.get_hparams().get("hold"))
+        self.hold_at(batch_idx, self.context.get_hparams().get("hold"))
         context, judge = self.context, nn.functional.binary_cross_entropy_with_logits
         made = self.generator(torch.randn(len(batch), 4))
         real, fake = self.discriminator(batch), self.discriminator(made.detach())
@@ -117,6 +119,15 @@ class Everything(pytorch.PyTorchTrial):
         self.largest.update(float(judged.detach()))
         return {"judged": judged, "fooled": fooled}
 
+    def hold_at(self, batch_idx, directory):
+        """Waits while there is a file with the batch's number as its name, or until this worker is told to leave."""
+        if directory is None or not (held := Path(directory) / str(batch_idx)).exists():
+            return
+        # The same that the training loop looks at after each batch.
+        box = next(one for one in gc.get_objects() if isinstance(one, DirectiveBox))
+        while held.exists() and not box.current.leave:
+            time.sleep(0.01)
+
     def evaluate_batch(self, batch):
         self.largest.update(float(batch.max()))
         return {"distance": (self.generator(torch.randn(len(batch), 4)).float().mean(0) - batch.mean(0)).abs().sum()}
@@ -129,9 +140,3 @@ def kill_at(batch_idx):
         threading.Timer(int(microseconds) / 1e6, lambda: os.killpg(os.getpgid(0), signal.SIGKILL)).start()
     if os.environ.get("TEST_PREEMPT_AT") == str(batch_idx):
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def hold_at(batch_idx, directory):
-    """Waits while there is a file with the batch's number as its name."""
-    while directory is not None and (Path(directory) / str(batch_idx)).exists():
-        time.sleep(0.01)
