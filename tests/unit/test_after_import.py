@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tenuto.workers.harness.after_import import after_import
+from tenuto.workers.harness.script_waits import if_known
 
 
 def test_the_action_follows_the_import_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +29,9 @@ def test_the_action_follows_the_import_once(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ImportError):
         importlib.import_module("tenuto_test_missing")
     assert sys.meta_path == finders
+
+
+def test_a_library_with_other_inner_names_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    module = ModuleType("library")
+    if_known(lambda library: library.inner_name())(module)
+    assert "what ranks wait for in library is not seen in this version of it" in capfd.readouterr().err

@@ -14,12 +14,28 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from tenuto.workers.harness.after_import import after_import
+from tenuto.workers.harness.after_import import Action, after_import
 from tenuto.workers.harness.gang import Gang
+from tenuto.workers.harness.training import say
 from tenuto.workers.launch.progress import ProgressWriter
 
 HOROVOD_MODULES = ("mpi_ops", "optimizer", "functions", "sync_batch_norm")
 """Of `horovod.torch`: these know `synchronize` by its name."""
+
+
+def if_known(watch: Action) -> Action:
+    """Inner names of a library may be others in another version of it. Then its waits are not seen, and the script runs."""
+
+    @functools.wraps(watch)
+    def watched(module: ModuleType) -> None:
+        try:
+            watch(module)
+        except (AttributeError, ImportError) as error:
+            say(
+                f"what ranks wait for in {module.__name__} is not seen in this version of it ({error}): slow ranks are not reported"
+            )
+
+    return watched
 
 
 class ScriptWaits:
@@ -33,9 +49,9 @@ class ScriptWaits:
 
     def install(self) -> None:
         """Before the script is run."""
-        after_import("torch.nn.parallel.distributed", self._watch_torch)
-        after_import("horovod.torch", self._watch_horovod)
-        after_import("tensorflow.python.distribute.distribute_lib", self._watch_tensorflow)
+        after_import("torch.nn.parallel.distributed", if_known(self._watch_torch))
+        after_import("horovod.torch", if_known(self._watch_horovod))
+        after_import("tensorflow.python.distribute.distribute_lib", if_known(self._watch_tensorflow))
 
     def tick(self) -> None:
         """The script has made a step."""
@@ -69,8 +85,11 @@ class ScriptWaits:
             return
         dist.Work.wait = self._counted(dist.Work.wait)  # type: ignore[method-assign]
         parallel = module.DistributedDataParallel
-        parallel._sync_buffers = self._counted(parallel._sync_buffers)
-        parallel._post_forward = self._marked(parallel._post_forward, module._find_tensors)
+        sync_buffers, post_forward = (
+            self._counted(parallel._sync_buffers),
+            self._marked(parallel._post_forward, module._find_tensors),
+        )
+        parallel._sync_buffers, parallel._post_forward = sync_buffers, post_forward
 
     def _marked(self, post_forward: Callable[..., Any], tensors_of: Callable[[Any], Iterable[Any]]) -> Callable[..., Any]:
         """The gradients that reach the model's outputs begin a backward pass. What is queued then runs at its end: before
