@@ -11,8 +11,6 @@ from tenuto.schemas.config.searchers import SingleSearcher
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import (
-    ExperimentCanceled,
-    ExperimentCompleted,
     ExperimentFailed,
     ExperimentStarted,
     TrialExtended,
@@ -24,17 +22,16 @@ from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.services.searcher.commands import ProposeTrial
 from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of, paused
 from tenuto.services.searcher.methods import Method, method_for
-from tenuto.services.searcher.methods.base import Proposal, Waits, place
-from tenuto.services.searcher.methods.custom import asked_for, carried_out, ended, never_started
-from tenuto.services.searcher.methods.reasons import amount, metric_value, reason, show
+from tenuto.services.searcher.methods.base import Proposal, Waits
+from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
+from tenuto.services.searcher.methods.endings import canceled, ending, given_up, invalid, outlived
+from tenuto.services.searcher.methods.reasons import amount, reason
 from tenuto.services.searcher.sampling import trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
 DECISIONS_MAX = 2_000
 """Events from one cause, so that they fit one append of the log. What is left over follows from the next event of the experiment,
 and there is always one: each trial that was asked for or stopped is heard of again."""
-ERROR_LINE_CHARACTERS_MAX = 300
-"""Of an error, in a reason."""
 
 
 def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[EventData]:
@@ -135,9 +132,9 @@ class _Decision:
         if trial is None:
             return
         if trial.status == "failing" and isinstance(cause, TrialFailed):
-            self.emit(_given_up(self.now, trial, cause))
+            self.emit(given_up(self.now, trial, cause))
         elif trial.status == "invalid":
-            self.emit(_invalid(self.now, trial, cause))
+            self.emit(invalid(self.now, trial, cause))
         elif trial.status == "reported" and not self.now.canceling:
             reached = self.method.reached(self.now, trial)
             if isinstance(reached, Waits):
@@ -174,11 +171,11 @@ class _Decision:
             if self.full:
                 return
             if trial.active or trial.status == "paused":
-                self.emit(_canceled(self.now, trial) if canceling else _outlived(self.now, trial))
+                self.emit(canceled(self.now, trial) if canceling else outlived(self.now, trial))
 
     def end(self) -> None:
         if not self.now.trials and not self.awaited:
-            self.decided.append(_ending(self.now))
+            self.decided.append(ending(self.now))
 
 
 def _seed_of(experiment: Experiment, number: int) -> int:
@@ -230,124 +227,3 @@ def _without_passing_pauses(decided: list[EventData | Waits]) -> list[EventData]
         kept.append(data)
     kept.reverse()
     return kept
-
-
-def _given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:
-    rung = experiment.rungs[trial.rung]
-    times = f"{cause.failures} failure{'s' * (cause.failures != 1)}"
-    if trial.own_target is not None:
-        return TrialStopped(
-            experiment_id=experiment.id,
-            trial_id=cause.trial_id,
-            outcome="failed",
-            reason=reason("failed", f"Given up after {times}.", length=trial.own_target, failures=cause.failures),
-        )
-    return TrialStopped(
-        experiment_id=experiment.id,
-        trial_id=cause.trial_id,
-        outcome="failed",
-        reason=reason(
-            "failed",
-            f"Given up after {times}; at {place(experiment, trial.rung)} it counts as worst of {rung.size}."
-            if trial.key is None
-            else f"Given up after {times} while it waited at {place(experiment, trial.rung)}.",
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            of=rung.size,
-            failures=cause.failures,
-        ),
-    )
-
-
-def _invalid(experiment: Experiment, trial: Trial, cause: ValidationReported | TrialFailed) -> TrialStopped:
-    said = cause.error.split("\n", 1)[0][:ERROR_LINE_CHARACTERS_MAX] if isinstance(cause, TrialFailed) else ""
-    return TrialStopped(
-        experiment_id=experiment.id,
-        trial_id=experiment.trial_id(trial.number),
-        outcome="failed",
-        reason=reason(
-            "invalid_hyperparameters",
-            f"The model code refused its hyperparameters ({said}): it counts for nothing"
-            + (", and another trial takes its place." if trial.own_target is None else "."),
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            invalid=experiment.invalid,
-        ),
-    )
-
-
-def _canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
-    return TrialStopped(
-        experiment_id=experiment.id,
-        trial_id=experiment.trial_id(trial.number),
-        outcome="canceled",
-        reason=reason("cancel", "The experiment is canceled.", rung=trial.rung, length=experiment.lengths[trial.rung]),
-    )
-
-
-def _outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
-    if trial.own_target is not None:
-        return ended(experiment, trial)
-    rung = experiment.rungs[trial.rung]
-    assert trial.key is not None, "a trial without a metric never waits"
-    rank = rung.best.rank(trial.key) + 1
-    return TrialStopped(
-        experiment_id=experiment.id,
-        trial_id=experiment.trial_id(trial.number),
-        outcome="early_stopped",
-        reason=reason(
-            "search_over",
-            f"The search is over: no trial runs and no new one is wanted. Rank {rank} of {rung.size} at"
-            f" {place(experiment, trial.rung)}, {show(experiment, trial.score)}, so it was not trained on.",
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            rank=rank,
-            of=rung.size,
-            metric=metric_value(experiment, trial.score),
-        ),
-    )
-
-
-def _ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | ExperimentCanceled:
-    """Every trial that was asked for is finished, and no more are wanted."""
-    count = experiment.requested
-    if experiment.canceling:
-        return ExperimentCanceled(experiment_id=experiment.id, trials=count)
-    if experiment.ending:
-        return ExperimentFailed(experiment_id=experiment.id, error=experiment.ending, trials=count)
-    if experiment.ending is not None and not count:
-        return ExperimentFailed(experiment_id=experiment.id, error="The search was ended before its first trial.", trials=0)
-    if count and experiment.failed == experiment.counted:
-        which = "The trial" if count == 1 else f"All {count:,} trials"
-        return ExperimentFailed(
-            experiment_id=experiment.id,
-            error=f"{which} failed. The last error was: {experiment.last_error}",
-            trials=count,
-        )
-    if not experiment.metric_seen:
-        names = ", ".join(experiment.metric_names) or "no metric at all"
-        return ExperimentFailed(
-            experiment_id=experiment.id,
-            error=f"No trial reported the metric {experiment.metric!r} that the searcher compares; reported were: {names}."
-            " Set searcher.metric to one of these, or return that metric from the evaluation.",
-            trials=count,
-        )
-    best = experiment.best_trial
-    found = (
-        f"trial {experiment.trial_id(best)} has the best: {show(experiment, experiment.best_score)}"
-        if best is not None
-        else f"{experiment.metric} was never finite, so none is best"
-    )
-    return ExperimentCompleted(
-        experiment_id=experiment.id,
-        best_trial_id=None if best is None else experiment.trial_id(best),
-        best_metric=metric_value(experiment, experiment.best_score),
-        trials=count,
-        reason=reason(
-            "search_over",
-            f"The search is over: all {count:,} trials are finished ({experiment.failed:,} failed), and {found}.",
-            trials=count,
-            failed=experiment.failed,
-            metric=metric_value(experiment, experiment.best_score),
-        ),
-    )
