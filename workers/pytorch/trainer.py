@@ -12,13 +12,12 @@ import torch
 from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.pytorch import checkpoint, data, options, seeds
+from tenuto.workers.pytorch import checking, checkpoint, data, options, seeds
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
-from tenuto.workers.pytorch.lr_scheduler import LRScheduler
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
 from tenuto.workers.pytorch.snapshots import Buffers
 from tenuto.workers.pytorch.streams import StreamBatches
@@ -47,15 +46,15 @@ class PyTorchTrainer(Trainer):
         self.step_batches = self.context._rules.step_batches
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
         self.trial = trial_class(self.context)
-        self._check_trial(trial_class)
+        checking.check_trial(self.trial, self.context)
         given = options.given(self.context._optimizers)
         with seeds.isolated_randomness(seeds.derive_seed(self._seed, "loaders")):
-            self._callbacks = _checked_callbacks(self.trial)
+            self._callbacks = checking.checked_callbacks(self.trial)
             self._training, self._validation = (
                 data.check_loader(build(), build.__name__, build)
                 for build in (self.trial.build_training_data_loader, self.trial.build_validation_data_loader)
             )
-        self.context._epoch_batches = self._count_epoch()
+        self.context._epoch_batches = checking.epoch_batches(self.trial, self.context, self._training)
         seeds.seed_everything(rank_seed(self._seed, self.context.rank))
         if self._ranks is not None:
             with torch.no_grad():
@@ -79,39 +78,6 @@ class PyTorchTrainer(Trainer):
             self.has_snapshots, self._prepare_in = False, 0
         self._started = self._ended = False
         self._collected: checkpoint.Collected | None = None
-
-    def _check_trial(self, trial_class: type[PyTorchTrial]) -> None:
-        if not self.context._models or not self.context._optimizers:
-            raise UserError(
-                f"{trial_class.__name__}.__init__ must wrap a model and an optimizer: self.model = context.wrap_model(...), "
-                "self.optimizer = context.wrap_optimizer(...). What is not wrapped is not saved.",
-                at=trial_class.__init__,
-            )
-        if trial_class.evaluate_batch is PyTorchTrial.evaluate_batch and not self._evaluates_full_dataset():
-            raise UserError(
-                f"{trial_class.__name__} needs evaluate_batch or evaluate_full_dataset: the search compares their metrics.",
-                at=trial_class,
-            )
-
-    def _count_epoch(self) -> int | None:
-        given = self.trial.batches_per_epoch
-        if given is not None and (type(given) is not int or given < 1):
-            raise UserError(f"batches_per_epoch is {given!r}; it must be a whole number from 1.", at=type(self.trial))
-        count = given or data.epoch_batches(self._training)
-        by_epoch = [item for item in self.context._schedulers if item.step_mode is LRScheduler.StepMode.STEP_EVERY_EPOCH]
-        if count is None and by_epoch:
-            raise UserError(
-                "a learning-rate scheduler steps every epoch, but the training data is a stream without a length; "
-                "set batches_per_epoch in your trial, or wrap it with STEP_EVERY_BATCH.",
-                at=type(self.trial),
-            )
-        if count is None and self.context._scaling.counts_epochs:
-            raise UserError(
-                "distributed.learning_rate_warmup is given in epochs, but the training data is a stream without a length; give "
-                "it in batches, or set batches_per_epoch in your trial.",
-                at=type(self.trial),
-            )
-        return count
 
     @property
     def epoch_batches(self) -> int | None:
@@ -240,7 +206,7 @@ class PyTorchTrainer(Trainer):
         reducers = [item for item in self.context._reducers if item.for_validation]
         for item in reducers:
             item.reducer.reset()
-        if self._evaluates_full_dataset():
+        if checking.evaluates_full_dataset(trial):
             loader = data.validation_loader(self._validation, seed)
             full = trial.evaluate_full_dataset
             metrics = to_numbers(full(loader), "evaluate_full_dataset", full)
@@ -275,9 +241,6 @@ class PyTorchTrainer(Trainer):
                 f"get_batch_length returned {length!r}; it must return a number of records.", at=self.trial.get_batch_length
             )
         return length
-
-    def _evaluates_full_dataset(self) -> bool:
-        return type(self.trial).evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
 
     def save(self, directory: Path) -> None:
         self._capture(None)(directory)
@@ -343,12 +306,3 @@ def _saves_on_the_way(config: Mapping[str, Any]) -> bool:
 
 def _say(sentence: str) -> None:
     print(f"tenuto: {sentence}", file=sys.stderr, flush=True)
-
-
-def _checked_callbacks(trial: PyTorchTrial) -> dict[str, PyTorchCallback]:
-    callbacks = trial.build_callbacks()
-    if not isinstance(callbacks, Mapping) or not all(isinstance(value, PyTorchCallback) for value in callbacks.values()):
-        raise UserError(
-            "build_callbacks must return a dict from names to instances of pytorch.PyTorchCallback.", at=trial.build_callbacks
-        )
-    return dict(callbacks)
