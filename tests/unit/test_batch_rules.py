@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from tenuto.schemas.config import ExperimentConfig, Length
 from tenuto.schemas.config.experiment import Distributed
@@ -21,12 +20,11 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.harness.training import _refuse_batch_rules
-from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext, data
+from tenuto.workers.pytorch import LRScheduler, PyTorchTrial, PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling, divided
-from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
+from tenuto.workers.pytorch.distributed.shards import Shard
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 
-SEED = 11
 SLOTS_MOST = 4
 
 
@@ -161,49 +159,6 @@ def test_a_period_is_noticed_once_whatever_the_step(step: int, epoch: int, log: 
             assert (position - max(0, position // epoch * epoch)) % step == 0
     assert logged == sum(bool(schedule.logs_at(at)) for at in range(1, target + 1)) or step > log
     assert saved == sum(bool(schedule.saves_at(at)) for at in range(1, target + 1)) or step > save
-
-
-class Noisy(Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 23
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor([index, float(torch.rand(()))], dtype=torch.float64)
-
-
-def of_steps(count: int, size: int, step: int, start: int = 0, limit: int = 0) -> list[list[Any]]:
-    """By step: the records, as all ranks have them."""
-
-    def steps(position: int) -> int:
-        found = min(step, 6 - position % 6)
-        return min(found, limit - position) if limit > position else found
-
-    loader = DataLoader(Noisy(), batch_size=4, shuffle=True)
-    ranks = [islice(data.training_batches(loader, SEED, start, None, Shard(rank, size), steps), count) for rank in range(size)]
-    return [
-        [tuple(row) for share in shares for row in share.batch.tolist()[: share.records]] for shares in zip(*ranks, strict=True)
-    ]
-
-
-def test_steps_of_several_batches_hold_the_records_of_single_ones() -> None:
-    single = [record for step in of_steps(12, 1, 1) for record in step]
-    assert [len(step) for step in of_steps(3, 4, 4)] == [16, 7, 16], "fewer at the end of an epoch"
-    assert [record for step in of_steps(4, 4, 4) for record in step] == single, "made alike, augmentation too"
-    assert [record for step in of_steps(4, 3, 3) for record in step] == single
-    assert [len(step) for step in of_steps(3, 4, 4, start=4, limit=9)] == [7, 12, 11], "and at a target"
-    assert [record for step in of_steps(3, 4, 4, start=4, limit=9) for record in step] == single[16:46]
-
-
-def test_batches_that_the_dataset_makes_cannot_be_put_together() -> None:
-    loader = DataLoader(Noisy(), batch_size=None)
-    with pytest.raises(UserError, match="give the DataLoader a batch_size"):
-        data.training_batches(loader, SEED, 0, None, Shard(0, 2), lambda _: 2)
-
-
-def test_ranks_take_a_stream_batch_each() -> None:
-    batches = [torch.tensor([1, 2]), torch.tensor([3])]
-    assert data.share_of_stream(batches, [2, 1], Shard(1, 2)) == Sharded(batches[1], 1, 3)
-    assert data.share_of_stream(batches, [2, 1], Shard(2, 3)) == Sharded(batches[1], 0, 3), "no batch for it: no weight"
 
 
 def info_of(**config: Any) -> TrialInfo:
