@@ -31,9 +31,8 @@ def if_known(watch: Action) -> Action:
         try:
             watch(module)
         except (AttributeError, ImportError) as error:
-            say(
-                f"what ranks wait for in {module.__name__} is not seen in this version of it ({error}): slow ranks are not reported"
-            )
+            name = module.__name__
+            say(f"what ranks wait for in {name} is not seen in this version of it ({error}): slow ranks are not reported")
 
     return watched
 
