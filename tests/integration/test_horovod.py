@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tenuto.workers.horovod import rendezvous
+from tests.integration import test_gang_batches as batches
 from tests.integration.test_gang_training import EPOCH_BATCHES, bench_of, finish, same, stop_at, weights
 from tests.support.gang_bench import GangBench
 
@@ -76,6 +77,27 @@ def test_a_killed_rank_and_the_same_bits(tmp_path: Path) -> None:
         assert run.error.startswith("rank 1 of 3 on agent first died by signal 9")
         again = finish(bench, 3, 24, (agent.checkpoints() or [None])[-1])
         assert same(expected, weights(again.checkpoints()[-1]))
+
+
+@built
+@pytest.mark.parametrize(
+    ("ranks", "distributed", "changes", "more"),
+    [
+        (4, {"sync_batch_norm": True}, {"norm": True, "batch": 10}, {}),
+        (2, {}, {}, {"resources": {"slots_per_trial": {"min": 1, "max": 4}}}),
+        (2, {}, {}, {"optimizations": {"aggregation_frequency": 3}}),
+    ],
+    ids=["synchronized batch norm", "a shrunk trial, in parts", "gathered gradients"],
+)
+def test_several_ranks_make_the_steps_of_one(tmp_path: Path, ranks: int, distributed: Any, changes: Any, more: Any) -> None:
+    """On 4 ranks the last batch of an epoch, with 3 records, leaves one rank without any."""
+    with batches.bench_of(tmp_path / "ranks", **changes, **more, distributed={**distributed, "strategy": "horovod"}) as bench:
+        found = batches.weights(batches.finish(bench, ranks, 12), 12)
+    more = {} if "resources" in more else more  # one process has one slot
+    with batches.bench_of(tmp_path / "one", **changes, **more, distributed=distributed) as bench:
+        expected = batches.weights(batches.finish(bench, 1, 12), 12)
+    assert ("1.running_var" in expected) == ("norm" in changes)
+    batches.assert_close(found, expected)
 
 
 def has_tensorflow() -> bool:

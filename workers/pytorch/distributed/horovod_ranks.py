@@ -11,6 +11,9 @@ import torch
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
+TOGETHER_BYTES = 1 << 20
+"""Above it a copy costs more than a message of its own."""
+
 
 class HorovodRanks(Ranks):
     """Horovod's operations have names, equal on all ranks and in every step: what it has agreed on once goes faster again."""
@@ -32,15 +35,39 @@ class HorovodRanks(Ranks):
         return lambda: self._hvd.synchronize(handle)
 
     def sum_now(self, tensor: torch.Tensor) -> None:
-        self._hvd.allreduce_(tensor, name="tenuto.numbers", op=self._hvd.Sum)
+        # A name stands for one shape: for another one the ranks would have to agree anew.
+        shape = ".".join(map(str, tensor.shape))
+        self._hvd.allreduce_(tensor, name=f"tenuto.numbers.{tensor.dtype}.{shape}", op=self._hvd.Sum)
 
     def objects(self, value: Any) -> list[Any]:
         found: list[Any] = self._hvd.allgather_object(value, name="tenuto.objects")
         return found
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
-        handles = [
-            self._hvd.broadcast_async_(tensor, 0, name=f"tenuto.broadcast.{index}") for index, tensor in enumerate(tensors)
-        ]
-        for handle in handles:
+        """Small ones travel together: each message waits for a turn of Horovod's."""
+        sent = []
+        for index, group in enumerate(_groups(tensors)):
+            flat = group[0] if len(group) == 1 else torch.cat([tensor.reshape(-1) for tensor in group])
+            name = f"tenuto.broadcast.{index}.{flat.dtype}.{flat.numel()}"
+            sent.append((group, flat, self._hvd.broadcast_async_(flat, 0, name=name)))
+        for group, flat, handle in sent:
             self._hvd.synchronize(handle)
+            if len(group) > 1 and not self.leads:
+                pieces = flat.split([tensor.numel() for tensor in group])
+                for tensor, piece in zip(group, pieces, strict=True):
+                    tensor.copy_(piece.view(tensor.shape))
+
+
+def _groups(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Of one type on one device each, up to a size; the same on all ranks."""
+    groups: list[list[torch.Tensor]] = []
+    open_groups: dict[tuple[torch.dtype, torch.device], tuple[list[torch.Tensor], int]] = {}
+    for tensor in tensors:
+        kind, size = (tensor.dtype, tensor.device), tensor.numel() * tensor.element_size()
+        group, filled = open_groups.get(kind, ([], 0))
+        if not group or filled + size > TOGETHER_BYTES:
+            group, filled = [], 0
+            groups.append(group)
+        group.append(tensor)
+        open_groups[kind] = group, filled + size
+    return groups
