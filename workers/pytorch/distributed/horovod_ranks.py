@@ -53,7 +53,7 @@ class HorovodRanks(Ranks):
         for group, flat, handle in sent:
             self._hvd.synchronize(handle)
             if len(group) > 1 and not self.leads:
-                pieces = flat.split([tensor.numel() for tensor in group])
+                pieces = torch.split(flat, [tensor.numel() for tensor in group])
                 for tensor, piece in zip(group, pieces, strict=True):
                     tensor.copy_(piece.view(tensor.shape))
 
