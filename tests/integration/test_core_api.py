@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pytest
 import yaml
 
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
-from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
-from tenuto.schemas.wire import worker_pb2 as pb
-from tests.support.agent_stand_in import WAIT_SECONDS_MAX, AgentStandIn, WorkerBench
+from tenuto.schemas.reports import CheckpointReport, ValidationReport
+from tests.support.agent_stand_in import AgentStandIn, WorkerBench, wait_for_file
+from tests.support.reactions import stop_at
 
 SCRIPTS = Path(__file__).parents[1] / "support" / "scripts" / "summing"
 
@@ -34,23 +33,8 @@ def trial(tmp_path: Path) -> Iterator[WorkerBench]:
         yield bench
 
 
-def stop_at(length: int) -> Any:
-    def react(report: TrackerReport) -> pb.Directive | None:
-        at_target = isinstance(report, ValidationReport) and report.length >= length
-        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
-
-    return react
-
-
 def expected_sum(steps: int) -> float:
     return 2.0 * sum(range(steps))
-
-
-def wait_for_file(path: Path) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.01)
 
 
 def script(directory: Path, text: str, **changes: Any) -> WorkerBench:

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
-from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.schemas.reports import CheckpointReport, ValidationReport
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench, begins_with_weights
+from tests.support.reactions import stop_at
 from tests.support.trainers_on_ranks import check_two_ranks
 
 pytest.importorskip("transformers")
@@ -21,14 +21,6 @@ pytestmark = pytest.mark.slow
 EXAMPLE = Path(__file__).parents[2] / "examples" / "huggingface"
 QUIET = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 MODULES = ("transformers.trainer", "transformers.models.bert.modeling_bert", "accelerate")
-
-
-def stop_at(length: int) -> Any:
-    def react(report: TrackerReport) -> pb.Directive | None:
-        at_target = isinstance(report, ValidationReport) and report.length >= length
-        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
-
-    return react
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
-from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.schemas.reports import CheckpointReport, ValidationReport
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.integrations import ranks
 from tests.support.agent_stand_in import WorkerBench, begins_with_weights
+from tests.support.reactions import stop_at
 from tests.support.trainers_on_ranks import check_two_ranks
 
 pytest.importorskip("lightning")
@@ -23,14 +23,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "lightning"
 QUIET = {"OMP_NUM_THREADS": "1"}
 MODULES = ("lightning", "sklearn.datasets", "torchdata.stateful_dataloader")
 EPOCH_STEPS = 45
-
-
-def stop_at(length: int) -> Any:
-    def react(report: TrackerReport) -> pb.Directive | None:
-        at_target = isinstance(report, ValidationReport) and report.length >= length
-        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
-
-    return react
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch
 from tenuto.schemas.reports import CheckpointReport
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench, kill_when_saved
-from tests.support.gang_reactions import stop_at
+from tests.support.reactions import stop_at
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
 RECORDS = 53

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.support.gang_bench import GangBench
-from tests.support.gang_reactions import stop_at
+from tests.support.reactions import stop_at
 
 CONTEXT = Path(__file__).parents[2] / "examples" / "distributed"
 BATCHES = 12

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gang_bench import GangBench, Network
-from tests.support.gang_reactions import stop_at
+from tests.support.reactions import stop_at
 from tests.support.warm_starts import WarmStarts
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from tests.support.gang_bench import GangBench, preempt_when_held
-from tests.support.gang_reactions import stop_at
+from tests.support.reactions import stop_at
 
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "data_parallel"
 SEARCHER = {"name": "single", "metric": "weight", "max_length": {"batches": 30}}

@@ -11,7 +11,7 @@ from tenuto.kernel.storage.opening import open_location
 from tenuto.schemas.reports import DamageReport
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
-from tests.support.gang_reactions import stop_at
+from tests.support.reactions import stop_at
 from tests.support.s3_server import S3Server
 
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "sharded"

@@ -13,11 +13,11 @@ import safetensors.torch
 import torch
 
 from tenuto.schemas.config.experiment import Distributed
-from tenuto.schemas.reports import CheckpointReport, TrackerReport, ValidationReport
-from tenuto.schemas.wire import worker_pb2 as pb
+from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench, kill_when_saved, preempt_when_held
+from tests.support.reactions import stop_at
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
 EPOCH_BATCHES = 6
@@ -42,14 +42,6 @@ def bench_of(
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path
-
-
-def stop_at(length: int) -> Any:
-    def react(report: TrackerReport) -> pb.Directive | None:
-        at_target = isinstance(report, ValidationReport) and report.length >= length
-        return pb.Directive(action=pb.Directive.STOP, target_length=length) if at_target else None
-
-    return react
 
 
 def weights(report: CheckpointReport) -> dict[str, torch.Tensor]:

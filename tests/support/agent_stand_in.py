@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
@@ -322,3 +323,10 @@ class WorkerBench:
                 start_new_session=True,
                 text=True,
             )
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.01)

@@ -11,7 +11,7 @@ from tenuto.schemas.reports import CheckpointReport, TrackerReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
-from tests.support.gang_reactions import stop_at
+from tests.support.reactions import stop_at
 
 BATCHES = 24
 
