@@ -127,7 +127,7 @@ async def test_a_killed_trial_leaves_nothing_in_its_temporary_directory_nor_in_m
     assert (SHARED_MEMORY / seen["memory"]).exists()
     os.kill(seen["pid"], signal.SIGKILL)
     assert (await bench.control.exit_of("1-1-1")).outcome == "lost"
-    assert not directory.exists()
+    await bench.control.until(lambda: not directory.exists())
     assert not in_memory(pids)
     assert not (SHARED_MEMORY / seen["memory"]).exists()
 
@@ -158,7 +158,7 @@ async def test_what_ended_without_an_agent_is_removed_by_the_next(bench: Bench) 
     await bench.start()
     assert not any(path.exists() for path in left), "nobody knows that run any more"
     await bench.control.exit_of("1-1-1")
-    assert not directory.exists()
+    await bench.control.until(lambda: not directory.exists())
     await bench.control.assign()
     await bench.drop()
     assert not directory.parent.parent.exists()

@@ -274,12 +274,11 @@ class Manager:
             await self._watch(live)
         await self._reconcile()  # its slots may be what another one waits for
         if live.run.phase == "ended":
-            await asyncio.to_thread(self.scratch.remove, live.run.allocation_id)
             await self._drain_output(live)
-            await self._wait_committed("tracker", live)  # a report after the exit would be refused
             await self._report_exit(live)
         if live.run.phase == "reported":
-            await self._wait_committed("launcher", live)
+            await asyncio.to_thread(self.scratch.remove, live.run.allocation_id)  # gigabytes perhaps: its slots are free by now
+            await self._wait_committed(live)
             await self._forget(live)
 
     async def _start(self, live: Live) -> None:
@@ -401,14 +400,15 @@ class Manager:
         new = [NewReport("logs", report.kind, item, report.to_json(), trace) for report in reports]
         return new + [NewReport("tracker", found.kind, item, found.to_json(), trace) for found in live.matcher.found(reports)]
 
-    async def _wait_committed(self, lane: Literal["tracker", "launcher"], live: Live) -> None:
+    async def _wait_committed(self, live: Live) -> None:
         while True:
             changed = self.committed.next()
-            if await self._disk(self._spool.waiting, lane, live.run.allocation_id) == 0:
+            if await self._disk(self._spool.waiting, "launcher", live.run.allocation_id) == 0:
                 return
             await changed.wait()
 
     async def _report_exit(self, live: Live) -> None:
+        """After all that the tracker is told of the run is committed: a report after the exit would be refused."""
         run = live.run
         assert run.outcome is not None
         report = WorkersExitedReport(
@@ -420,7 +420,12 @@ class Manager:
             error=run.error,
             followed=live.followed,
         )
-        await self._disk(self._runs.note_reported, run.allocation_id, _new(report, run.assignment))
+        exited = _new(report, run.assignment)
+        while True:
+            committed = self.committed.next()
+            if await self._disk(self._runs.note_reported, run.allocation_id, exited):
+                break
+            await committed.wait()
         live.run = replace(run, phase="reported")
         self.spooled.notify()
 

@@ -124,10 +124,14 @@ class Runs:
         )
         return {rank: (out, err) for rank, out, err in rows}
 
-    def note_reported(self, allocation_id: str, exited: NewReport) -> None:
+    def note_reported(self, allocation_id: str, exited: NewReport) -> bool:
+        """False, and nothing is noted: the tracker has not committed all reports of the run."""
+        if self._spool.waiting("tracker", allocation_id):
+            return False
         with transaction(self._connection):
             self._spool.append_in(exited)
             self._connection.execute("UPDATE runs SET phase = 'reported' WHERE allocation_id = ?", (allocation_id,))
+        return True
 
     def note_done(self, allocation_id: str) -> list[str]:
         """Returns the allocations that are forgotten now."""
