@@ -20,14 +20,17 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid5
 
 from tenuto.kernel.decision import step
+from tenuto.kernel.service import spare_collector
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, Slot
+from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentPriorityChanged, ExperimentSubmitted, PoolPolicyChanged
 from tenuto.schemas.events.run import WorkersExited
@@ -51,6 +54,9 @@ class Bench:
         self.state = self.core.initial()
         self.trials: dict[int, int] = {}
         self.cpu_seconds: list[float] = []
+        self.preempted: list[int] = []
+        """By each measured event."""
+        self.preempted_last = 0
         # First the queue, then the agents: so each policy fills the cluster as it wants it, and nothing has to give way. All is
         # only folded, as by a scheduler that was away meanwhile; the last agent's event is decided, and its pass fills them all.
         self.deciding = False
@@ -90,12 +96,15 @@ class Bench:
         """Seconds that folding and deciding took, by the wall clock; `cpu_seconds` has those of the processor."""
         event = self.event(data)
         assert event.data is not None  # parsed once, as for all that read the stream
+        decided: Sequence[Event] = ()
         started, cpu_started = time.perf_counter(), time.process_time()
         self.state = self.core.evolve(self.state, event)
         if self.deciding:
-            self.state, _ = step(self.core, self.state, event, seen_position=self.position, time_us=self.now_us)
+            self.state, decided = step(self.core, self.state, event, seen_position=self.position, time_us=self.now_us)
         self.cpu_seconds.append(time.process_time() - cpu_started)
-        return time.perf_counter() - started
+        took = time.perf_counter() - started
+        self.preempted_last = sum(answer.type == AllocationPreempted.TYPE for answer in decided)
+        return took
 
     def submit(self, priority: int) -> float:
         experiment = len(self.trials) + 1
@@ -170,15 +179,20 @@ def measure(agents: int, pending: int, policy: str, events: int) -> dict[str, An
     started = time.perf_counter()
     bench = Bench(agents, pending, policy)
     built = time.perf_counter() - started
+    spare_collector()  # as the service does when it has read its snapshot
     times, cpu = [], []
     for _ in range(events):
         times.append(bench.one())
         cpu.append(bench.cpu_seconds[-1])
+        bench.preempted.append(bench.preempted_last)
+    most = max(bench.preempted)
+    most_ms = max(took for took, preempted in zip(times, bench.preempted, strict=True) if preempted == most) * 1e3
     times.sort()
     cpu.sort()
     return {
         "policy": policy, "agents": agents, "slots": agents * 8, "pending": bench.waiting, "events": events,
         "p50_ms": times[len(times) // 2] * 1e3, "p99_ms": times[int(len(times) * 0.99)] * 1e3, "max_ms": times[-1] * 1e3,
+        "most_preempted": most, "most_preempted_ms": most_ms,
         "cpu_p50_ms": cpu[len(cpu) // 2] * 1e3, "cpu_p99_ms": cpu[int(len(cpu) * 0.99)] * 1e3,
         "mean_ms": statistics.mean(times) * 1e3, "whole_ms": bench.whole() * 1e3,
         "memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "built_s": built,
@@ -195,15 +209,19 @@ def alone(agents: int, pending: int, policy: str, events: int) -> dict[str, Any]
 
 def show(sizes: list[tuple[int, int, str]], events: int) -> list[dict[str, Any]]:
     """Measures, and prints each row as it comes."""
-    heads = ("policy", "slots", "waiting trials", "p50 ms", "p99 ms", "worst ms", "p50 CPU ms", "p99 CPU ms", "whole ms", "MB")
+    heads = (
+        "policy", "slots", "waiting trials", "p50 ms", "p99 ms", "worst ms", "p50 CPU ms", "p99 CPU ms", "most preempted by one",
+        "ms", "whole ms", "MB",
+    )  # fmt: skip
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     rows = []
     for agents, pending, policy in sizes:
         row = alone(agents, pending, policy, events)
         rows.append(row)
         times = " | ".join(f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms", "max_ms", "cpu_p50_ms", "cpu_p99_ms"))
-        cells = f"{row['policy']} | {row['slots']} | {row['pending']} | {times} | {row['whole_ms']:.0f} | {row['memory_mb']:.0f}"
-        print(f"| {cells} |", flush=True)
+        most = f"{row['most_preempted']} | {row['most_preempted_ms']:.1f}"
+        cells = f"{row['policy']} | {row['slots']} | {row['pending']} | {times} | {most}"
+        print(f"| {cells} | {row['whole_ms']:.0f} | {row['memory_mb']:.0f} |", flush=True)
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.service import spare_collector
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationPreempted
@@ -39,11 +42,18 @@ class Scheduler:
             await self.loop.run()
             return
         questions = await self._bus.subscribe(subjects.QUEUE, cb=self._on_question)
+        sparing = asyncio.create_task(self._spare_collector(), name="spare-collector")
         try:
             await self.loop.run()
         finally:
+            await stop_task(sparing)
             with contextlib.suppress(NatsError):
                 await questions.unsubscribe()
+
+    async def _spare_collector(self) -> None:
+        """A state has no cycles; to look for some in one of 100,000 trials would take a decision a quarter of a second."""
+        await self.loop.wait_ready()
+        spare_collector()
 
     async def _on_question(self, message: Msg) -> None:
         """Answers from the committed state. One that is not recovered yet would answer that nobody waits."""

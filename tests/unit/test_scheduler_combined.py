@@ -12,8 +12,9 @@ from tenuto.kernel.replay import verify_decisions
 from tenuto.schemas.events.pool import AllocationPreempted, AllocationResized
 from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
 from tenuto.schemas.events.trial import CheckpointSaved
+from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import Remembered, divided_with
-from tenuto.services.scheduler.policies.victims import Candidate, cost_of
+from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
 from tests.support.scheduler_driver import Driver, exited, fair, held, joined, requested, settle_all, stopped, submitted
 
 SINGLE = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
@@ -172,6 +173,54 @@ def test_under_fair_share_nobody_comes_below_its_share_and_nobody_goes_in_vain(
         assert freed >= missing
         smallest = min(before.allocations[item].size for item in gone)
         assert freed - smallest < missing, "one of them went in vain"
+
+
+def spared_by_all(driver: Driver, targets: dict[int, int], taken: set[str]) -> dict[str, float]:
+    """Found anew for all experiments: gangs that may go, and what their experiment holds for each unit of weight until then."""
+    found: dict[str, float] = {}
+    state = driver.state
+    for key in sorted(targets):
+        other = state.experiments[key]
+        running = [state.allocations[item] for item in other.allocations if item not in taken]
+        holds = sum(item.size for item in running)
+        for allocation in sorted(running, key=lambda item: (-item.since_us, -item.grant)):
+            if holds - allocation.size < targets[key]:
+                break
+            found[allocation.allocation_id] = holds / other.weight
+            holds -= allocation.size
+    return found
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), wanted=st.lists(st.integers(1, 6), max_size=6))
+def test_who_may_be_spared_is_kept_up_to_date_as_gangs_are_taken(data: st.DataObject, wanted: list[int]) -> None:
+    driver = Driver(checks=False)
+    driver.feed(joined("a", 30))
+    for key in range(1, 1 + data.draw(st.integers(1, 5))):
+        size, more = data.draw(st.integers(1, 3)), data.draw(st.sampled_from([0, 0, 2]))
+        slots = elastic(size, size + more) if more else size
+        driver.feed(submitted(key, slots=slots, weight=data.draw(st.sampled_from([1.0, 3.0]))))  # type: ignore[arg-type]
+        driver.feed(*requested(key, *range(1, 1 + data.draw(st.integers(1, 5)))))
+    state, pool = driver.state, driver.state.pools["default"]
+    targets = {key: data.draw(st.integers(0, pool.held[key] - 1)) for key in sorted(pool.held)}
+    taken: set[str] = set()
+    spared = Spared(state, pool, sorted(targets), targets, taken)
+    for missing in wanted:
+        anew = spared_by_all(driver, targets, taken)
+        assert {item for item in sorted(state.allocations) if item not in taken and spared.has(state.allocations[item])} == set(
+            anew
+        )
+        ordered = sorted(anew, key=lambda item: (-anew[item], state.allocations[item].experiment_id))
+        every = [Candidate(state.allocations[item], state.allocations[item].size, at) for at, item in enumerate(ordered)]
+        offered = [item.allocation.allocation_id for item in spared.candidates(missing)]
+        assert [item for item in ordered if item in offered] == offered
+        chosen = cheapest(spared.candidates(missing), missing, driver.now_us)
+        best = cheapest(every, missing, driver.now_us)
+        assert [sum(item.allocation.size for item in one) for one in (chosen, best)] == [
+            sum(item.allocation.size for item in best)
+        ] * 2
+        assert len(chosen) == len(best)
+        taken |= {item.allocation.allocation_id for item in chosen}
 
 
 # Slots that another pool lends

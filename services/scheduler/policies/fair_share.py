@@ -18,9 +18,10 @@ from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.elastic import droppable
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
+from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, count, slots_coming_back
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, count
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
@@ -29,7 +30,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
 
 class _Pass(Combined):
     policy = "fair_share"
-    _spared: tuple[int, dict[str, float]] | None = None
+    _spared: Spared | None = None
 
     def plan(self) -> list[EventData]:
         if self.notes is None and not self._anything_to_do():
@@ -210,18 +211,18 @@ class _Pass(Combined):
         return f"with a fair share of {words.slots(target)}", {"slots_share": target, "weight": experiment.weight}
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
-        return 0 if allocation.allocation_id in self._can_be_spared() else None
+        return 0 if self.spared.has(allocation) else None
 
     def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
         """Of those above their share, the one furthest above gives first, and of its gangs the latest saved or granted."""
-        found: list[tuple[float, int, Candidate]] = []
-        for at, (item, above) in enumerate(self._can_be_spared().items()):
-            allocation = self.state.allocations[item]
-            freed = slots_coming_back(self.state, self.pool, allocation)
-            if freed:
-                found.append((-above, at, Candidate(allocation, freed, 0)))
-        found.sort(key=lambda entry: entry[:2])
-        return [candidate._replace(rank=rank) for rank, (_, _, candidate) in enumerate(found)]
+        return self.spared.candidates(missing)
+
+    @property
+    def spared(self) -> Spared:
+        """Made when it is first needed: most passes preempt nobody."""
+        if self._spared is None:
+            self._spared = Spared(self.state, self.pool, self.shares.above, self.targets, self.taken)
+        return self._spared
 
     def gains(self, candidates: Sequence[Candidate], given: Mapping[str, int]) -> list[int]:
         """Shrunk and preempted together, an experiment comes down to its share and not below."""
@@ -238,24 +239,3 @@ class _Pass(Combined):
                 left[key] -= gain
             found.append(gain)
         return found
-
-    def _can_be_spared(self) -> dict[str, float]:
-        """Allocations that may go without taking their experiment below its share, even if all of them do -> how many slots per
-        weight their experiment holds until then."""
-        if self._spared is not None and self._spared[0] == len(self.taken):
-            return self._spared[1]
-        spared: dict[str, float] = {}
-        for key in sorted(self.shares.above):
-            other, target = self.state.experiments[key], self.targets.get(key, 0)
-            if not other.preemptible or self.pool.held[key] < target + other.slots_per_trial:
-                continue
-            running = [self.state.allocations[item] for item in other.allocations if item not in self.taken]
-            running = [item for item in running if not item.leaving and item.pool == self.pool.name]
-            holds = sum(item.size for item in running)
-            for allocation in sorted(running, key=lambda item: (-item.since_us, -item.grant)):
-                if holds - allocation.size < target:
-                    break
-                spared[allocation.allocation_id] = holds / other.weight
-                holds -= allocation.size
-        self._spared = (len(self.taken), spared)
-        return spared

@@ -61,8 +61,7 @@ class Remainder:
             touched.add(loser.key)
         self._behind = []
         many = sum([len(losers) for _, losers in (*gone, *new)]) * FEW > len(self._losers)
-        if many:
-            self._take_all_back(touched)
+        last = self._losers[self._at - 1] if self._at else None
         for targets, losers in gone:
             touched.update(targets)
             for key in targets:
@@ -82,9 +81,24 @@ class Remainder:
                     self._at, self._given = self._at + 1, self._given + loser.step
                     self.targets[loser.key] += loser.step
         if many:
-            missing = {loser for _, losers in gone for loser in losers}
-            kept = [loser for loser in self._losers if loser not in missing]
-            self._losers = sorted([*kept, *(loser for _, losers in new for loser in losers)])
+            self._change_many(gone, new, last)
+
+    def _change_many(self, gone: Sequence[Part], new: Sequence[Part], last: Loser | None) -> None:
+        """All at once. `last`: the last one that got its step; those before it still do, and new ones among them get theirs."""
+        leaving = [loser for _, losers in gone for loser in losers]
+        coming = [loser for _, losers in new for loser in losers]
+        if last is not None:
+            early = [loser for loser in leaving if loser <= last]
+            self._at -= len(early)
+            self._given -= sum([loser.step for loser in early])
+            early = [loser for loser in coming if loser <= last]
+            self._at += len(early)
+            self._given += sum([loser.step for loser in early])
+            for loser in early:
+                self.targets[loser.key] += loser.step
+        missing = {loser.key for loser in leaving}
+        kept = [loser for loser in self._losers if loser.key not in missing] if missing else self._losers
+        self._losers = sorted([*kept, *coming])
 
     def settle(self, left: int, touched: set[int]) -> None:
         """Give out what is left, after `change`. `touched`: gets those whose targets change."""
@@ -108,9 +122,3 @@ class Remainder:
                 self._behind.append(losers[at])
                 left -= losers[at].step
             at += 1
-
-    def _take_all_back(self, touched: set[int]) -> None:
-        for loser in self._losers[: self._at]:
-            self.targets[loser.key] -= loser.step
-            touched.add(loser.key)
-        self._at = self._given = 0
