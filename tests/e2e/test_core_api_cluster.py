@@ -32,12 +32,8 @@ checkpoint_policy: all
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LiveCluster]:
     with tempfile.TemporaryDirectory(prefix="tenuto-core-api-") as directory:
-        cluster = LiveCluster(Path(directory))
-        try:
-            cluster.up()
+        with LiveCluster(Path(directory)) as cluster:
             yield cluster
-        finally:
-            cluster.down()
 
 
 def test_a_search_over_a_script(cluster: LiveCluster) -> None:

@@ -24,12 +24,8 @@ EXAMPLE = ROOT / "examples" / "custom_search"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    cluster = LiveCluster(tmp_path_factory.mktemp("custom-search") / "cluster")
-    cluster.up()
-    try:
+    with LiveCluster(tmp_path_factory.mktemp("custom-search") / "cluster") as cluster:
         yield cluster
-    finally:
-        cluster.down()
 
 
 def events_of(cluster: LiveCluster, experiment: int) -> list[Event]:

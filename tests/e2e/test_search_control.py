@@ -32,12 +32,8 @@ T = TypeVar("T", bound=EventData)
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
-    cluster = LiveCluster(tmp_path_factory.mktemp("search-control") / "cluster")
-    cluster.up()
-    try:
+    with LiveCluster(tmp_path_factory.mktemp("search-control") / "cluster") as cluster:
         yield cluster
-    finally:
-        cluster.down()
 
 
 class Search:

@@ -14,7 +14,6 @@ from nats.aio.client import Client
 
 from tenuto.kernel.bus import ensure_streams
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.relay import Relay
@@ -31,7 +30,6 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
-from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import (
     HEADER_AGENT,
     HEADER_KIND,
@@ -47,6 +45,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.services.tracker.app import Tracker, build
 from tenuto.services.tracker.core import TrackerCore
+from tests.support.facts import recorded
 
 WHY = Reason(rule="test", text="test")
 CONFIG = ExperimentConfig.model_validate(
@@ -111,21 +110,7 @@ class World:
         await stop_task(self._running)
 
     async def record(self, *payloads: EventData) -> int:
-        clock = SystemClock()
-        events = [
-            Event(
-                id=clock.new_id(),
-                stream=data.stream(),
-                type=data.TYPE,
-                schema_version=1,
-                time_us=clock.now_us(),
-                payload=data.to_json(),
-                actor="test/1",
-                correlation_id=str(getattr(data, "experiment_id", None) or experiment_of(data.trial_id)),  # type: ignore[attr-defined]
-            )
-            for data in payloads
-        ]
-        return (await self.log.append(Append(events=events))).events[-1].position
+        return await recorded(self.log, *payloads)
 
     async def send(self, lane: subjects.Lane, *bodies: Model | bytes, first: int | None = None, spool: str = "spool") -> None:
         """Publish reports, and return when the last of them is committed."""

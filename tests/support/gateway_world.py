@@ -15,12 +15,10 @@ from typing import Any, TypeVar
 import httpx
 
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
@@ -30,8 +28,8 @@ from tenuto.schemas.events.trial import (
     CheckpointSaved,
     ValidationReported,
 )
-from tenuto.schemas.ids import experiment_of
 from tenuto.services.gateway.app import GatewayService, build
+from tests.support.facts import recorded
 
 CONFIG = """
 name: digits
@@ -80,24 +78,7 @@ class World:
 
     async def record(self, *payloads: EventData) -> None:
         """Append events as other services do, and wait until they can be seen."""
-        clock = SystemClock()
-        events = []
-        for data in payloads:
-            key = getattr(data, "experiment_id", None) or (experiment_of(data.trial_id) if hasattr(data, "trial_id") else "")
-            events.append(
-                Event(
-                    id=clock.new_id(),
-                    stream=data.stream(),
-                    type=data.TYPE,
-                    schema_version=1,
-                    time_us=clock.now_us(),
-                    payload=data.to_json(),
-                    actor="test/1",
-                    correlation_id=str(key),
-                )
-            )
-        appended = await self.log.append(Append(events=events))
-        await self.service.gateway.views_reached(appended.events[-1].position)
+        await self.service.gateway.views_reached(await recorded(self.log, *payloads))
 
     async def get(self, path: str) -> Any:
         response = await self.http.get(f"/api/v1{path}")

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -80,6 +80,13 @@ class LiveCluster:
 
     def down(self) -> None:
         self.cli("down", check=False)
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads((self.directory / "cluster.json").read_text())
