@@ -15,6 +15,7 @@ from tenuto.schemas.events.pool import AgentSlots, AllocationGranted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
+from tenuto.services.scheduler.policies.backfilling import may_borrow
 from tenuto.services.scheduler.policies.placement import allows
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
@@ -24,16 +25,23 @@ def plan(state: State, pool: Pool, notes: dict[int, Waiting] | None = None) -> l
     """Grants that should happen now, the most urgent first. `notes`: filled with why each experiment waits."""
     if not pool.auxiliary_queue:
         return []
-    rooms: dict[str, _Rooms] = {}
+    home = _Rooms(state, pool)
+    rooms = {pool.name: home}
     drafts: list[EventData] = []
+    lent = may_borrow(state, pool)
     for _, _, key in pool.auxiliary_queue:
+        if home.full and not lent and notes is None:
+            break
         experiment = state.experiments[key]
         for number in experiment.waiting:
             draft = _placed(state, pool, experiment, number, rooms)
             if draft is not None:
                 drafts.append(draft)
-            elif notes is not None and key not in notes:
+                continue
+            if notes is not None and key not in notes:
                 notes[key] = Waiting(*_why(state, pool, for_trial(experiment, number)))
+            if not experiment.trials[number].excluded:
+                break  # The others may go nowhere else.
     return drafts
 
 
@@ -44,6 +52,10 @@ class _Rooms:
         self._state = state
         self._room = list(pool.auxiliary_room)
         self._none_for: set[Constraints | None] = set()
+
+    @property
+    def full(self) -> bool:
+        return not self._room
 
     def take(self, asked: Constraints | None) -> tuple[str, int] | None:
         """The agent with the fewest, and how many it has; ties: by agent id."""

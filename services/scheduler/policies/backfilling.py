@@ -12,7 +12,7 @@ from bisect import bisect_left
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.planner import Planner, Reserved, for_trial
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Experiment, slots_coming_back
+from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
 
 BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""
@@ -73,9 +73,14 @@ class Backfilling(Planner):
 
     def may_borrow(self) -> bool:
         """Some experiment in the queue has a fallback pool."""
-        for name in sorted(self.state.pools):
-            lends = self.state.pools[name].lends_to
-            at = bisect_left(lends, (self.pool.name, 0))
-            if at < len(lends) and lends[at][0] == self.pool.name:
-                return True
-        return False
+        return may_borrow(self.state, self.pool)
+
+
+def may_borrow(state: State, pool: Pool) -> bool:
+    """Some experiment that waits in the pool has a fallback pool."""
+    for name in sorted(state.pools):
+        lends = state.pools[name].lends_to
+        at = bisect_left(lends, (pool.name, 0))
+        if at < len(lends) and lends[at][0] == pool.name:
+            return True
+    return False
