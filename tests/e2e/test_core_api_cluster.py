@@ -31,9 +31,8 @@ checkpoint_policy: all
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LiveCluster]:
-    with tempfile.TemporaryDirectory(prefix="tenuto-core-api-") as directory:
-        with LiveCluster(Path(directory)) as cluster:
-            yield cluster
+    with tempfile.TemporaryDirectory(prefix="tenuto-core-api-") as directory, LiveCluster(Path(directory)) as cluster:
+        yield cluster
 
 
 def test_a_search_over_a_script(cluster: LiveCluster) -> None:

@@ -12,10 +12,9 @@ import torch
 
 from tenuto.schemas.reports import CheckpointReport
 from tests.support.checkpoint_reports import stored_files
-from tests.support.gang_bench import GangBench, kill_when_saved
+from tests.support.gang_bench import GangBench, kill_when_saved, ranked_bench
 from tests.support.reactions import stop_at
 
-CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
 RECORDS = 53
 """An epoch has 6 batches of 9 records, in the last 8."""
 
@@ -32,17 +31,8 @@ def bench_of(
     **changes: Any,
 ) -> GangBench:
     """`random`: with dropout. `norm`: with batch normalization."""
-    config = {
-        "name": "ranked",
-        "entrypoint": "model_def:RankedTrial",
-        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 24}},
-        "min_checkpoint_period": {"batches": 5},
-        "log_period": {"batches": 4},
-        **changes,
-    }
-    hyperparameters = {"random": random, "noise": noise, "batch": batch, "loader_workers": 0, "lr": lr, "norm": norm}
-    hyperparameters |= {"stream": stream}
-    return GangBench(directory, CONTEXT, config, hyperparameters)
+    hyperparameters = {"random": random, "noise": noise, "batch": batch, "lr": lr, "norm": norm, "stream": stream}
+    return ranked_bench(directory, hyperparameters, **changes)
 
 
 def finish(bench: GangBench, ranks: int, length: int, checkpoint: CheckpointReport | None = None, **more: Any) -> Any:

@@ -16,10 +16,9 @@ from tenuto.schemas.config.experiment import Distributed
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tests.support.checkpoint_reports import stored_files
-from tests.support.gang_bench import GangBench, kill_when_saved, preempt_when_held
+from tests.support.gang_bench import GangBench, kill_when_saved, preempt_when_held, ranked_bench
 from tests.support.reactions import stop_at
 
-CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "ranked"
 EPOCH_BATCHES = 6
 RECORDS = 53
 
@@ -27,16 +26,8 @@ RECORDS = 53
 def bench_of(
     directory: Path, *, random: bool = True, noise: float = 0.1, batch: int = 9, workers: int = 0, **changes: Any
 ) -> GangBench:
-    config = {
-        "name": "ranked",
-        "entrypoint": "model_def:RankedTrial",
-        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 24}},
-        "min_checkpoint_period": {"batches": 5},
-        "log_period": {"batches": 4},
-        **changes,
-    }
     hyperparameters = {"random": random, "noise": noise, "batch": batch, "loader_workers": workers}
-    return GangBench(directory, CONTEXT, config, hyperparameters)
+    return ranked_bench(directory, hyperparameters, **changes)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from tests.support.agent_stand_in import TOKEN, WAIT_SECONDS_MAX, AgentStandIn, 
 from tests.support.warm_starts import WarmProcess, WarmStarts, warm_starts
 
 NODES = ("first", "second", "third")
+RANKED = Path(__file__).parent / "trials" / "ranked"
 
 
 @dataclass(frozen=True)
@@ -186,3 +187,16 @@ def _carry_rendezvous(runs: list[GangRun]) -> None:
         partial = run.directory / "partial"
         partial.write_text(path.read_text())
         partial.rename(run.directory / RENDEZVOUS_FILE)
+
+
+def ranked_bench(directory: Path, hyperparameters: dict[str, Any], **changes: Any) -> GangBench:
+    """Of a trial that notes which rank trains which records. `changes`: to its configuration."""
+    config = {
+        "name": "ranked",
+        "entrypoint": "model_def:RankedTrial",
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 24}},
+        "min_checkpoint_period": {"batches": 5},
+        "log_period": {"batches": 4},
+        **changes,
+    }
+    return GangBench(directory, RANKED, config, {"loader_workers": 0, **hyperparameters})
