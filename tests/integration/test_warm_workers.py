@@ -48,6 +48,14 @@ if os.fork() == 0:
 os.wait()
 raise ValueError("left one behind")
 """
+SAYS_WHAT_IS_THERE = b"""
+import json, sys
+there = sorted({"torch", "tensorflow", "keras"} & set(sys.modules))
+import tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(2)
+draw = float(tf.random.uniform(()))
+print("seen " + json.dumps({"there": there, "draw": draw, "threads": tf.config.threading.get_intra_op_parallelism_threads()}))
+"""
 
 
 @dataclass
@@ -132,6 +140,22 @@ async def test_another_environment_is_warmed_apart(bench: Bench) -> None:
     assert two["environment"]["WORD"] == "here"
     assert "WORD" not in one["environment"]
     assert bench.app._warm.forks == 2
+
+
+async def test_a_keras_trial_starts_from_a_process_that_has_imported_tensorflow(bench: Bench) -> None:
+    """Not where the code sets what TensorFlow reads when it is imported."""
+    pytest.importorskip("tensorflow")
+    await bench.run(SAYS_WHAT_IS_THERE, 1)
+    await bench.run(SAYS_WHAT_IS_THERE, 2)
+    await bench.run(b"import os; os.environ['KERAS_BACKEND'] = 'torch'\n" + SAYS_WHAT_IS_THERE, 3)
+    first, second, sets = await bench.seen(3)
+    draws = [run.pop("draw") for run in (first, second)]
+    assert draws[0] != draws[1], "each run begins with a state of its own"
+    for run in (first, second):
+        assert run == {"there": ["keras", "tensorflow"], "threads": 2}
+    assert sets["there"] == ["torch"]
+    assert bench.app._warm.forks == 3
+    assert len(bench.app._warm._zygotes) == 2
 
 
 async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -297,7 +297,9 @@ class Manager:
         try:
             environment = worker_environment(self.node, run, self.scratch.make(run.allocation_id))
             command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
-            spawned = await self._warm.spawn(files, environment, context) or processes.spawn(command, files, environment, context)
+            entrypoint = run.assignment.config.entrypoint
+            warm = await self._warm.spawn(files, environment, context, entrypoint)
+            spawned = warm or processes.spawn(command, files, environment, context)
         except OSError as error:
             await self._note_end(live, End("lost", None, f"the worker process could not be started: {error}"))
             return

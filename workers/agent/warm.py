@@ -1,11 +1,13 @@
-"""Warm workers: processes forked from one that has imported the framework already (harness/zygote.py).
+"""Warm workers: processes forked from one that has imported their framework already (harness/zygote.py): PyTorch, or Keras where
+the user's code imports it.
 
 One such process keeps a pair of forks ahead of need, which stands by for the next run: a fork of half a gigabyte costs tens of
 milliseconds.
 
-A worker starts warm if its environment differs from that process's only in what is read after the imports: who it is, its trace
-and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, what a config's `environment` adds) has such a process of
-its own; the least recently used one leaves when there are too many. Whatever fails here, the worker starts cold.
+A worker starts warm if it has the same framework, and if its environment differs from that process's only in what is read after
+the imports: who it is, its trace and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, what a config's
+`environment` adds) has such a process of its own; the least recently used one leaves when there are too many. Whatever fails
+here, the worker starts cold.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, start_time
+from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, Framework, framework_of
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
@@ -43,6 +46,9 @@ PER_RUN = frozenset(
 _FIXED = {"PYTHONHASHSEED": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """The second: should an import ask whether there is a GPU, the driver's own library must not be loaded for that, as it would see
 all of the node's, and for good. Runs have variables of their own."""
+
+FRAMEWORKS_KNOWN_MAX = 256
+"""Model directories whose framework is remembered: one text is read in a millisecond."""
 
 Key = tuple[tuple[str, str], ...]
 
@@ -181,6 +187,8 @@ class WarmPool:
         """The most recently used one last."""
         self._failed: set[Key] = set()
         """What could not be imported once is not tried again; a process that died later is."""
+        self._frameworks: dict[tuple[Path, str, str], Framework] = {}
+        """Of the model directories that were looked at last."""
         self.forks = 0
         """Workers that were started warm."""
 
@@ -188,9 +196,10 @@ class WarmPool:
     def on(self) -> bool:
         return self._environments_max > 0 and sys.platform == "linux"
 
-    def warm(self, environment: Mapping[str, str]) -> Zygote | None:
+    def warm(self, environment: Mapping[str, str], framework: Framework = "torch") -> Zygote | None:
         """Begins to import for workers of that environment, unless that is done or has failed before."""
-        key = tuple(sorted((name, value) for name, value in environment.items() if name not in PER_RUN))
+        kept = {name: value for name, value in environment.items() if name not in PER_RUN}
+        key = tuple(sorted((kept | {FRAMEWORK_VARIABLE: framework}).items()))
         if not self.on or key in self._failed:
             return None
         zygote = self._zygotes.pop(key, None)
@@ -203,9 +212,17 @@ class WarmPool:
         self._zygotes[key] = zygote
         return zygote
 
-    async def spawn(self, files: RunFiles, environment: Mapping[str, str], cwd: Path) -> WarmSpawned | None:
-        """None: start it cold."""
-        zygote = self.warm(environment)
+    def _framework(self, entrypoint: str, context: Path, environment: Mapping[str, str]) -> Framework:
+        key = context, entrypoint, environment.get("KERAS_BACKEND", "")
+        if key not in self._frameworks:
+            while len(self._frameworks) >= FRAMEWORKS_KNOWN_MAX:
+                del self._frameworks[next(iter(self._frameworks))]
+            self._frameworks[key] = framework_of(entrypoint, context, environment)
+        return self._frameworks[key]
+
+    async def spawn(self, files: RunFiles, environment: Mapping[str, str], cwd: Path, entrypoint: str = "") -> WarmSpawned | None:
+        """None: start it cold. `cwd`: the model directory, in which `entrypoint` is found."""
+        zygote = self.warm(environment, self._framework(entrypoint, cwd, environment)) if self.on else None
         if zygote is None:
             return None
         while len(self._zygotes) > self._environments_max:

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import NoReturn, NotRequired, TypedDict
 
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
+from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, MODULES
 from tenuto.workers.harness.rehearsal import rehearse
 from tenuto.workers.record.environment import remember_packages
 
@@ -39,13 +40,7 @@ _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state."""
 _PR_SET_CHILD_SUBREAPER = 36
 """linux/prctl.h"""
-PRELOADED = (
-    "tenuto.workers.harness.main",
-    "tenuto.workers.launch.supervisor",
-    "tenuto.workers.pytorch.trainer",
-    "tenuto.workers.core_api.script",
-    "torch._dynamo",  # every torch optimizer imports it: a second and a half
-)
+PRELOADED: tuple[str, ...] = MODULES.get(os.environ.get(FRAMEWORK_VARIABLE, ""), MODULES["torch"])
 PRELOADED_IF_THERE = (
     "grpc._channel",
     "grpc._simple_stubs",
@@ -75,8 +70,9 @@ def main() -> NoReturn:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
             importlib.import_module(name)
     for name in PRELOADED_IF_THERE:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+        if name.partition(".")[0] in sys.modules:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
     remember_packages()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended runs leave the process table by themselves
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -213,6 +209,8 @@ def _fresh_randomness() -> None:
         sys.modules["numpy"].random.seed()
     if "torch" in sys.modules:
         sys.modules["torch"].seed()
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(None)
 
 
 def _write_mark(mark: str) -> None:
