@@ -103,10 +103,20 @@ with tenuto.init() as run:
 """
 
 
-def test_a_script_without_slots_runs_while_all_slots_are_taken(cluster: Shared, tmp_path: Path) -> None:
-    gang = config("gang", 100_000, {"slots_per_trial": 2})
-    training = cluster.submit(gang, "ada")
-    cluster.wait_for(lambda: cluster.sizes(f"{training}-1") == [2] and bool(cluster.facts("TrialProgressed", f"{training}-1")))
+@pytest.fixture
+def full(cluster: Shared) -> Iterator[list[int]]:
+    """Two experiments that have all slots. Those that a test adds are ended, too."""
+    experiments = [cluster.submit(config(f"training {number}", 100_000, {}), "ada") for number in (1, 2)]
+    cluster.wait_for(lambda: all(cluster.facts("TrialProgressed", f"{experiment}-1") for experiment in experiments))
+    yield experiments
+    for experiment in experiments:
+        cluster.cli("exp", "kill", str(experiment))
+        cluster.cli("exp", "wait", str(experiment), check=False)
+
+
+def test_a_script_without_slots_runs_while_all_slots_are_taken(cluster: Shared, full: list[int], tmp_path: Path) -> None:
+    training = list(full)
+    assert cluster.json("pool", "ls")[0]["free"] == 0
     (tmp_path / "train.py").write_text(WATCHER)
     script = config("watcher", 1, {"slots_per_trial": 0}) | {"entrypoint": "train.py", "hyperparameters": {}}
     watcher = cluster.submit(script, "bob", tmp_path)
@@ -115,28 +125,25 @@ def test_a_script_without_slots_runs_while_all_slots_are_taken(cluster: Shared, 
     [grant] = cluster.facts("AllocationGranted", f"{watcher}-1")
     assert (grant.reason.rule, [part.slot_ids for part in grant.slots]) == ("auxiliary.starts", [()])
     assert "sees '' with 1 thread" in cluster.cli("trial", "logs", f"{watcher}-1").stdout
-    assert cluster.facts("AllocationPreempted", f"{training}-1") == []
-    assert cluster.sizes(f"{training}-1") == [2]
+    assert [cluster.facts("AllocationPreempted", f"{experiment}-1") for experiment in training] == [[], []]
 
-    cluster.cli("agent", "disable", grant.slots[0].agent_id, "--drain")
-    waiting = config("keeper", 100_000, {"slots_per_trial": 0})
-    keeper = cluster.submit(waiting, "bob")
+    first = grant.slots[0].agent_id
+    cluster.cli("agent", "disable", first, "--drain")
+    keeper = cluster.submit(config("keeper", 100_000, {"slots_per_trial": 0}), "bob")
+    full.append(keeper)
     cluster.wait_for(lambda: bool(cluster.facts("TrialProgressed", f"{keeper}-1")))
+    cluster.cli("agent", "enable", first)
     [other] = cluster.facts("AllocationGranted", f"{keeper}-1")
-    assert other.slots[0].agent_id != grant.slots[0].agent_id
-    cluster.cli("agent", "enable", grant.slots[0].agent_id)
-    shown = {agent["id"]: agent["auxiliary"] for agent in cluster.json("agent", "ls")}
-    assert shown == {grant.slots[0].agent_id: [], other.slots[0].agent_id: [f"{keeper}-1-1"]}
+    second = other.slots[0].agent_id
+    assert first != second
+    assert {agent["id"]: agent["auxiliary"] for agent in cluster.json("agent", "ls")} == {first: [], second: [f"{keeper}-1-1"]}
     rows = {row["experiment_id"]: row for row in cluster.json("job", "ls")["pools"][0]["rows"]}
-    assert (rows[keeper]["slots"], rows[keeper]["auxiliary_trials"], rows[training]["slots"]) == (0, 1, 2)
-    assert "0 (1 run)" in cluster.cli("job", "ls").stdout
+    assert (rows[keeper]["slots"], rows[keeper]["auxiliary_trials"]) == (0, 1)
+    assert [rows[experiment]["slots"] for experiment in training] == [1, 1]
     cluster.cli("exp", "pause", str(keeper))
     cluster.wait_for(lambda: bool(cluster.facts("AllocationReleased", f"{keeper}-1")))
     cluster.cli("exp", "resume", str(keeper))
     cluster.wait_for(lambda: len(cluster.facts("AllocationGranted", f"{keeper}-1")) == 2)
-    for experiment in (keeper, training):
-        cluster.cli("exp", "kill", str(experiment))
-        cluster.cli("exp", "wait", str(experiment), check=False)
     cluster.cli("exp", "replay", str(keeper), "--verify")
 
 
