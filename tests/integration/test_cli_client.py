@@ -116,6 +116,14 @@ def test_what_was_submitted_is_no_error_where_the_scheduler_is_away(rest: Client
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("text", ["abc", "0", "3-7", "1.5"])
+def test_what_is_no_experiment_is_told_before_the_cluster_is_asked(url: str, text: str) -> None:
+    result = CliRunner().invoke(app, ["--url", url, "exp", "describe", text])
+    assert isinstance(result.exception, CliError)
+    assert str(result.exception).startswith(f"{text} is not the id of an experiment, which is a number from 1; ")
+    assert not Handler.seen
+
+
 def test_a_path_is_told(rest: Client) -> None:
     with pytest.raises(CliError, match=r"^searcher.name: must be one$"):
         rest.post("/bad")

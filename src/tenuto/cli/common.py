@@ -10,7 +10,17 @@ from tenuto.cli.client import Client, Target
 from tenuto.cli.errors import CliError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ExperimentId = Annotated[int, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.", min=1)]
+
+
+def _experiment_id(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise CliError(
+            f"{text} is not the id of an experiment, which is a number from 1; `tenuto exp ls` lists those that there are."
+        )
+    return int(text)
+
+
+ExperimentId = Annotated[int, typer.Argument(metavar="EXPERIMENT", help="Id of the experiment.", parser=_experiment_id)]
 TrialId = Annotated[str, typer.Argument(metavar="TRIAL", help="Id of the trial, such as 3-7.")]
 DataDir = Annotated[str | None, typer.Option(help="Directory of the cluster (default: TENUTO_DATA_DIRECTORY, else ~/.tenuto).")]
 
