@@ -58,6 +58,8 @@ class User:
     cluster: LiveCluster
     directory: Path
     experiments: dict[str, str] = dataclasses.field(default_factory=dict)
+    expected: list[str] = dataclasses.field(default_factory=list)
+    """The sentences that are looked for now."""
 
     def run(self, *arguments: str | Path, **environment: str) -> str:
         """What the command printed. It must fail, and not by a traceback."""
@@ -96,7 +98,11 @@ class User:
         number = self.experiments[name]
         followed = self.cluster.cli("exp", "wait", number, "--follow", check=False)
         assert followed.returncode == status, followed
-        return followed.stdout + followed.stderr + self.cluster.cli("exp", "logs", number).stdout
+        said = followed.stdout + followed.stderr
+        return self.cluster.once(
+            lambda: said + self.cluster.cli("exp", "logs", number).stdout,
+            lambda found: all(pattern(sentence).search(found) for sentence in self.expected),
+        )
 
 
 @contextlib.contextmanager
@@ -218,6 +224,7 @@ def test_every_row_of_the_document_is_produced_here() -> None:
 
 @pytest.mark.parametrize("bad_input", PRODUCED)
 def test_what_the_document_shows_is_what_is_printed(user: User, bad_input: str) -> None:
+    user.expected = documented()[bad_input]
     printed = PRODUCED[bad_input](user)
-    for sentence in documented()[bad_input]:
+    for sentence in user.expected:
         assert pattern(sentence).search(printed), f"{sentence}\nis not in what was printed:\n{printed}"

@@ -73,9 +73,9 @@ def test_a_run_without_a_cluster_is_brought_in(cluster: LiveCluster, tmp_path: P
     assert validations == [(10, 90.0), (20, 380.0), (30, 870.0)]
     (submitted,) = [data for data in events if data.TYPE == "ExperimentSubmitted"]
     assert "imported" in json.loads(submitted.to_json())["config"]["labels"]
-    points = cluster.json("exp", "metrics", str(experiment))
+    points = cluster.once(lambda: cluster.json("exp", "metrics", str(experiment)), lambda found: len(found) == 3)
     assert [point["batches"] for point in points] == [10, 20, 30]
-    assert "alert (warning): done: sum 870" in cluster.cli("exp", "logs", str(experiment)).stdout
+    assert (alert := "alert (warning): done: sum 870") in cluster.log(str(experiment), alert)
     cluster.cli("ckpt", "download", view["best_checkpoint"]["id"], "--output", tmp_path / "fetched")
     (found,) = (tmp_path / "fetched").rglob("sum.txt")
     assert found.read_text() == "870"
@@ -128,9 +128,9 @@ def test_a_script_begins_with_the_weights_of_another_experiments_checkpoint(clus
     events = [event.data for event in cluster.events() if event.correlation_id == second]
     found = [(data.batches, data.metrics["total"]) for data in events if data.TYPE == "ValidationReported"]  # type: ignore[attr-defined]
     assert set(found) == {(4, 14.0), (8, 18.0)}, "ten steps of the other one, and their own from the first step on"
-    said = cluster.cli("exp", "logs", second).stdout
-    assert said.count("weights 10, at step 0, weights_only True") == 3
-    assert said.count(f"begins with the weights of checkpoint {checkpoint} at step 0") == 3
+    both = "weights 10, at step 0, weights_only True", f"begins with the weights of checkpoint {checkpoint} at step 0"
+    said = cluster.once(lambda: cluster.log(second), lambda found: min(map(found.count, both)) >= 3)
+    assert [said.count(words) for words in both] == [3, 3]
 
 
 DECLARING = """\

@@ -72,8 +72,9 @@ def test_an_elastic_trial_gives_a_slot_to_another_user_and_takes_it_back(cluster
     cluster.wait_for(lambda: cluster.sizes(f"{own}-1")[:3] == [2, 1, 2])
     known = len(cluster.facts("CheckpointSaved", f"{own}-1"))
     cluster.wait_for(lambda: len(cluster.facts("CheckpointSaved", f"{own}-1")) > known)
-    log = cluster.cli("trial", "logs", f"{own}-1").stdout
-    said = [log.index(words) for words in ("2 times the learning rate (linear)", "1 slot with the learning rate as it is given")]
+    both = ("2 times the learning rate (linear)", "1 slot with the learning rate as it is given")
+    log = cluster.log(f"{own}-1", *both, kind="trial")
+    said = [log.index(words) for words in both]
     assert said == sorted(said)
     rows = cluster.json("job", "ls")["pools"][0]["rows"]
     assert [(row["experiment_id"], row["user"], row["slots"]) for row in rows] == [(own, "ada", 2)]
@@ -124,7 +125,7 @@ def test_a_script_without_slots_runs_while_all_slots_are_taken(cluster: Shared, 
     assert cluster.json("exp", "describe", str(watcher))["state"] == "completed"
     [grant] = cluster.facts("AllocationGranted", f"{watcher}-1")
     assert (grant.reason.rule, [part.slot_ids for part in grant.slots]) == ("auxiliary.starts", [()])
-    assert "sees '' with 1 thread" in cluster.cli("trial", "logs", f"{watcher}-1").stdout
+    assert (seen := "sees '' with 1 thread") in cluster.log(f"{watcher}-1", seen, kind="trial")
     assert [cluster.facts("AllocationPreempted", f"{experiment}-1") for experiment in training] == [[], []]
 
     first = grant.slots[0].agent_id

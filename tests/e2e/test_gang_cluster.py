@@ -90,7 +90,7 @@ def test_a_user_is_told_which_rank_is_slow(cluster: tuple[LiveCluster, dict[str,
     live.environment["COLUMNS"] = "400"
     for command in (("exp", "why"), ("trial", "describe")):
         assert f"{who}{data.own_seconds / data.usual_seconds:.1f} times as slow" in live.cli(*command, trial).stdout
-    assert f"{who}a straggler: " in live.cli("trial", "logs", trial).stdout
+    assert (told := f"{who}a straggler: ") in live.log(trial, told, kind="trial")
 
 
 def test_a_killed_rank_and_a_lost_agent_cost_no_bit(cluster: tuple[LiveCluster, dict[str, Node]], tmp_path: Path) -> None:
@@ -99,6 +99,7 @@ def test_a_killed_rank_and_a_lost_agent_cost_no_bit(cluster: tuple[LiveCluster, 
     live.cli("exp", "wait", whole)
     assert of(live, whole, GangRendezvousOpened), "its two ranks were on two agents"
 
+    live.log(f"{whole}-1", "this is rank 0", "this is rank 1", kind="trial")
     lines = [json.loads(line) for line in live.cli("trial", "logs", f"{whole}-1", "--json").stdout.splitlines()]
     said = {(line["rank"], line["text"]) for line in lines if "this is rank" in line["text"]}
     assert said == {(0, "this is rank 0"), (1, "this is rank 1")}

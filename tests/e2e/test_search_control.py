@@ -96,10 +96,15 @@ class Search:
         options = [part for name, value in limits.items() for part in (f"--{name.replace('_', '-')}", str(value))]
         self.cluster.cli("exp", "set", str(self.id), *options)
 
-    def batches(self, trial: str) -> list[int]:
-        """Those whose training was recorded."""
-        points = items(self.cluster.client().get(f"/trials/{trial}/metrics"))
-        return [point["batches"] for point in points]
+    def trained(self, trial: str, upto: int) -> bool:
+        """Whether the training of each batch until then is stored, and of no other."""
+
+        def batches() -> list[int]:
+            return [point["batches"] for point in items(self.cluster.client().get(f"/trials/{trial}/metrics"))]
+
+        expected = list(range(1, upto + 1))
+        assert self.cluster.once(batches, lambda found: found == expected) == expected, trial
+        return True
 
     def live_slots(self) -> list[int]:
         """Slots in use after each grant and release."""
@@ -132,7 +137,7 @@ def test_a_paused_search_leaves_its_slots_and_goes_on_where_it_was(cluster: Live
     assert not [position for position in granted if paused < position < resumed], "nothing starts while it is paused"
     for trial in trials:
         assert (trial["state"], trial["failures"]) == ("completed", 0)
-        assert search.batches(trial["id"]) == list(range(1, LENGTH + 1)), "no batch is lost, none is trained twice"
+        assert search.trained(trial["id"], LENGTH), "no batch is lost, none is trained twice"
     assert cluster.json("exp", "replay", str(search.id), "--verify")["ok"]
 
 
@@ -149,7 +154,7 @@ def test_a_canceled_search_stops_after_the_batch_under_way(cluster: LiveCluster,
     stopped = {data.trial_id: data for data in search.all(TrialStopped)}
     for trial in trials:
         reached = LENGTH // 2 + 2 if trial["id"] in held else LENGTH // 2
-        assert search.batches(trial["id"]) == list(range(1, reached + 1)), "the batch under way was its last"
+        assert search.trained(trial["id"], reached), "the batch under way was its last"
         assert (trial["state"], stopped[trial["id"]].reason.text) == ("canceled", "The experiment is canceled.")
     assert search.live_slots()[-1] == 0
     saved = {data.trial_id for data in search.all(CheckpointSaved) if data.batches == LENGTH // 2 + 2}
@@ -199,7 +204,7 @@ def test_a_limit_of_slots_takes_and_gives_while_it_runs(cluster: LiveCluster, tm
     search.go()
     trials = search.wait_end()
     assert [trial["state"] for trial in trials] == ["completed"] * 3
-    assert search.batches(left) == list(range(1, LENGTH + 1))
+    assert search.trained(left, LENGTH)
 
 
 def test_a_trial_that_is_stopped_in_mid_training_trains_no_further_batch(cluster: LiveCluster, tmp_path: Path) -> None:
@@ -215,12 +220,12 @@ def test_a_trial_that_is_stopped_in_mid_training_trains_no_further_batch(cluster
     search.wait_held(2)
     ask(TrialRequested, {"kind": "stop", "trial": 1})
     cluster.wait_for(lambda: any(data.trial_id == f"{search.id}-1" for data in search.all(TrialFinished)))
-    assert search.batches(f"{search.id}-1") == list(range(1, HELD_AT + 1)), "the batch under way was its last"
+    assert search.trained(f"{search.id}-1", HELD_AT), "the batch under way was its last"
     assert not [data for data in search.all(ValidationReported) if data.trial_id == f"{search.id}-1"]
     search.go()
     trials = search.wait_end()
     assert [trial["state"] for trial in trials] == ["early_stopped", "completed"]
-    assert search.batches(f"{search.id}-2") == list(range(1, LENGTH + 1))
+    assert search.trained(f"{search.id}-2", LENGTH)
 
 
 def test_who_loses_at_a_rung_trains_no_batch_beyond_it(cluster: LiveCluster, tmp_path: Path) -> None:
@@ -234,7 +239,7 @@ def test_who_loses_at_a_rung_trains_no_batch_beyond_it(cluster: LiveCluster, tmp
     reached = {data.trial_id: data.length for data in search.all(ValidationReported)}
     for data in lost:
         assert data.reason.numbers["length"] == reached[data.trial_id] in rungs
-        assert search.batches(data.trial_id) == list(range(1, reached[data.trial_id] + 1)), data.trial_id
+        assert search.trained(data.trial_id, reached[data.trial_id])
     last = lost[-1]
     said = cluster.cli("exp", "why", last.trial_id).stdout
     assert f"Rank {last.reason.numbers['rank']} of {last.reason.numbers['of']} at rung" in said

@@ -37,6 +37,13 @@ class Bench:
         self.cluster.cli("exp", "wait", str(experiment))
         return experiment, self.cluster.json("exp", "describe", str(experiment))["trial_list"]
 
+    def points(self, experiment: int, trial: str, count: int) -> list[Any]:
+        """What a trial measured in training, once there are so many."""
+        return self.cluster.once(
+            lambda: list(self.cluster.json("exp", "metrics", str(experiment), "--trial", trial)),
+            lambda found: len(found) >= count,
+        )
+
     def why(self, trial: str) -> list[Any]:
         return [decision["data"] for decision in self.cluster.json("exp", "why", trial)]
 
@@ -68,8 +75,8 @@ def test_a_copy_trains_with_its_own_learning_rate_from_its_parents_weights(bench
             assert begun["source_checkpoint_id"].startswith(f"{parent['id']}-")
             assert trial["hyperparameters"]["learning_rate"] != parent["hyperparameters"]["learning_rate"]
             assert "It is a copy of trial" in begun["reason"]["text"]
-        points = bench.cluster.json("exp", "metrics", str(experiment), "--trial", trial["id"])
         first = 5 if trial in copies else 1  # the others are its parent's
+        points = bench.points(experiment, trial["id"], trial["batches"] + 1 - first)
         assert [point["batches"] for point in points] == list(range(first, trial["batches"] + 1))
         for point in points:
             assert math.isclose(point["metrics"]["rate"], trial["hyperparameters"]["learning_rate"], rel_tol=1e-12), trial["id"]
@@ -127,7 +134,7 @@ def test_a_search_begins_with_the_weights_of_a_checkpoint(bench: Bench) -> None:
     experiment, trials = bench.run(warm, learning_rate=0.001)
 
     def losses(of: int, trial: str) -> list[float]:
-        points = bench.cluster.json("exp", "metrics", str(of), "--trial", trial)
+        points = bench.points(of, trial, 4)
         assert points[0]["batches"] == 1
         return [point["metrics"]["loss"] for point in points]
 
@@ -137,8 +144,8 @@ def test_a_search_begins_with_the_weights_of_a_checkpoint(bench: Bench) -> None:
         own = losses(experiment, trial["id"])
         assert len(own) == 4
         assert own[0] < 0.7 * cold[0], "it goes on from trained weights"
-    said = bench.cluster.cli("exp", "logs", str(experiment)).stdout
-    assert f"begins with the weights of checkpoint {checkpoint}" in said
+    told = f"begins with the weights of checkpoint {checkpoint}"
+    assert told in bench.cluster.log(str(experiment), told)
     config = bench.cluster.json("exp", "describe", str(experiment))["config"]
     assert config["searcher"]["source_checkpoint"]["location"], "the record says where it was"
     with pytest.raises(AssertionError, match=r"searcher.source_checkpoint: this checkpoint is not known"):

@@ -109,9 +109,12 @@ async def test_a_trial_trains_validates_is_extended_and_stops(bench: Bench) -> N
     assert control.kinds("launcher") == ["workers_starting", "workers_started", "workers_exited"]
     await control.assign()
     await control.until(lambda: control.heartbeats[-1].allocations == ())
-    lines = [line.text for _, body in control.reports["logs"] for line in LogsReport.from_json(body).lines]
-    assert any("hello from 1-1-1" in line and bench.context in line for line in lines)
-    assert lines[-1] == "leaving: STOP"
+
+    def lines() -> list[str]:
+        return [line.text for _, body in control.reports["logs"] for line in LogsReport.from_json(body).lines]
+
+    await control.until(lambda: lines()[-1:] == ["leaving: STOP"])  # no exit waits for what was printed
+    assert any("hello from 1-1-1" in line and bench.context in line for line in lines())
     assert not marked(bench.directory)
 
 

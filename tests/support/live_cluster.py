@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import psutil
 
@@ -25,10 +25,12 @@ TENUTO = Path(sys.executable).with_name("tenuto")
 COMMAND_SECONDS_MAX = 240.0
 WAIT_SECONDS_MAX = 240.0
 """Only a hang takes as long: the start of a gang, of workers that import torch, costs a crowded machine a minute."""
+LATE_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.05
 VICTIM_SECONDS_MAX = 60.0
 """A worker is there again some seconds after whatever was killed before."""
 Done = subprocess.CompletedProcess[str]
+T = TypeVar("T")
 
 
 class Node:
@@ -189,6 +191,18 @@ class LiveCluster:
         while not what():
             assert time.monotonic() < deadline, f"it did not come within {seconds_max} s; the last events:\n{self.tail()}"
             time.sleep(POLL_SECONDS)
+
+    def once(self, get: Callable[[], T], holds: Callable[[T], bool]) -> T:
+        """What `get` returns once it holds, or else at last: log lines and metrics are stored beside the record, and may come
+        after the event that ends their trial."""
+        deadline = time.monotonic() + LATE_SECONDS_MAX
+        while not holds(found := get()) and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        return found
+
+    def log(self, what: str, *words: str, kind: str = "exp") -> str:
+        """The log of an experiment (or, by `kind`, a trial) once these words are in it, or else at last."""
+        return self.once(lambda: self.cli(kind, "logs", what).stdout, lambda said: all(word in said for word in words))
 
     def wait_events(self, after: int, count: int, seconds_max: float = WAIT_SECONDS_MAX) -> int:
         """Until `count` more events are recorded than `after`; returns the head. Being unreachable for a while is allowed."""
