@@ -112,3 +112,13 @@ def test_it_needs_whole_batches() -> None:
         ExperimentConfig.model_validate(config)
     config["distributed"] = {"sync_batch_norm": True, "micro_batches": False}
     assert ExperimentConfig.model_validate(config).distributed.sync_batch_norm
+
+
+def test_gradients_of_gradients_are_refused() -> None:
+    """They would have to be summed over the ranks, too."""
+    model = layers("rows")
+    synchronize(model, Link(Threads(1).of(0, 1), lambda: True, lambda: 1.0, lambda: True))
+    inputs = torch.randn(6, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(inputs).sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.square().sum().backward()
