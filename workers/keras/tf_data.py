@@ -44,11 +44,6 @@ class DatasetBatches(Batches):
         self._in_pass = 0
         self._iterator: Any = None
 
-    @property
-    def draws_at_random(self) -> bool:
-        """The pipeline holds operations whose state TensorFlow cannot save."""
-        return self._mode == REBUILT
-
     def seek(self, batches: int, place: Place | None) -> None:
         if place is None:
             return

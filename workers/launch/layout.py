@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -82,7 +82,3 @@ class GangPart:
 def gang_agents(slots: Sequence[Any]) -> tuple[tuple[str, int], ...]:
     """Of an assignment's `slots`: one rank per slot."""
     return tuple((part.agent_id, len(part.slot_ids)) for part in slots)
-
-
-def is_rank(environment: Mapping[str, str]) -> bool:
-    return CHANNEL_VARIABLE in environment

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
-from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
 from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.elastic import GUEST_RANK
@@ -150,6 +149,3 @@ class _Pass(Combined):
                 added[key] = added.get(key, 0) + max(0, freed - given.get(item, 0))
         overdue = [self.state.experiments[item.allocation.experiment_id].priority for item in self.overdue()]
         return [item for item, level in zip(self.overdue(), overdue, strict=True) if level == experiment.priority] + found
-
-    def note_full(self, experiment: Experiment) -> None:
-        self.note(experiment, words.full(experiment, self.pool))

@@ -160,11 +160,6 @@ def behind(experiment: Experiment) -> Words:
     return ("behind", text, {"slots_wanted": experiment.slots_per_trial})
 
 
-def full(experiment: Experiment, pool: Pool) -> Words:
-    text = f"{_needs(experiment)}; none of {pool.capacity} is free, and no running trial has to give way to it"
-    return ("full", text, {"slots_wanted": experiment.slots_per_trial, "slots_free": 0})
-
-
 def limit(owner: str, used: int, most: int) -> Words:
     return ("limit", f"{owner} uses {used} slots and may use {most}", {"slots_used": used, "slots_max": most})
 

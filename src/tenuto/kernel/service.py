@@ -71,16 +71,6 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
 
 
-def run_until_signalled(name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """For processes without a database, such as the agent: runs until SIGTERM or SIGINT, then cancels and leaves."""
-
-    async def run() -> int:
-        await _until_signalled(name, main())
-        return 0
-
-    sys.exit(_run(name, run()))
-
-
 def _run(name: str, main: Awaitable[int]) -> int:
     async def runner() -> int:
         return await main
