@@ -22,7 +22,7 @@ from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent import processes, warm
 from tenuto.workers.agent.app import AgentApp
 from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, _mark_of, marked
-from tenuto.workers.agent.warm import WarmPool, WarmSpawned, Zygote
+from tenuto.workers.agent.warm import SPARE_PAIRS, WarmPool, WarmSpawned, Zygote
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 LOOKS_AROUND = b"""
@@ -250,30 +250,28 @@ async def test_the_next_run_is_forked_ahead(bench: Bench) -> None:
     (zygote,) = bench.app._warm._zygotes.values()
     for number, killed in ((2, False), (3, True)):
         zygote.stand_by()
-        pair = await _pair(zygote)
-        assert pair, "nothing stands by"
+        waiting = await _stand_by(zygote)
         if killed:
-            for process in pair:
+            for process in waiting:
                 process.kill()
         await bench.run(LOOKS_AROUND, number)
-        assert ((await bench.seen(number))[-1]["parent"] in {process.pid for process in pair}) is not killed
+        assert ((await bench.seen(number))[-1]["parent"] in {process.pid for process in waiting}) is not killed
     assert bench.app._warm.forks == 3
     zygote.stand_by()
-    pair = await _pair(zygote)
+    waiting = await _stand_by(zygote)
     await bench.app._warm.close()
-    _, alive = psutil.wait_procs(pair, timeout=60)
-    assert pair
+    _, alive = psutil.wait_procs(waiting, timeout=60)
     assert not alive, "who stands by leaves with the agent"
 
 
-async def _pair(zygote: Zygote) -> list[psutil.Process]:
-    """The leader that stands by, and its worker."""
+async def _stand_by(zygote: Zygote) -> list[psutil.Process]:
+    """The leaders that stand by, and their workers, once all are there."""
     while True:
         found: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
             for leader in psutil.Process(zygote._process.pid).children():
                 if not _mark_of(leader.pid).strip("-"):
-                    found = [leader, *leader.children()]
-        if len(found) == 2:
+                    found += [leader, *leader.children()]
+        if len(found) == 2 * SPARE_PAIRS:
             return found
         await asyncio.sleep(0.01)  # a fork sets no event

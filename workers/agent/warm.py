@@ -1,7 +1,7 @@
 """Warm workers: processes forked from one that has imported their framework already (harness/zygote.py): PyTorch, or Keras where
 the user's code imports it.
 
-One such process keeps a pair of forks ahead of need, which stands by for the next run: a fork of half a gigabyte costs tens of
+One such process keeps two pairs of forks ahead of need, which stand by for the next runs: a fork of half a gigabyte costs tens of
 milliseconds.
 
 A worker starts warm if it has the same framework, and if its environment differs from that process's only in what is read after
@@ -19,6 +19,7 @@ import logging
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +34,9 @@ READY_SECONDS_MAX = 60.0
 """To import the framework: seconds; on a cold network disk much longer. A cold start would have to wait for the same imports."""
 FORK_SECONDS_MAX = 5.0
 """Two forks of a process of half a gigabyte: tens of milliseconds, on a crowded machine many times that."""
+SPARE_PAIRS = 2
+"""A pair needs some 150 ms to rehearse, and a short trial may be over sooner: the next one then finds the other pair, which is
+done. Each costs about 30 MB."""
 STAND_BY_SECONDS = 0.1
 """From a start until the next pair is forked ahead: the worker that starts now has the processors first."""
 PER_RUN = frozenset(
@@ -101,8 +105,8 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
-        self._spare: socket.socket | None = None
-        """Of a pair that was forked ahead and waits for a job."""
+        self._spares: deque[socket.socket] = deque()
+        """Of pairs that were forked ahead and wait for a job, the oldest first."""
         self._closed = False
         self._ready: asyncio.Task[bool] = asyncio.create_task(self._wait_ready(), name="warming")
 
@@ -125,17 +129,18 @@ class Zygote:
 
     async def fork(self, job: Job) -> WarmSpawned:
         """Hands the job to the pair of processes that stands by, or to a new one. Raises OSError or TimeoutError."""
-        spare, self._spare = self._spare, None
-        if spare is not None:
+        while self._spares:
             with contextlib.suppress(OSError, TimeoutError):  # it was killed meanwhile: as if there had been none
-                return await self._hand_over(spare, job)
+                return await self._hand_over(self._spares.popleft(), job)
         return await self._hand_over(self._ask(), job)
 
     def stand_by(self) -> None:
-        """Forks a pair ahead of the next job. It costs its page tables, a few megabytes, and leaves when its socket is closed."""
-        if self._spare is None and self.was_ready and not self._closed:
-            with contextlib.suppress(OSError):  # it ended: the next job finds that out
-                self._spare = self._ask()
+        """Forks pairs ahead of the next jobs. Each leaves when its socket is closed."""
+        while len(self._spares) < SPARE_PAIRS and self.was_ready and not self._closed:
+            try:
+                self._spares.append(self._ask())
+            except OSError:  # it ended: the next job finds that out
+                return
 
     def _ask(self) -> socket.socket:
         ours, theirs = socket.socketpair()
@@ -168,8 +173,8 @@ class Zygote:
         self._closed = True
         self._ready.cancel()
         self._channel.close()
-        if self._spare is not None:
-            self._spare.close()
+        for spare in self._spares:
+            spare.close()
         if not self.was_ready:
             self._process.kill()  # while it imports it does not look at its socket, and it has no forks
         with contextlib.suppress(subprocess.TimeoutExpired):
