@@ -18,16 +18,17 @@ from tenuto.services.scheduler.indexes import (
     use_auxiliary,
     victim,
     with_item,
+    with_returning,
     without_item,
 )
 from tenuto.services.scheduler.policies.usage import settle
+from tenuto.services.scheduler.slotsets import SlotSet
 from tenuto.services.scheduler.state import (
     Allocation,
     Experiment,
     Leaving,
     Pool,
     PoolPolicy,
-    SlotSet,
     State,
     Usage,
     policy_of,
@@ -74,7 +75,7 @@ def _recounted(state: State, old: Allocation, new: Allocation) -> State:
     """The allocation stands otherwise now."""
     pool = counted(state, pool_of(state, old.pool), old, -1)
     state = replace(state, allocations=state.allocations.set(new.allocation_id, new))
-    return put_pool(state, counted(state, pool, new, 1))
+    return with_returning(put_pool(state, counted(state, pool, new, 1)), new)
 
 
 def own(state: State, experiment: Experiment, slots: int) -> State:
@@ -139,6 +140,7 @@ def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
     state = replace(put_pool(state, pool), allocations=state.allocations.set(item, changed))
     state = use(use(state, item, allocation.gained, without_item), item, changed.gained, with_item)
     state = put_pool(state, counted(state, pool_of(state, changed.pool), changed, 1))
+    state = with_returning(state, changed)
     more = changed.size_kept - allocation.size_kept
     if not more:
         return state

@@ -16,7 +16,7 @@ from tenuto.services.scheduler.state import State, initial
 
 class SchedulerCore:
     name = "scheduler"
-    rule_version = 3
+    rule_version = 4
     consumes = CONSUMED
     emits = OWN
 

@@ -10,13 +10,14 @@ from typing import Any, Protocol, TypeVar
 
 from immutables import Map
 
+from tenuto.services.scheduler.slotsets import SlotSet
 from tenuto.services.scheduler.state import (
+    RETURNING,
     Agent,
     Allocation,
     Experiment,
     Groups,
     Pool,
-    SlotSet,
     State,
     Trial,
     free_slots,
@@ -90,8 +91,8 @@ def set_experiment(state: State, experiment: Experiment) -> State:
 
 
 def _regroup(state: State, experiment: Experiment) -> State:
-    for name in sorted(state.pools):
-        pool = state.pools[name]
+    for name in sorted({*state.pools, experiment.pool}):
+        pool = pool_of(state, name)
         groups = grouped(pool, experiment, pool.held.get(experiment.experiment_id, 0))
         if groups is not pool.groups:
             state = put_pool(state, replace(pool, groups=groups))
@@ -99,12 +100,13 @@ def _regroup(state: State, experiment: Experiment) -> State:
 
 
 def grouped(pool: Pool, experiment: Experiment, held: int) -> Groups:
-    """The pool's groups with the experiment as it stands, and what it holds, in the group of its owner; or out of it."""
+    """The pool's groups with the experiment as it stands, and what it holds, in the group of its owner; or out of it. One that
+    gives way stays: if what it wants were forgotten until its workers have left, the others' shares would grow meanwhile."""
     if experiment.auxiliary:
         return pool.groups
     key, owner = experiment.experiment_id, (experiment.workspace, experiment.user)
     group = pool.groups.get(owner)
-    if held or (experiment.queued and experiment.pool == pool.name):
+    if held or (experiment.open and experiment.pool == pool.name and (experiment.waiting or experiment.returning)):
         group = (group if group is not None else Map()).set(key, (experiment, held))
         return pool.groups.set(owner, group)
     if group is None or key not in group:
@@ -139,7 +141,26 @@ def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
         trials = experiment.trials.delete(trial.number) if trial.number in experiment.trials else experiment.trials
     else:
         trials = experiment.trials.set(trial.number, trial)
-    return put_experiment(state, replace(experiment, trials=trials, waiting=_has(experiment.waiting, trial.number, trial.waits)))
+    waiting = _has(experiment.waiting, trial.number, trial.waits)
+    returning = _has(experiment.returning, trial.number, returns(state, trial))
+    return put_experiment(state, replace(experiment, trials=trials, waiting=waiting, returning=returning))
+
+
+def returns(state: State, trial: Trial) -> bool:
+    """Whether its workers are leaving, and it waits for slots again as soon as they have."""
+    if trial.phase != "wanted" or trial.verdict_of or not trial.allocation_id:
+        return False
+    return state.allocations[trial.allocation_id].leaving in RETURNING
+
+
+def with_returning(state: State, allocation: Allocation) -> State:
+    """Its experiment, where the allocation begins to leave or does so for another reason."""
+    experiment = state.experiments[allocation.experiment_id]
+    trial = experiment.trials[allocation.trial_number]
+    returning = _has(experiment.returning, trial.number, returns(state, trial))
+    if returning == experiment.returning:
+        return state
+    return set_experiment(state, replace(experiment, returning=returning))
 
 
 # Agents

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from immutables import Map
 
 from tenuto.services.scheduler.allocations import counted, own, usage_keys
-from tenuto.services.scheduler.indexes import pool_of, put_experiment, put_pool, recount_pool
+from tenuto.services.scheduler.indexes import pool_of, put_experiment, put_pool, recount_pool, returns
 from tenuto.services.scheduler.state import Agent, Allocation, Closed, Experiment, PoolPolicy, Share, State, Usage, policy_of
 
 
@@ -69,6 +69,7 @@ def _put_back(state: State, experiment: Experiment, live: list[Allocation]) -> S
     trials = {
         number: replace(experiment.trials[number], allocation_id=holder.get(number, "")) for number in sorted(experiment.trials)
     }
+    returning = tuple(number for number, trial in trials.items() if returns(state, trial))
     slots = sum(allocation.size_kept for allocation in live)
     state = put_experiment(
         state,
@@ -76,6 +77,7 @@ def _put_back(state: State, experiment: Experiment, live: list[Allocation]) -> S
             experiment,
             trials=Map(trials),
             waiting=tuple(number for number, trial in trials.items() if trial.waits),
+            returning=returning,
             allocations=tuple(sorted(allocation.allocation_id for allocation in live)),
             slots_used=slots,
         ),

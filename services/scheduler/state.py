@@ -20,26 +20,12 @@ from typing import Literal
 from immutables import Map
 
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
+from tenuto.services.scheduler.slotsets import SlotSet, count, without
 
 Phase = Literal["wanted", "paused", "failed", "stopped"]
 Leaving = Literal["", "preempted", "resized", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]
-
-
-SlotSet = tuple[tuple[str, tuple[int, ...]], ...]
-"""(agent, its slots)."""
-
-
-def count(slots: SlotSet) -> int:
-    if len(slots) == 1:  # as nearly always
-        return len(slots[0][1])
-    return sum([len(slot_ids) for _, slot_ids in slots])
-
-
-def without(slots: SlotSet, others: SlotSet) -> SlotSet:
-    """The slots that are not among the others; no agent is left without slots."""
-    taken = {(agent_id, slot) for agent_id, slot_ids in others for slot in slot_ids}
-    left = ((agent_id, tuple(slot for slot in slot_ids if (agent_id, slot) not in taken)) for agent_id, slot_ids in slots)
-    return tuple(part for part in left if part[1])
+RETURNING: tuple[Leaving, ...] = ("preempted", "agent_lost", "exited")
+"""Whoever leaves for one of these waits for slots again, if its trial is wanted still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +87,8 @@ class Experiment:
     trials: Map[int, Trial] = field(default_factory=Map)
     waiting: tuple[int, ...] = ()
     """Numbers of the trials that wait for slots, ascending."""
+    returning: tuple[int, ...] = ()
+    """Numbers of the trials whose workers are leaving and that wait for slots again as soon as they have, ascending."""
     allocations: tuple[str, ...] = ()
     """Live allocations, sorted."""
     slots_used: int = 0
@@ -116,8 +104,13 @@ class Experiment:
         return not self.slots_per_trial
 
     @property
+    def open(self) -> bool:
+        """Whether its trials may be granted slots."""
+        return not (self.paused or self.canceled or self.ended)
+
+    @property
     def queued(self) -> bool:
-        return bool(self.waiting) and not (self.paused or self.canceled or self.ended)
+        return bool(self.waiting) and self.open
 
     @property
     def queue_key(self) -> tuple[int, float, int]:
@@ -270,7 +263,7 @@ class Pool:
 
     @property
     def empty(self) -> bool:
-        slots_concerned = self.agents or self.leaving or self.held or self.queue or self.lends_to
+        slots_concerned = self.agents or self.leaving or self.held or self.queue or self.groups or self.lends_to
         return not (slots_concerned or self.auxiliary_queue or self.auxiliary)
 
 

@@ -90,6 +90,17 @@ def turnaround_us(cluster: Cluster) -> float:
     return sum(times) / len(times)
 
 
+def test_a_gang_and_those_that_give_way_to_it_do_not_take_turns_for_ever() -> None:
+    """A gang of 8 was entitled to 8 slots while small gangs were leaving for it, and to none once those waited again: each freed
+    slot went back to a small gang, and that was preempted anew, for ever."""
+    jobs = generated(59, 8, 113, arrivals="bursty", load=0.7474713571856373, users=4)
+    costs = Costs(checkpoint_us=600 * SECOND)
+    cluster = Cluster(script_of(jobs, 2, 4, foretold=False, auxiliary_max=2), "fair_share", costs, seed=113, keep_history=True)
+    outcome = cluster.run()
+    assert (outcome.unfinished, doubled(outcome)) == (0, [])
+    assert outcome.preemptions < len(cluster.trials)
+
+
 def test_fair_share_is_fairer_than_first_in_first_out() -> None:
     jobs = generated(60, 32, 5, arrivals="bursty", load=1.0)
     fair, fifo = (run(jobs, policy, agents=4, slots=8) for policy in ("fair_share", "fifo"))

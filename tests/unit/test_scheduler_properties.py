@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, settings
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.envelope import encode_event
 from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentMoved,
@@ -30,15 +32,19 @@ from tenuto.schemas.events.request import (
     SlotsOpened,
 )
 from tenuto.schemas.events.trial import CheckpointSaved
+from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
+from tenuto.services.scheduler.indexes import pool_of
 from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
 from tests.support.record import broken_rules
-from tests.support.scheduler_driver import Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
+from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
 
 AGENTS = ("a", "b", "c")
 POOLS = ("default", "other")
 PRIORITIES = (10, 42, 42, 60)
+GIVES_WAY_MAX = 3
+"""Allocations tried after every step: each costs two divisions of its pool."""
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -261,6 +267,31 @@ class AnyPolicy(AnyHistory):
             over = {key: pool.held.get(key, 0) - anew.targets.get(key, 0) for key in sorted({*pool.held, *anew.targets})}
             assert anew.below == {key for key, slots in over.items() if slots < 0}
             assert anew.above == {key for key, slots in over.items() if slots > 0}
+
+    @invariant()
+    def giving_way_changes_no_share(self) -> None:
+        """If it did, a gang would be entitled to slots while others leave for it, and no more when they wait again."""
+        state = self.driver.state
+        for item in sorted(state.allocations)[:GIVES_WAY_MAX]:
+            allocation = state.allocations[item]
+            experiment = state.experiments[allocation.experiment_id]
+            comes_back = (
+                experiment.trials[allocation.trial_number].phase == "wanted"
+                and experiment.open
+                and experiment.pool == allocation.pool
+                and 0 < experiment.slots_per_trial <= pool_of(state, experiment.pool).capacity
+            )
+            if allocation.leaving or not experiment.preemptible or not comes_back:
+                continue
+            trial = f"{experiment.experiment_id}-{allocation.trial_number}"
+            preempted = AllocationPreempted(
+                pool=allocation.pool, allocation_id=item, trial_id=trial, experiment_id=experiment.experiment_id, reason=WHY
+            )
+            shares = [
+                +Counter(divided_with(now, now.pools[allocation.pool], self.driver.now_us, Remembered()).targets)
+                for now in (state, apply(state, preempted, self.driver.now_us))
+            ]
+            assert shares[0] == shares[1], f"{item} gives way"
 
     def judge(self) -> list[str]:
         return []

@@ -21,7 +21,8 @@ from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, count
+from tenuto.services.scheduler.slotsets import count
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:

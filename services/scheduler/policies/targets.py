@@ -184,12 +184,12 @@ def _leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
     gang = experiment.slots_per_trial
     demand = held
     at_home = experiment.pool == pool.name
-    if at_home and experiment.waiting and gang <= pool.capacity and experiment.queued:
-        demand += len(experiment.waiting) * gang
+    if at_home and experiment.open and gang <= pool.capacity:
+        demand += (len(experiment.waiting) + len(experiment.returning)) * gang
     if experiment.max_slots is not None:
-        # What leaves still counts against the limit, so a share above it would be waited for in vain.
+        # What leaves for good still counts against the limit, so a share above it would be waited for in vain.
         most = experiment.max_slots // gang * gang
-        demand = max(held, min(demand, most - (experiment.slots_used - held)))
+        demand = max(held, min(demand, most - (experiment.slots_used - held - len(experiment.returning) * gang)))
     least = 0 if experiment.preemptible else held
     order = (experiment.place, experiment.experiment_id)
     return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
@@ -200,11 +200,12 @@ def _elastic_leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
     held, gang = pool.held.get(experiment.experiment_id, 0), experiment.slots_per_trial
     at_home = experiment.pool == pool.name
     staying = [state.allocations[item] for item in experiment.allocations if item in pool.elastic]
-    waits = at_home and experiment.queued and gang <= pool.capacity
-    trials = len(staying) + (len(experiment.waiting) if waits else 0)
+    waits = at_home and experiment.open and gang <= pool.capacity
+    trials = len(staying) + (len(experiment.waiting) + len(experiment.returning) if waits else 0)
     demand = trials * experiment.slots_most
     if experiment.max_slots is not None:
-        gone = experiment.slots_used - sum(item.size_kept for item in staying)
+        back = [state.allocations[experiment.trials[number].allocation_id] for number in experiment.returning]
+        gone = experiment.slots_used - sum([item.size_kept for item in (*staying, *back)])
         demand = max(held, min(demand, experiment.max_slots - gone))
     least = 0 if experiment.preemptible else held
     order = (experiment.place, experiment.experiment_id)

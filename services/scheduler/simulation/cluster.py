@@ -28,8 +28,8 @@ from tenuto.services.scheduler.state import State
 
 NO_ID = UUID(int=0)
 SIMULATED = Reason(rule="simulated", text="The simulation says so.")
-EVENTS_MAX = 50_000_000
-"""More than any sensible history; a script that never ends is stopped there."""
+EVENTS_PER_TRIAL_MAX = 20_000
+"""Five months of a checkpoint every ten minutes; a script that never ends is stopped there, while its history fits in memory."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,8 @@ class Cluster:
     def run(self) -> Outcome:
         """Until every trial has ended, or nothing more can happen."""
         left = len(self.script.trials)
-        while self._queue and left and self.outcome.events < EVENTS_MAX:
+        events_max = EVENTS_PER_TRIAL_MAX * left
+        while self._queue and left and self.outcome.events < events_max:
             time_us, _, action = heapq.heappop(self._queue)
             self._pass_time(time_us)
             action()
