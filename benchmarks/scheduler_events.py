@@ -7,7 +7,7 @@ elastic trials in every second one, trials without slots in every third. After e
 happened: every trial ended (nobody starves below the capacity), no slot was in two allocations at once, no agent had more trials
 without slots than it takes, gangs were whole, all work was done once and counted, and no schedule used more than the offline
 bound (where no agent failed). Every `REPLAY_EACH`-th history is run a second time, and
-must decide the same. Ten million events take about ten minutes on two idle cores.
+must decide the same. Ten million events take six to twelve minutes on two idle cores.
 
 The exit code is 1 if one of these failed; the line names the seed, and `--seed N --events 1` runs that history again.
 """
