@@ -37,12 +37,13 @@ def namespaces() -> Iterator[tuple[str, str]]:
     if shutil.which("ip") is None:
         pytest.skip("there is no `ip` command to make network namespaces with")
     try:
-        ip("netns", "add", names[0])
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
-    try:
-        ip("netns", "add", names[1])
-        ip("-n", names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names[1])
+        try:
+            for name in names:
+                ip("netns", "add", name)
+            ip("-n", names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names[1])
+            ip("netns", "exec", names[0], "true")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
         for index, name in enumerate(names, start=1):
             ip("-n", name, "address", "add", f"10.123.0.{index}/24", "dev", "cable")
             for device in ("lo", "cable"):
