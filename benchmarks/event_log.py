@@ -1,7 +1,6 @@
 """Benchmark of the event log, each number beside its reference in the same run, as a ratio: `python benchmarks/event_log.py`.
 
 append   one writer in batches of 1, 10, 100 and 1,000 against pgbench (prepared, pipelined inserts into an equal table)
-group    concurrent producers of single events through the group commit
 read     pages of events against psql COPY; with payloads decoded; the verification of the hash chain
 peers    the PostgreSQL recorder of the `eventsourcing` library, append and read (the better of its two forms)
 
@@ -14,7 +13,6 @@ import argparse
 import asyncio
 import json
 import platform
-import statistics
 import tempfile
 import time
 from collections import defaultdict
@@ -29,13 +27,11 @@ import event_log_peers as peers
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
-from tenuto.kernel.group_commit import GroupCommit
 from tenuto.kernel.migrations import migrate
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
 
 BATCHES = (1, 10, 100, 1_000)
-PRODUCERS = (8, 100)
 PAGE = 500
 """Events per read, as the services do it."""
 READ_EVENTS = 100_000
@@ -103,23 +99,6 @@ async def append_section(log: PostgresEventLog, owner_url: str, seconds: float, 
     return table
 
 
-async def group_section(log: PostgresEventLog, producers: int, seconds: float) -> dict[str, float]:
-    """Single events of concurrent producers: events per second, and the latency of one append in milliseconds."""
-    group = GroupCommit(log)
-    latencies: list[float] = []
-    end = time.perf_counter() + seconds
-
-    async def produce() -> None:
-        while (begun := time.perf_counter()) < end:
-            await group.append(Append(new_events(1)))
-            latencies.append(time.perf_counter() - begun)
-
-    await asyncio.gather(*(produce() for _ in range(producers)))
-    await group.close()
-    cuts = statistics.quantiles(latencies, n=100)
-    return {"events/s": len(latencies) / seconds, "p50 ms": cuts[49] * 1000, "p99 ms": cuts[98] * 1000}
-
-
 async def read_section(log: PostgresEventLog, owner_url: str, rounds: int) -> dict[str, float]:
     while await log.head() < READ_EVENTS:
         await log.append(Append(new_events(1_000)))
@@ -159,16 +138,13 @@ async def read_section(log: PostgresEventLog, owner_url: str, rounds: int) -> di
     return {name: max(found) for name, found in rates.items()}
 
 
-def report(append: dict[int, dict[str, float]], group: dict[int, dict[str, float]], read: dict[str, float]) -> None:
+def report(append: dict[int, dict[str, float]], read: dict[str, float]) -> None:
     print(f"append, events/s of one writer, {len(PAYLOAD)} bytes of payload")
     print(f"{'batch':>8}{'tenuto':>12}{'pgbench':>12}{'ratio':>8}{'eventsourcing':>16}{'ratio':>8}")
     for batch, rates in append.items():
         peer = max((rate for name, rate in rates.items() if name.startswith("eventsourcing")), default=float("nan"))
         own = rates["tenuto"]
         print(f"{batch:>8,}{own:>12,.0f}{rates['pgbench']:>12,.0f}{own / rates['pgbench']:>8.2f}{peer:>16,.0f}{own / peer:>8.2f}")
-    print("\ngroup commit, single events")
-    for producers, found in group.items():
-        print(f"{producers:>8} producers" + "".join(f"{value:>12,.1f} {name}" for name, value in found.items()))
     print(f"\nread, events/s of {READ_EVENTS:,} (ratio to COPY)")
     for name, speed in read.items():
         print(f"    {name:<28}{speed:>12,.0f}{speed / read['psql COPY']:>8.2f}")
@@ -193,14 +169,13 @@ async def main() -> None:
             print(f"Python {platform.python_version()}, PostgreSQL {version} with fsync, best of {arguments.rounds} rounds\n")
             log = await PostgresEventLog.connect(server.url)
             append = await append_section(log, server.owner_url, arguments.seconds, arguments.rounds)
-            group = {producers: await group_section(log, producers, arguments.seconds) for producers in PRODUCERS}
             read = await read_section(log, server.owner_url, arguments.rounds)
             await log.close()
         finally:
             await server.stop()
-    report(append, group, read)
+    report(append, read)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"append": append, "group": group, "read": read}, indent=1))
+        arguments.json.write_text(json.dumps({"append": append, "read": read}, indent=1))
 
 
 if __name__ == "__main__":

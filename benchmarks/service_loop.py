@@ -6,7 +6,7 @@ Real PostgreSQL (fsync on), NATS, relay and service, each a process of its own. 
 program appends inputs to the log and hears the answers on JetStream, over the same feed that services use.
 
 throughput  all inputs appended at once, in batches of 500; until the last answer has arrived on JetStream
-latency     inputs one at a time at a steady rate; from the call that appends an input until its answer arrives on JetStream
+latency     inputs one at a time at a steady rate; from the instant at which an input is due until its answer arrives on JetStream
 reference   in the same run: what the path is made of. Appending the same number of events in the same batches, and the median
             of one append of one event and of one acknowledged publish.
 """
@@ -36,7 +36,6 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import Append, EventLog
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import StreamFeed
-from tenuto.kernel.group_commit import GroupCommit
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.migrations import migrate
 from tenuto.kernel.service import run_service
@@ -104,23 +103,20 @@ async def throughput(log: PostgresEventLog, answers: Answers, count: int) -> flo
 
 
 async def latencies(log: PostgresEventLog, answers: Answers, rate: int, seconds: float) -> list[float]:
+    """Seconds from the instant at which each input is due until its answer arrives. Inputs that are due during a commit share
+    the next one, as in a service."""
     events = new_inputs(int(rate * seconds))
-    before = len(answers.arrived)
-    sent: dict[UUID, float] = {}
-    appending: set[asyncio.Task[object]] = set()
-    group = GroupCommit(log)  # as a service does it: inputs that come during a commit share the next one
+    before, at = len(answers.arrived), 0
     begun = time.perf_counter()
-    for number, event in enumerate(events):
-        due = begun + number / rate
-        await asyncio.sleep(max(due - time.perf_counter(), 0))
-        sent[event.id] = time.perf_counter()
-        task: asyncio.Task[object] = asyncio.create_task(group.append(Append([event])))
-        appending.add(task)
-        task.add_done_callback(appending.discard)
-    await asyncio.gather(*appending)
+    while at < len(events):
+        due = min(len(events), int((time.perf_counter() - begun) * rate) + 1)
+        if due == at:
+            await asyncio.sleep(max(begun + at / rate - time.perf_counter(), 0))
+            continue
+        await append_all(log, events[at:due])
+        at = due
     await answers.until(before + len(events))
-    await group.close()
-    return sorted(answers.arrived[id] - at for id, at in sent.items())
+    return sorted(answers.arrived[event.id] - (begun + number / rate) for number, event in enumerate(events))
 
 
 async def median_seconds(rounds: int, work: Callable[[], Awaitable[object]]) -> float:
