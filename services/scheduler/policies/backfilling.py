@@ -10,7 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import Planner, Reserved, for_trial
+from tenuto.services.scheduler.policies.planner import Reserved, for_trial
+from tenuto.services.scheduler.policies.rooms import Rooms
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
 
@@ -18,7 +19,7 @@ BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""
 
 
-class Backfilling(Planner):
+class Backfilling(Rooms):
     def overdue(self) -> list[Candidate]:
         """Gangs that started ahead of a held one and run longer than they said."""
         found = []

@@ -6,8 +6,6 @@ A gang that is next
 3. else preempts the cheapest running gangs that it may preempt, if that makes it fit;
 4. else is *held*: it waits, and what is behind it may not take the slots that it waits for.
 In cases 2 and 3 nothing behind it may take the free slots: they are a part of what it is waiting for.
-
-Long, because all that can happen to a gang is in one place: the cases share what one pass has given away so far.
 """
 
 from __future__ import annotations
@@ -23,14 +21,12 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.placement import Ground, Room
-from tenuto.services.scheduler.policies.victims import Candidate, cheapest, cost_of
-from tenuto.services.scheduler.state import Allocation, Constraints, Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.policies.victims import Candidate, cheapest
+from tenuto.services.scheduler.state import Allocation, Constraints, Experiment, Pool, State
 
 Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
 """soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
 holds back only a room of its own."""
-ROOMS_MAX = 32
-"""Rooms whose victims are compared; they are the ones where the fewest slots are missing."""
 
 
 class Reserved(NamedTuple):
@@ -87,8 +83,6 @@ class Planner:
         self.granted_slots: dict[int, int] = {}
         """Experiment -> slots granted in this pass."""
         self._lenders: dict[str, Ground] = {}
-        self._coming: dict[str, int] | None = None
-        self._aside: list[str] = []
 
     # What a policy says.
 
@@ -104,7 +98,7 @@ class Planner:
         """Why this experiment is next: half a sentence, and its numbers."""
         raise NotImplementedError
 
-    # What is built on it: elastic trials (`elastic`), and reservations (`backfilling`).
+    # What is built on it: constraints (`rooms`), elastic trials (`elastic`), and reservations (`backfilling`).
 
     def size_of(self, experiment: Experiment, used: int) -> int:
         """Slots that its next trial should have; an elastic one can start with less."""
@@ -118,6 +112,10 @@ class Planner:
         """Let elastic trials give up slots, of these agents only if a room is given. How many are being freed: at least
         `missing`, or none."""
         return 0
+
+    def serve_in_rooms(self, experiment: Experiment, number: int) -> Outcome:
+        """The same as `serve` for a gang with constraints that does not fit now."""
+        raise NotImplementedError
 
     def shrink_inside(self, experiment: Experiment) -> None:
         """Let the experiment's larger trials give up slots for its own waiting ones."""
@@ -142,7 +140,7 @@ class Planner:
             return "granted"
         self.blocked = True
         if experiment.constraints is not None:
-            return self._serve_in_rooms(experiment, number)
+            return self.serve_in_rooms(experiment, number)
         if experiment.slots_per_trial > self.pool.capacity:
             self.blocked = self.claimed
             self.note(experiment, words.too_large(experiment, self.pool))
@@ -281,82 +279,6 @@ class Planner:
                 return True
         return False
 
-    # Gangs with constraints.
-
-    def _serve_in_rooms(self, experiment: Experiment, number: int) -> Outcome:
-        assert experiment.constraints is not None
-        wanted = experiment.slots_per_trial
-        rooms = self.ground.rooms(experiment.constraints, wanted)
-        if not rooms:
-            self.blocked = self.claimed
-            self.note(experiment, words.no_room(experiment, self.pool))
-            return "never"
-        if self.claimed:
-            self.note(experiment, words.behind(experiment))
-            return "held"
-        sizes = [(self.ground.free_in(room), self._coming_in(room), room) for room in rooms]
-        free, coming, room = max(sizes, key=lambda item: (item[0] + item[1], item[2]))
-        if free + coming >= wanted:
-            self._keep(room)
-            self.note(experiment, words.soon(experiment, free))
-            return "soon"
-        for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
-            if self.shrink_for(experiment, wanted - room_free - room_coming, candidate_room):
-                self._keep(candidate_room)
-                return "soon"
-        best: tuple[tuple[int, ...], Room, list[Candidate], int] | None = None
-        for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
-            missing = wanted - room_free - room_coming
-            chosen = self.victims_for(experiment, missing, self._candidates_in(experiment, candidate_room), candidate_room)
-            costs = [cost_of(victim, self.now_us) for victim in chosen]
-            total = tuple(sum(column) for column in zip(*costs, strict=True))
-            if chosen and (best is None or total < best[0]):
-                best = (total, candidate_room, chosen, missing)
-        if best is None:
-            self.note(experiment, words.no_room_yet(experiment, sizes, self._first_end(room)))
-            self._aside += self.free.hide(room)
-            return "aside"
-        _, room, chosen, missing = best
-        self.preempt(experiment, number, chosen, self.ground.free_in(room), self._coming_in(room), missing)
-        self.shrink_for(experiment, missing - sum(victim.freed for victim in chosen), room)
-        self._keep(room)
-        return "soon"
-
-    def _keep(self, room: Room) -> None:
-        """Nothing behind may use what is free, or being freed, there."""
-        self.leaving = max(0, self.leaving - self._coming_in(room))
-        self.free.hide(room)
-
-    def show_aside(self) -> None:
-        """Those that may be preempted may use the rooms that were held aside."""
-        self.free.show(self._aside)
-        self._aside = []
-
-    def _coming_in(self, room: Room) -> int:
-        if self._coming is None:
-            self._coming = {}
-            for item in self.pool.leaving:
-                for agent_id, slot_ids in self.state.allocations[item].given_up:
-                    usable = usable_slots(self.pool, self.state.agents[agent_id])
-                    count = sum(slot in usable for slot in slot_ids)
-                    self._coming[agent_id] = self._coming.get(agent_id, 0) + count
-        return sum(self._coming.get(agent_id, 0) for agent_id in room) if self._coming else 0
-
-    def _candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
-        found: dict[str, Candidate] = {}
-        for agent_id in room:
-            agent = self.state.agents[agent_id]
-            usable = usable_slots(self.pool, agent)
-            for slot, item in agent.used:
-                allocation = self.state.allocations[item]
-                if slot not in usable or allocation.leaving or item in self.taken:
-                    continue
-                rank = found[item].rank if item in found else self.rank(experiment, allocation)
-                if rank is not None:
-                    freed = found[item].freed + 1 if item in found else 1
-                    found[item] = Candidate(allocation, freed, rank)
-        return [found[item] for item in sorted(found)]
-
     # Preemption.
 
     def preempt(
@@ -412,10 +334,3 @@ class Planner:
             return
         reserved = self.reserved_for(experiment.slots_per_trial)
         self.note(experiment, words.held(experiment, free, self.leaving, self.pool, reserved.start_us if reserved else None))
-
-    def _first_end(self, room: Room) -> int | None:
-        if self.notes is None:
-            return None
-        return next(
-            (end for end, item in self.pool.ends if any(part[0] in room for part in self.state.allocations[item].slots)), None
-        )
