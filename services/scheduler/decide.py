@@ -127,7 +127,8 @@ def _released(state: State, data: EventData, now_us: int) -> list[EventData]:
 
 
 def _release(allocation: Allocation, data: WorkersExited) -> AllocationReleased:
-    freed = f"its {allocation.size} slots are free" if allocation.size else "it had no slots"
+    are = "is" if allocation.size == 1 else "are"
+    freed = f"its {words.slots(allocation.size)} {are} free" if allocation.size else "it had no slots"
     return AllocationReleased(
         pool=allocation.pool,
         allocation_id=allocation.allocation_id,
@@ -208,7 +209,7 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
             break
         reason = Reason(
             rule="slot_limit",
-            text=f"Experiment {experiment.experiment_id} uses {used} slots but may use {experiment.max_slots}; "
+            text=f"Experiment {experiment.experiment_id} uses {words.slots(used)} but may use {experiment.max_slots}; "
             f"its latest allocation gives {allocation.size} back.",
             numbers={"slots_used": used, "slots_max": experiment.max_slots, "slots_freed": allocation.size},
         )
@@ -238,7 +239,7 @@ def _shrunk_to_limit(state: State, experiment: Experiment) -> tuple[list[EventDa
         dropped = droppable(state, pools[allocation.allocation_id], now)[: allocation.size_soon - size]
         reason = Reason(
             rule="slot_limit",
-            text=f"Experiment {experiment.experiment_id} may use {experiment.max_slots} slots; trial "
+            text=f"Experiment {experiment.experiment_id} may use {words.slots(experiment.max_slots)}; trial "
             f"{trial_id(experiment.experiment_id, allocation.trial_number)} saves a checkpoint and goes on with {size} of its "
             f"{allocation.size_soon}.",
             numbers={"slots_from": allocation.size, "slots_to": size, "slots_max": experiment.max_slots},

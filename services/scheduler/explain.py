@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
-from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets
+from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets, words
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
 
@@ -66,7 +66,7 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         text, rule = "", ""
     elif note is None:
         rule = "behind"
-        text = f"needs {experiment.slots_per_trial} slots; those ahead of it are served first"
+        text = f"needs {words.slots(experiment.slots_per_trial)}; those ahead of it are served first"
     else:
         rule, text = note.rule, note.text
     numbers = dict(note.numbers) if note and queued else {}

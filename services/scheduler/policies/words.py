@@ -18,13 +18,23 @@ def slots(count: int) -> str:
     return "1 slot" if count == 1 else f"{count} slots"
 
 
+def are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
+
+
+def _of(count: int, total: int) -> str:
+    return f"{count} of {total} {'is' if count == 1 else 'are'}"
+
+
 def _where(parts: Sequence[AgentSlots]) -> str:
     where = ", ".join(f"{part.agent_id} ({len(part.slot_ids)})" for part in parts[:3])
-    return where + (f" and {len(parts) - 3} more agents" if len(parts) > 3 else "")
+    more = len(parts) - 3
+    return where + (f" and {more} more agent{'s' * (more > 1)}" if more > 0 else "")
 
 
 def grant(trial: str, why: str, wanted: int, free: int, parts: Sequence[AgentSlots]) -> str:
-    return f"Trial {trial} is next {why} and needs {wanted} of {free} free slots; it gets slots of {_where(parts)}."
+    there = "1 free slot" if free == 1 else f"{free} free slots"
+    return f"Trial {trial} is next {why} and needs {wanted} of {there}; it gets slots of {_where(parts)}."
 
 
 def lent(trial: str, experiment: Experiment, pool: str, parts: Sequence[AgentSlots]) -> str:
@@ -58,8 +68,8 @@ def shrinks(wanted_by: Experiment, missing: int, allocation: Allocation, before:
 
 
 def grows(trial: str, before: int, after: int, free: int) -> str:
-    are = "1 slot is free" if free == 1 else f"{free} slots are free"
-    return f"{are} and nobody waits for it; trial {trial} saves a checkpoint and goes on with {after} slots instead of {before}."
+    there = "1 slot is free and nobody waits for it" if free == 1 else f"{free} slots are free and nobody waits for them"
+    return f"{there}; trial {trial} saves a checkpoint and goes on with {slots(after)} instead of {before}."
 
 
 def grown(granted: str, size: int) -> str:
@@ -67,7 +77,7 @@ def grown(granted: str, size: int) -> str:
 
 
 def goes_on(trial: str, before: int, after: int) -> str:
-    return f"Trial {trial} was resized and its {slots(before)} are released; it goes on with {slots(after)} kept for it."
+    return f"Trial {trial} was resized and has released its {slots(before)}; it goes on with {slots(after)} kept for it."
 
 
 def starts_without_slots(trial: str, experiment: Experiment, pool: str, agent_id: str, count: int) -> str:
@@ -118,7 +128,7 @@ def no_room_yet(experiment: Experiment, sizes: Sequence[tuple[int, int, tuple[st
     most = max(size[0] for size in sizes)
     near = [room for free, _, room in sizes if free == most]
     if len(sizes) == 1:
-        text = f"{_needs(experiment)}; {most} are free there"
+        text = f"{_needs(experiment)}; {are(most)} free there"
     else:
         what = {"agent": "agent", "rack": "rack"}.get(experiment.constraints.locality if experiment.constraints else "", "set")
         have = f"{len(near)} {what} has" if len(near) == 1 else f"{len(near)} {what}s have"
@@ -127,7 +137,7 @@ def no_room_yet(experiment: Experiment, sizes: Sequence[tuple[int, int, tuple[st
 
 
 def soon(experiment: Experiment, free: int) -> Words:
-    text = f"{_needs(experiment)}; {free} are free and the others are being freed for it"
+    text = f"{_needs(experiment)}; {are(free)} free and the others are being freed for it"
     return ("soon", text, {"slots_wanted": experiment.slots_per_trial, "slots_free": free})
 
 
@@ -144,9 +154,9 @@ def preempting(experiment: Experiment, victims: int) -> Words:
 
 
 def held(experiment: Experiment, free: int, leaving: int, pool: Pool, start_us: int | None) -> Words:
-    text = f"{_needs(experiment)}; {free} of {pool.capacity} are free"
+    text = f"{_needs(experiment)}; {_of(free, pool.capacity)} free"
     if leaving:
-        text += f", {leaving} are being freed"
+        text += f", {are(leaving)} being freed"
     text += ", and no running trial has to give way to it"
     return (
         "held",
@@ -161,7 +171,7 @@ def behind(experiment: Experiment) -> Words:
 
 
 def limit(owner: str, used: int, most: int) -> Words:
-    return ("limit", f"{owner} uses {used} slots and may use {most}", {"slots_used": used, "slots_max": most})
+    return ("limit", f"{owner} uses {slots(used)} and may use {most}", {"slots_used": used, "slots_max": most})
 
 
 def share(experiment: Experiment, used: int, target: int) -> Words:
