@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.planner import Reserved, for_trial
 from tenuto.services.scheduler.policies.rooms import Rooms
@@ -41,9 +42,11 @@ class Backfilling(Rooms):
         for end_us, item in self.pool.ends:
             if item in self.taken:
                 continue
-            count += slots_coming_back(self.state, self.pool, self.state.allocations[item])
+            allocation = self.state.allocations[item]
+            count += slots_coming_back(self.state, self.pool, allocation)
             if count >= wanted:
-                return Reserved(max(end_us, self.now_us), count - wanted)
+                trial = trial_id(allocation.experiment_id, allocation.trial_number)
+                return Reserved(max(end_us, self.now_us), count - wanted, trial)
         return None
 
     def backfill(self, experiment: Experiment) -> None:
@@ -69,7 +72,7 @@ class Backfilling(Rooms):
             return False
         self.grant(experiment, number, used, slots, before, backfill=reserved if ends else None)
         if not ends:
-            self.reserved = Reserved(reserved.start_us, reserved.extra - wanted)
+            self.reserved = reserved._replace(extra=reserved.extra - wanted)
         return True
 
     def may_borrow(self) -> bool:

@@ -35,6 +35,8 @@ class Reserved(NamedTuple):
     start_us: int
     extra: int
     """Slots that are free at that time and that it does not need."""
+    trial: str = ""
+    """Whose end gives it the last of its slots."""
 
 
 @dataclass
