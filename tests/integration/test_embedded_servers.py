@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import asyncpg
 import nats as nats_client
 import pytest
 
+from tenuto.embedded import process
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import ServerError
@@ -37,6 +41,26 @@ async def test_a_second_handle_adopts_the_running_server(postgres_server: Postgr
     bus = NatsServer(nats.data_dir)
     await bus.start()
     assert (bus.pid, bus.url) == (nats.pid, nats.url)
+
+
+@pytest.mark.parametrize("kind", [PostgresServer, NatsServer])
+async def test_a_port_that_is_taken_before_the_first_start_is_chosen_anew_and_a_known_one_is_not(
+    server_directory: Path, kind: type[PostgresServer] | type[NatsServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        free = process.choose_port()
+        ports = iter([taken, free])
+        monkeypatch.setattr(process, "choose_port", lambda: next(ports))
+        server = kind(server_directory / f"crowded-{kind.__name__}")
+        await server.start()
+        try:
+            assert server.port == free
+        finally:
+            await server.stop()
+        (server.data_dir / "port").write_text(f"{taken}\n")
+        with pytest.raises(ServerError, match=rf"^Port {taken} .* is taken by another program"):
+            await kind(server.data_dir).start()
 
 
 async def test_postgres_wants_a_password(postgres_server: PostgresServer) -> None:

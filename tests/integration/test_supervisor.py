@@ -127,16 +127,16 @@ def test_the_lock_says_who_holds_it(layout: Layout) -> None:
 
 def test_the_rest_port_stays_and_a_taken_one_is_named(layout: Layout) -> None:
     port, claim = cluster.rest_port(layout, None)
-    if claim is not None:
-        with pytest.raises(ServerError, match=f"^Port {port} "):  # claimed, if not bound yet
-            cluster.rest_port(layout, port)
-        other = Layout(layout.root / "agent")
-        assert cluster.rest_port(other, None)[0] != port
-        claim.release()
+    with pytest.raises(ServerError, match=f"^Port {port} "):  # claimed, if not bound yet
+        cluster.rest_port(layout, port)
+    other = Layout(layout.root / "agent")
+    elsewhere, others = cluster.rest_port(other, None)
+    assert elsewhere != port
+    others.release()
+    claim.release()
     again, claim = cluster.rest_port(layout, None)
     assert again == port
-    if claim is not None:
-        claim.release()
+    claim.release()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
         assert not port_is_free(number)

@@ -16,7 +16,7 @@ import psutil
 from tenuto.embedded.files import Layout, Lock
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tenuto.embedded.process import LOOPBACK, ServerError, choose_port, port_is_free, wait_gone, write_private
+from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, choose_port, port_is_free, wait_gone, write_private
 
 REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
@@ -27,23 +27,29 @@ TERMINATE_SECONDS_MAX = 15.0
 AGENT_MODULE = "tenuto.workers.agent"
 
 
-def rest_port(layout: Layout, wanted: int | None) -> tuple[int, Lock | None]:
+def rest_port(layout: Layout, wanted: int | None) -> tuple[int, Lock]:
     """The wanted port, else the one of the last time, else 8080 or any free one. Raises ServerError if it is taken.
 
-    With 8080 comes a claim, to be held as long as the cluster is up: two that start at the same moment do not both take it.
+    With it comes a claim, to be held as long as the cluster is up: two that start at the same moment do not both take it.
     """
     kept: int | None = None
     with contextlib.suppress(OSError, ValueError):
         kept = int(layout.rest_port.read_text())
     port = wanted or kept or REST_PORT_DEFAULT
-    claim = Lock(Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-port-{port}.lock") if port == REST_PORT_DEFAULT else None
-    if not (port_is_free(port) and (claim is None or claim.acquire())):
-        if wanted or kept:
-            raise ServerError(f"Port {port} of {LOOPBACK} is taken by another program: choose another with --port.")
-        port, claim = choose_port(), None
+    claim = _claimed(port)
+    if claim is None and (wanted or kept):
+        raise ServerError(f"Port {port} of {LOOPBACK} is taken by another program: choose another with --port.")
+    while claim is None:
+        port = choose_port(REST_PORTS)
+        claim = _claimed(port)
     if port != kept:
         write_private(layout.rest_port, f"{port}\n")
     return port, claim
+
+
+def _claimed(port: int) -> Lock | None:
+    claim = Lock(Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-port-{port}.lock")
+    return claim if port_is_free(port) and claim.acquire() else None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,16 @@ from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.process import LOOPBACK, DetachedProcess, ServerError, explain, kept_port, port_is_free, write_private
+from tenuto.embedded.process import (
+    LOOPBACK,
+    DetachedProcess,
+    ServerError,
+    explain,
+    kept_port,
+    port_is_free,
+    start_on_kept_port,
+    write_private,
+)
 
 READY_TIMEOUT_SECONDS = 1.0
 STORE_BYTES_MAX = 8 << 30
@@ -76,6 +85,9 @@ class NatsServer:
         await asyncio.to_thread(shutil.rmtree, self._store, ignore_errors=True)
 
     def start_blocking(self) -> None:
+        start_on_kept_port(self.data_dir / "port", self._start_process)
+
+    def _start_process(self) -> None:
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
             self.port = kept_port(self.data_dir / "port")

@@ -30,6 +30,7 @@ from tenuto.embedded.process import (
     kept_secret,
     no_space,
     port_is_free,
+    start_on_kept_port,
 )
 
 OWNER = "tenuto_owner"
@@ -89,7 +90,7 @@ class PostgresServer:
 
     async def start(self) -> None:
         """Returns when the database and both roles exist. Adopts a server that is already running on this directory."""
-        await asyncio.to_thread(self._start_process)
+        await asyncio.to_thread(start_on_kept_port, self.data_dir / "port", self._start_process)
         await self._create_database()
 
     async def stop(self) -> None:

@@ -23,6 +23,10 @@ import psutil
 LOOPBACK = "127.0.0.1"
 PORTS = range(15_000, 30_000)
 """Below the range that the kernel takes ports for outgoing connections from: a port stays free while its server restarts."""
+REST_PORTS = range(30_000, 32_000)
+"""Of their own: the gateway listens seconds after its port was chosen, and no server of another cluster may take it meanwhile."""
+PORT_ATTEMPTS_MAX = 3
+"""Starts of a server whose port another program took between the choice and the start."""
 PORT_TRIES_MAX = 200
 """Random picks before giving up: even with half of the range taken, so many failures in a row do not happen."""
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -51,13 +55,13 @@ def port_is_free(port: int) -> bool:
     return True
 
 
-def choose_port() -> int:
+def choose_port(ports: range = PORTS) -> int:
     draw = random.SystemRandom()
     for _ in range(PORT_TRIES_MAX):
-        port = draw.choice(PORTS)
+        port = draw.choice(ports)
         if port_is_free(port):
             return port
-    raise ServerError(f"No free port found between {PORTS.start} and {PORTS.stop - 1} on {LOOPBACK}.")
+    raise ServerError(f"No free port found between {ports.start} and {ports.stop - 1} on {LOOPBACK}.")
 
 
 def kept_port(file: Path) -> int:
@@ -68,6 +72,21 @@ def kept_port(file: Path) -> int:
         port = choose_port()
         write_private(file, f"{port}\n")
         return port
+
+
+def start_on_kept_port(file: Path, start: Callable[[], None]) -> None:
+    """`start` starts a server on the port in `file`. Where that was chosen just now, and another program has taken it before
+    the server did, another one is chosen; a port that clients know already is not changed."""
+    for attempt in range(1, PORT_ATTEMPTS_MAX + 1):
+        known = file.exists()
+        try:
+            start()
+        except ServerError:
+            if known or attempt == PORT_ATTEMPTS_MAX or not file.exists() or port_is_free(int(file.read_text())):
+                raise
+            file.unlink()
+        else:
+            return
 
 
 def kept_secret(file: Path) -> str:
