@@ -1,0 +1,236 @@
+"""What must hold in every history, whatever the policy. It hears all events in their order, shares no code with the core, and
+writes down what is broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tenuto.schemas.config.resources import Resources
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentDrained, AgentJoined, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.pool import (
+    AgentSlots,
+    AllocationGranted,
+    AllocationPreempted,
+    AllocationReleased,
+    AllocationResized,
+)
+from tenuto.schemas.events.request import (
+    ExperimentPoolChanged,
+    ExperimentSlotLimitChanged,
+    ExperimentSubmitted,
+    ShareChanged,
+    SlotsClosed,
+    SlotsOpened,
+)
+
+PREEMPTIONS_MAX = 100
+"""Of one trial, beyond those that agents and users cause. More is a livelock: then each one costs a fraction of a second, and a
+history would take hours to show that it does not end."""
+OWN_WISH = ("experiment_paused", "pool_changed", "slot_limit", "slots_closed")
+"""Rules by which also those leave that are not preemptible: a user asked for it."""
+
+Slots = set[tuple[str, int]]
+
+
+class Livelock(Exception):
+    """A trial was preempted again and again."""
+
+
+@dataclass
+class Owner:
+    """One experiment."""
+
+    pools: tuple[str, ...]
+    owners: tuple[str, str]
+    resources: Resources
+    max_slots: int | None
+
+
+@dataclass
+class Live:
+    """One allocation. `soon`: what its trial goes on with."""
+
+    experiment_id: int
+    agents: tuple[str, ...]
+    slots: Slots
+    soon: Slots = field(default_factory=set)
+
+
+class Promises:
+    def __init__(self, *, preemptions_max: int = PREEMPTIONS_MAX) -> None:
+        self.preemptions_max = preemptions_max
+        self.wrong: list[str] = []
+        self.preemptions: Counter[str] = Counter()
+        """By trial."""
+        self._experiments: dict[int, Owner] = {}
+        self._agents: dict[str, AgentJoined] = {}
+        self._lost: set[str] = set()
+        self._drained: set[str] = set()
+        self._disabled: Slots = set()
+        self._closed: set[tuple[str, int | None]] = set()
+        self._quotas: dict[str, int | None] = {}
+        self._live: dict[str, Live] = {}
+        self._taken: dict[tuple[str, int], str] = {}
+
+    def hear(self, data: EventData) -> None:
+        """Raises Livelock."""
+        if isinstance(data, AllocationGranted):
+            self._granted(data)
+        elif isinstance(data, AllocationResized):
+            self._resized(data)
+        elif isinstance(data, AllocationPreempted):
+            self._preempted(data)
+        elif isinstance(data, AllocationReleased):
+            for slot in self._live.pop(data.allocation_id).slots:
+                self._taken.pop(slot, None)
+        elif isinstance(data, ExperimentSubmitted):
+            resources = data.config.resources
+            owners = (f"workspace {resources.workspace}", f"user {data.user}")
+            pools = (resources.pool, *resources.fallback_pools)
+            self._experiments[data.experiment_id] = Owner(pools, owners, resources, resources.max_slots)
+        elif isinstance(data, ExperimentSlotLimitChanged):
+            self._experiments[data.experiment_id].max_slots = data.max_slots
+        elif isinstance(data, ExperimentPoolChanged):
+            owner = self._experiments[data.experiment_id]
+            owner.pools = (data.pool, *(name for name in owner.resources.fallback_pools if name != data.pool))
+        elif isinstance(data, ShareChanged):
+            self._quotas[f"{data.owner} {data.name}"] = data.max_slots
+        else:
+            self._agent_changed(data)
+
+    def _agent_changed(self, data: EventData) -> None:
+        if isinstance(data, AgentJoined):
+            if data.agent_id in self._lost:
+                self._drained.discard(data.agent_id)
+                self._disabled = {slot for slot in self._disabled if slot[0] != data.agent_id}
+            self._lost.discard(data.agent_id)
+            self._agents[data.agent_id] = data
+        elif isinstance(data, AgentLost):
+            self._lost.add(data.agent_id)
+        elif isinstance(data, AgentDrained):
+            self._drained.add(data.agent_id)
+        elif isinstance(data, SlotDisabled):
+            self._disabled.add((data.agent_id, data.slot_id))
+        elif isinstance(data, SlotEnabled):
+            self._disabled.discard((data.agent_id, data.slot_id))
+        elif isinstance(data, SlotsClosed):
+            self._closed.add((data.agent_id, data.slot_id))
+        elif isinstance(data, SlotsOpened):
+            gone = {slot for slot in self._closed if slot[0] == data.agent_id and data.slot_id in (None, slot[1])}
+            self._closed -= gone
+
+    # The scheduler's own.
+
+    def _granted(self, data: AllocationGranted) -> None:
+        experiment, item = self._experiments[data.experiment_id], data.allocation_id
+        slots = _slots(data.slots)
+        agents = tuple(part.agent_id for part in data.slots)
+        if data.pool not in experiment.pools:
+            self._broken(f"{item} is in pool {data.pool}, which its experiment does not name")
+        self._placed(item, data.pool, experiment, agents, slots)
+        for slot in sorted(slots):
+            if self._taken.setdefault(slot, item) != item:
+                self._broken(f"{item} got slot {slot[1]} of agent {slot[0]}, which {self._taken[slot]} has")
+        self._live[item] = Live(data.experiment_id, agents, slots)
+        if not slots:
+            self._auxiliary(item, agents)
+        elif not data.reason.rule.startswith("resized"):  # What that had was kept for it since.
+            self._inside_limits(item, experiment)
+
+    def _resized(self, data: AllocationResized) -> None:
+        live, experiment = self._live[data.allocation_id], self._experiments[data.experiment_id]
+        soon = _slots(data.slots)
+        more = soon - live.slots - live.soon
+        live.soon = soon
+        self._placed(data.allocation_id, data.pool, experiment, tuple(part.agent_id for part in data.slots), soon, more)
+        for slot in sorted(more & self._taken.keys()):
+            self._broken(f"{data.allocation_id} is to grow into slot {slot}, which {self._taken[slot]} has")
+        if more:
+            self._inside_limits(data.allocation_id, experiment)
+
+    def _preempted(self, data: AllocationPreempted) -> None:
+        experiment = self._experiments[data.experiment_id]
+        self._live[data.allocation_id].soon = set()
+        if data.reason.rule in OWN_WISH:
+            return
+        if not experiment.resources.preemptible:
+            self._broken(f"{data.allocation_id} was preempted ({data.reason.rule}), but is not preemptible")
+        self.preemptions[data.trial_id] += 1
+        if self.preemptions[data.trial_id] > self.preemptions_max:
+            self._broken(f"livelock: trial {data.trial_id} was preempted {self.preemptions[data.trial_id]} times")
+            raise Livelock(self.wrong[-1])
+
+    # What must hold.
+
+    def _placed(
+        self,
+        item: str,
+        pool: str,
+        experiment: Owner,
+        agents: tuple[str, ...],
+        slots: Slots,
+        new: Slots | None = None,
+    ) -> None:
+        """`new`: those that were not its own before."""
+        asked = experiment.resources
+        if not asked.slots_min <= len(slots) <= asked.slots_max:
+            self._broken(f"{item} has {len(slots)} slots and asks for {asked.slots_min} to {asked.slots_max}")
+        for agent_id in agents:
+            agent = self._agents[agent_id]
+            fresh = [number for name, number in sorted(slots if new is None else new) if name == agent_id]
+            if not fresh and slots:
+                continue
+            if agent.pool != pool:
+                self._broken(f"{item} of pool {pool} is on agent {agent_id} of pool {agent.pool}")
+            if agent_id in self._lost | self._drained or (agent_id, None) in self._closed:
+                self._broken(f"{item} is on agent {agent_id}, which is not in service")
+            for number in fresh:
+                if (agent_id, number) in self._closed | self._disabled:
+                    self._broken(f"{item} is on slot {number} of agent {agent_id}, which is not in service")
+            devices = {slot.slot_id: slot.device.lower() for slot in agent.slots}
+            if asked.device and any(asked.device.lower() not in devices[number] for number in fresh):
+                self._broken(f"{item} is on agent {agent_id} without {asked.device}")
+            if agent_id in asked.exclude_agents or not set(asked.agent_labels) <= set(agent.labels):
+                self._broken(f"{item} is on agent {agent_id}, which its experiment excludes")
+        if asked.locality == "agent" and len(agents) > 1:
+            self._broken(f"{item} is on {len(agents)} agents")
+        if asked.locality == "rack" and len(self._racks(agents)) > 1:
+            self._broken(f"{item} is on {len(self._racks(agents))} racks")
+
+    def _racks(self, agents: Iterable[str]) -> set[str]:
+        """An agent without that label is a rack of its own."""
+        named = {item: [label for label in sorted(self._agents[item].labels) if label.startswith("rack=")] for item in agents}
+        return {labels[0] if labels else item for item, labels in named.items()}
+
+    def _inside_limits(self, item: str, experiment: Owner) -> None:
+        """Slots that a trial is to grow into count for that trial only: others' may be given up yet."""
+        slots: Counter[str] = Counter()
+        own = 0
+        for key, live in self._live.items():
+            size = len(live.slots | live.soon) if key == item else len(live.slots)
+            other = self._experiments[live.experiment_id]
+            own += size if other is experiment else 0
+            for owner in other.owners:
+                slots[owner] += size
+        if experiment.max_slots is not None and own > experiment.max_slots:
+            self._broken(f"{item} brings its experiment to {own} slots of {experiment.max_slots}")
+        for owner in experiment.owners:
+            quota = self._quotas.get(owner)
+            if quota is not None and slots[owner] > quota:
+                self._broken(f"{item} brings {owner} to {slots[owner]} slots of {quota}")
+
+    def _auxiliary(self, item: str, agents: tuple[str, ...]) -> None:
+        for agent_id in agents:
+            count = sum(not live.slots and agent_id in live.agents for live in self._live.values())
+            if count > self._agents[agent_id].auxiliary_trials_max:
+                self._broken(f"{item} is one trial without slots too many on agent {agent_id}")
+
+    def _broken(self, text: str) -> None:
+        self.wrong.append(text)
+
+
+def _slots(parts: Iterable[AgentSlots]) -> Slots:
+    return {(part.agent_id, number) for part in parts for number in part.slot_ids}
