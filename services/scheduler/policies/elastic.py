@@ -174,6 +174,15 @@ class Elastic(Backfilling):
                 found.append(Candidate(allocation, freed, 0))
         return found
 
+    def shrinkable_on(self, experiment: Experiment) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        for allocation, most in self.spare(experiment) if self.pool.elastic else ():
+            on: dict[str, int] = {}
+            for agent_id, _ in droppable(self.state, self.pool, self.slots_soon(allocation)) if most > 0 else ():
+                on[agent_id] = on.get(agent_id, 0) + 1
+            found += [(agent_id, min(count, most)) for agent_id, count in on.items()]
+        return found
+
     def shrink_for(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
         if not self.pool.elastic or missing <= 0:
             return 0

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
-from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
+from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX, Promise
 from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.planner import Waiting
@@ -51,7 +51,8 @@ class _Pass(Combined):
             at += 1
             if priority == held or (rigid_held and not experiment.preemptible):
                 looked_at += 1
-                if self.notes is None and not lent and (self.reserved is None or looked_at > BACKFILL_LOOKED_AT_MAX):
+                hopeless = looked_at > BACKFILL_LOOKED_AT_MAX or not self.may_backfill(experiment)
+                if self.notes is None and not lent and hopeless:
                     if priority == held:
                         at = bisect_left(queue, (priority + 1, float("-inf"), 0))
                     continue
@@ -83,6 +84,28 @@ class _Pass(Combined):
                 least = max(least, GUEST_RANK if self.is_guest(other) else other.priority)
         return least
 
+    def bound_by(self, experiment: Experiment, promise: Promise) -> bool:
+        return not experiment.preemptible or experiment.priority <= promise.experiment.priority
+
+    def reachable(self, experiment: Experiment, missing: int) -> Mapping[str, int]:
+        found = {item.allocation.allocation_id: item.freed for item in (*self.shrinkable(experiment), *self._overdue(experiment))}
+        total = sum(found.values())
+        for rank, _, _, item in self.pool.victims:
+            if total >= missing or -rank <= experiment.priority:
+                break
+            if item not in self.taken:
+                total -= found.get(item, 0)
+                found[item] = slots_coming_back(self.state, self.pool, self.state.allocations[item])
+                total += found[item]
+        return found
+
+    def _overdue(self, experiment: Experiment) -> list[Candidate]:
+        """Those of its own priority."""
+        experiments = self.state.experiments
+        return [
+            item for item in self.overdue() if experiments[item.allocation.experiment_id].priority == experiment.priority
+        ]
+
     def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
         return other.priority >= experiment.priority
 
@@ -107,14 +130,15 @@ class _Pass(Combined):
         until_us = allocation.backfill_until_us
         return 0 if until_us is not None and until_us <= self.now_us and other.priority == experiment.priority else None
 
+    def givers(self, experiment: Experiment) -> list[str]:
+        less_urgent = bisect_left(self.pool.victims, (-experiment.priority,))
+        overdue = [candidate.allocation.allocation_id for candidate in self.overdue()]
+        return [*overdue, *(entry[3] for entry in self.pool.victims[:less_urgent] if entry[3] not in overdue)]
+
     def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
         """Of each priority and size the latest saved or granted, as many as could be needed."""
         victims = self.pool.victims
-        found = [
-            item
-            for item in self.overdue()
-            if self.state.experiments[item.allocation.experiment_id].priority == experiment.priority
-        ]
+        found = self._overdue(experiment)
         at, total = 0, sum(item.freed for item in found)
         while at < len(victims) and -victims[at][0] > experiment.priority:
             rank, size = victims[at][:2]
@@ -147,5 +171,4 @@ class _Pass(Combined):
             if freed:
                 found.append(Candidate(allocation, freed, 100 + rank))
                 added[key] = added.get(key, 0) + max(0, freed - given.get(item, 0))
-        overdue = [self.state.experiments[item.allocation.experiment_id].priority for item in self.overdue()]
-        return [item for item, level in zip(self.overdue(), overdue, strict=True) if level == experiment.priority] + found
+        return self._overdue(experiment) + found

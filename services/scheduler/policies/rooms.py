@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.planner import Outcome, Planner, Waiting
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
-from tenuto.services.scheduler.state import Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots
 
 ROOMS_MAX = 32
-"""Rooms whose victims are compared; they are the ones where the fewest slots are missing."""
+"""Rooms with enough victims that are compared, those where the fewest slots are missing first."""
+ROOMS_TRIED_MAX = 2_000
+"""Rooms for whose victims an exact set is looked for, where a quick count says that there may be one."""
+
+Promised = list[tuple[str, int]]
+"""(agent, slots being freed there)."""
+
+
+class Size(NamedTuple):
+    """A room as it stands."""
+
+    free: int
+    coming: int
+    """Slots being freed there that no earlier gang waits for."""
+    room: Room
+
+
+@dataclass
+class Given:
+    """What may be given up for a gang, by agent: at least what is there to be had."""
+
+    preempted: dict[str, int] = field(default_factory=dict)
+    shrunk: dict[str, int] = field(default_factory=dict)
+    of: dict[str, Promised] = field(default_factory=dict)
+    """Allocation -> what of `preempted` is its part."""
+
+    def without(self, taken: Iterable[str]) -> None:
+        for item in taken:
+            for agent_id, count in self.of.pop(item, ()):
+                self.preempted[agent_id] -= count
+
+    def enough(self, size: Size, wanted: int, *, preempted: bool) -> bool:
+        missing = wanted - size.free - size.coming
+        for agent_id in size.room:
+            if missing <= 0:
+                break
+            missing -= self.shrunk.get(agent_id, 0) + (self.preempted.get(agent_id, 0) if preempted else 0)
+        return missing <= 0
 
 
 class Rooms(Planner):
     def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
         super().__init__(state, pool, now_us, notes)
         self._coming: dict[str, int] | None = None
-        self._aside: list[str] = []
+        """Agent -> slots being freed there that no earlier gang waits for."""
+        self._aside: list[tuple[list[str], Promised]] = []
+        """Of each room held aside: agents that were not hidden before, and slots being freed."""
+        self._given: dict[int, Given] = {}
+
+    # What a policy says.
+
+    def givers(self, experiment: Experiment) -> Iterable[str]:
+        """Allocations among which are all that may be preempted for it."""
+        return [entry[3] for entry in self.pool.victims]
+
+    def shrinkable_on(self, experiment: Experiment) -> Promised:
+        """Where elastic trials could give up slots for it, and at most how many."""
+        return []
 
     def serve_in_rooms(self, experiment: Experiment, number: int) -> Outcome:
         assert experiment.constraints is not None
@@ -29,53 +83,128 @@ class Rooms(Planner):
         if self.claimed:
             self.note(experiment, words.behind(experiment))
             return "held"
-        sizes = [(self.ground.free_in(room), self._coming_in(room), room) for room in rooms]
-        free, coming, room = max(sizes, key=lambda item: (item[0] + item[1], item[2]))
-        if free + coming >= wanted:
-            self._keep(room)
-            self.note(experiment, words.soon(experiment, free))
+        sizes = [Size(self.ground.free_in(room), self._coming_in(room), room) for room in rooms]
+        best = max(sizes, key=lambda size: (size.free + size.coming, size.room))
+        if best.free + best.coming >= wanted:
+            self._keep(best.room, wanted - best.free)
+            self.note(experiment, words.soon(experiment, best.free))
             return "soon"
-        for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
-            if self.shrink_for(experiment, wanted - room_free - room_coming, candidate_room):
-                self._keep(candidate_room)
-                return "soon"
-        best: tuple[tuple[int, ...], Room, list[Candidate], int] | None = None
-        for room_free, room_coming, candidate_room in sorted(sizes, key=lambda item: (-item[0] - item[1], item[2]))[:ROOMS_MAX]:
-            missing = wanted - room_free - room_coming
-            chosen = self.victims_for(experiment, missing, self._candidates_in(experiment, candidate_room), candidate_room)
+        if self._make_way_in(experiment, number, sizes):
+            return "soon"
+        self.note(experiment, words.no_room_yet(experiment, sizes, self._first_end(best.room)))
+        self._aside.append(self._keep(best.room, best.coming))
+        return "aside"
+
+    def _make_way_in(self, experiment: Experiment, number: int, sizes: Sequence[Size]) -> bool:
+        """Whether others give it its slots in one of the rooms: by shrinking, else at the least cost."""
+        wanted = experiment.slots_per_trial
+        given = self._given_for(experiment)
+        if not given.preempted and not given.shrunk:
+            return False
+        near = sorted(sizes, key=lambda size: (-size.free - size.coming, size.room))
+        shrinking = [size for size in near if given.shrunk and given.enough(size, wanted, preempted=False)]
+        for size in shrinking[:ROOMS_MAX]:
+            if self.shrink_for(experiment, wanted - size.free - size.coming, size.room):
+                self._keep(size.room, size.coming)
+                return True
+        best: tuple[tuple[int, ...], Size, list[Candidate], int] | None = None
+        compared = 0
+        for size in [size for size in near if given.enough(size, wanted, preempted=True)][:ROOMS_TRIED_MAX]:
+            missing = wanted - size.free - size.coming
+            chosen = self.victims_for(experiment, missing, self._candidates_in(experiment, size.room), size.room)
+            if not chosen:
+                continue
             costs = [cost_of(victim, self.now_us) for victim in chosen]
             total = tuple(sum(column) for column in zip(*costs, strict=True))
-            if chosen and (best is None or total < best[0]):
-                best = (total, candidate_room, chosen, missing)
+            if best is None or total < best[0]:
+                best = (total, size, chosen, missing)
+            compared += 1
+            if compared == ROOMS_MAX:
+                break
         if best is None:
-            self.note(experiment, words.no_room_yet(experiment, sizes, self._first_end(room)))
-            self._aside += self.free.hide(room)
-            return "aside"
-        _, room, chosen, missing = best
-        self.preempt(experiment, number, chosen, self.ground.free_in(room), self._coming_in(room), missing)
-        self.shrink_for(experiment, missing - sum(victim.freed for victim in chosen), room)
-        self._keep(room)
-        return "soon"
+            return False
+        _, size, chosen, missing = best
+        self.preempt(experiment, number, chosen, size.free, size.coming, missing)
+        freed = sum(victim.freed for victim in chosen)
+        self.shrink_for(experiment, missing - freed, size.room)
+        for victim in chosen:
+            self._comes(victim.allocation)
+        self._keep(size.room, size.coming + min(missing, freed))
+        return True
 
-    def _keep(self, room: Room) -> None:
-        """Nothing behind may use what is free, or being freed, there."""
-        self.leaving = max(0, self.leaving - self._coming_in(room))
-        self.free.hide(room)
+    def _given_for(self, experiment: Experiment) -> Given:
+        """The same for all of one priority. During a pass it only becomes less."""
+        given = self._given.get(experiment.priority)
+        if given is None:
+            given = self._given[experiment.priority] = Given()
+            for item in self.givers(experiment):
+                allocation = self.state.allocations[item]
+                if item in self.taken or allocation.leaving or self.rank(experiment, allocation) is None:
+                    continue
+                given.of[item] = self._usable(allocation)
+                for agent_id, count in given.of[item]:
+                    given.preempted[agent_id] = given.preempted.get(agent_id, 0) + count
+            for agent_id, count in self.shrinkable_on(experiment):
+                given.shrunk[agent_id] = given.shrunk.get(agent_id, 0) + count
+        given.without(sorted(self.taken.intersection(given.of)))
+        return given
+
+    # Keeping slots.
+
+    def _keep(self, room: Room, coming: int) -> tuple[list[str], Promised]:
+        """Nothing behind may use what is free there, nor so many of the slots being freed."""
+        promised: Promised = []
+        for agent_id in room if coming > 0 else ():
+            count = min(coming, self._coming_on(agent_id))
+            if count:
+                self._comes_on(agent_id, -count)
+                promised.append((agent_id, count))
+                coming -= count
+        return self.free.hide(room), promised
 
     def show_aside(self) -> None:
         """Those that may be preempted may use the rooms that were held aside."""
-        self.free.show(self._aside)
+        for hidden, promised in self._aside:
+            self.free.show(hidden)
+            for agent_id, count in promised:
+                self._comes_on(agent_id, count)
         self._aside = []
 
+    def _comes(self, allocation: Allocation) -> None:
+        """It leaves from now on."""
+        for agent_id, count in self._usable(allocation):
+            self._comes_on(agent_id, count)
+
+    def _usable(self, allocation: Allocation) -> Promised:
+        """Where slots can be used again when it has left."""
+        found: Promised = []
+        for agent_id, slot_ids in allocation.given_up:
+            agent = self.state.agents[agent_id]
+            usable = usable_slots(self.pool, agent)
+            count = len(slot_ids) if usable is agent.slots else sum(slot in usable for slot in slot_ids)
+            if count:
+                found.append((agent_id, count))
+        return found
+
+    def _comes_on(self, agent_id: str, count: int) -> None:
+        known = self._known_coming()
+        known[agent_id] = known.get(agent_id, 0) + count
+        self.leaving = max(0, self.leaving + count)
+
+    def _coming_on(self, agent_id: str) -> int:
+        return self._known_coming().get(agent_id, 0)
+
     def _coming_in(self, room: Room) -> int:
+        known = self._known_coming()
+        return sum(known.get(agent_id, 0) for agent_id in room) if known else 0
+
+    def _known_coming(self) -> dict[str, int]:
         if self._coming is None:
             self._coming = {}
             for item in self.pool.leaving:
-                for agent_id, slot_ids in self.state.allocations[item].given_up:
-                    usable = usable_slots(self.pool, self.state.agents[agent_id])
-                    count = sum(slot in usable for slot in slot_ids)
+                for agent_id, count in self._usable(self.state.allocations[item]):
                     self._coming[agent_id] = self._coming.get(agent_id, 0) + count
-        return sum(self._coming.get(agent_id, 0) for agent_id in room) if self._coming else 0
+        return self._coming
 
     def _candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
         found: dict[str, Candidate] = {}
