@@ -71,10 +71,11 @@ def _waits_already(state: State, experiment: Experiment) -> bool:
 
 
 def _planned(state: State, names: list[str], policy: Policy | None, now_us: int) -> list[EventData]:
-    """Pools are planned one after the other: a pool first, then those that it may lend slots to."""
+    """Pools are planned one after the other: a pool first, then those that it may lend slots to, so that nobody is lent what
+    the pool's own trials would take back at once."""
     drafts: list[EventData] = []
     borrowers = sorted({entry[0] for name in names if name in state.pools for entry in state.pools[name].lends_to})
-    for name in [*names, *(name for name in borrowers if name not in names)]:
+    for name in _lenders_first(state, sorted({*names, *borrowers})) if borrowers else names:
         if name not in state.pools:
             continue
         plan = policy or POLICIES[policy_of(state, name).name]
@@ -84,6 +85,25 @@ def _planned(state: State, names: list[str], policy: Policy | None, now_us: int)
             for draft in planned:
                 state = apply(state, draft, now_us)
     return drafts
+
+
+def _lenders_first(state: State, names: list[str]) -> list[str]:
+    """Of two that lend each other, the first in `names` comes later."""
+    lends = {name: {entry[0] for entry in state.pools[name].lends_to} for name in names if name in state.pools}
+    ordered: list[str] = []
+    seen: set[str] = set()
+
+    def visit(name: str) -> None:
+        if name not in seen:
+            seen.add(name)
+            for lender in names:
+                if name in lends.get(lender, ()):
+                    visit(lender)
+            ordered.append(name)
+
+    for name in names:
+        visit(name)
+    return ordered
 
 
 def _evicted(state: State, data: EventData) -> list[EventData]:

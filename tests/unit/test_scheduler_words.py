@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 import pytest
 
+from tenuto.schemas.events.pool import AllocationPreempted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import PoolPolicyChanged
 from tenuto.schemas.queue import QueueRow
+from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.explain import explain
 from tests.support.scheduler_driver import Driver, exited, fair, joined, requested, stopped, submitted
 
@@ -61,3 +66,50 @@ def test_an_elastic_trial_of_one_slot_is_not_many(driver: Driver) -> None:
     said += texts(driver)
     assert any("saves a checkpoint and goes on with 2 slots instead of 1" in text for text in said)
     assert [text for text in said if WRONG_NUMBER.search(text)] == []
+
+
+def preempted(driver: Driver) -> Reason:
+    return next(event.data.reason for event in reversed(driver.log) if isinstance(event.data, AllocationPreempted))
+
+
+def test_what_gives_way_to_a_fair_share_is_told_the_shares(driver: Driver) -> None:
+    driver.feed(joined("a", 8), fair(), submitted(1, priority=10, user="x"), *requested(1, *range(1, 13)))
+    driver.feed(submitted(2, slots=2, priority=60, user="y"), *requested(2, 1))
+    reason = preempted(driver)
+    assert reason.text == (
+        "Trial 2-1 of experiment 2, which has 0 of its fair share of 2 slots, needs 2 slots, 2 more than are free or being "
+        "freed; experiment 1 has 8, more than its share of 6, and its trial 1-7 gives way with 1."
+    )
+    shares = {"slots_held": 8, "slots_share": 6, "wanted_by_slots_held": 0, "wanted_by_slots_share": 2}
+    assert reason.numbers.items() >= shares.items()
+    driver.feed(*(exited(item, "preempted") for item in ("1-7-1", "1-8-1")))
+    driver.feed(*requested(2, 2))
+    assert preempted(driver).numbers["wanted_by_slots_held"] == 2
+
+
+def test_a_trial_that_grows_to_its_share_says_so(driver: Driver) -> None:
+    driver.feed(joined("a", 4), fair(), submitted(1, user="x"), *requested(1, *range(1, 5)))
+    elastic = {"slots_per_trial": {"min": 1, "max": 4, "keep_seconds": 0}}
+    driver.feed(submitted(2, user="y", **elastic), *requested(2, 1))
+    leaving = [item for item, allocation in sorted(driver.state.allocations.items()) if allocation.leaving]
+    driver.feed(*(exited(item, "preempted") for item in leaving))
+    fact = {"checkpoint_id": "c", "batches": 1, "length": 1, "files": (), "size_bytes": 0, "location": "x"}
+    driver.feed(CheckpointSaved.model_validate({"trial_id": "2-1", "allocation_id": "2-1-1", **fact}))
+    assert preempted(driver).text.startswith(
+        "Experiment 2 has 1 of its fair share of 2 slots; its running trials can use 1 slot more than are free"
+    )
+
+
+@pytest.mark.parametrize("policy", ["priority", "fifo"])
+def test_one_that_outran_its_backfill_is_told_so(driver: Driver, policy: Literal["priority", "fifo"]) -> None:
+    driver.feed(joined("a", 4), PoolPolicyChanged(pool="default", policy=policy))
+    driver.feed(submitted(1, slots=2, expected=100, preemptible=False), *requested(1, 1), submitted(2, slots=4), *requested(2, 1))
+    driver.feed(submitted(3, slots=2, expected=50), *requested(3, 1))
+    driver.time_passes(200_000_000)
+    driver.feed(stopped("1-1"), exited("1-1-1"))
+    reason = preempted(driver)
+    assert re.sub(r"99|100", "N", reason.text) == (
+        "Trial 2-1 needs 4 slots, 2 more than are free or being freed; trial 3-1 started ahead of a larger gang because it was "
+        "expected to end before that one could start; it still runs N s after that time and gives way with 2."
+    )
+    assert reason.numbers["late_seconds"] in (99, 100)

@@ -3,15 +3,22 @@
 A held gang has a reserved start where the ends of enough running gangs are expected (`resources.expected_seconds`). Gangs
 behind it may start before it if they are expected to end by then, or use only slots that it leaves over (EASY backfilling:
 Lifka, The ANL/IBM SP scheduling system, 1995). One that runs longer than it said is preempted when the held gang needs its slots.
+
+Several gangs may be held, each at a priority of its own. What starts behind them delays none of those that could not have its
+slots back; a later promise reckons with the slots of the earlier ones and replaces none.
 """
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import Reserved, for_trial
+from tenuto.services.scheduler.policies.planner import Reserved, Waiting, for_trial
 from tenuto.services.scheduler.policies.rooms import Rooms
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
@@ -20,7 +27,31 @@ BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""
 
 
+@dataclass
+class Promise:
+    """Of a held gang."""
+
+    experiment: Experiment
+    reserved: Reserved | None
+    """None: nobody knows when it can start."""
+
+
 class Backfilling(Rooms):
+    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
+        super().__init__(state, pool, now_us, notes)
+        self.promises: list[Promise] = []
+        """Of the gangs held in this pass, the most urgent first."""
+
+    # What a policy says.
+
+    def bound_by(self, experiment: Experiment, promise: Promise) -> bool:
+        """Whether what the experiment starts could delay that held gang: not if the gang could have the slots back."""
+        return True
+
+    def reachable(self, experiment: Experiment, missing: int) -> Mapping[str, int]:
+        """Allocation -> slots that it would give up for this experiment at once; no more of them than make up `missing`."""
+        return {}
+
     def overdue(self) -> list[Candidate]:
         """Gangs that started ahead of a held one and run longer than they said."""
         found = []
@@ -35,19 +66,49 @@ class Backfilling(Rooms):
 
     def reserve(self, experiment: Experiment) -> None:
         """The start that the held gang is promised; None where the ends of too few running gangs are known."""
-        self.reserved = self.reserved_for(experiment.slots_per_trial)
+        self.reserved = self.reserved_for(experiment)
+        self.promises.append(Promise(experiment, self.reserved))
 
-    def reserved_for(self, wanted: int) -> Reserved | None:
+    def reserved_for(self, experiment: Experiment) -> Reserved | None:
+        wanted = experiment.slots_per_trial
         count = self.available() + self.leaving
-        for end_us, item in self.pool.ends:
-            if item in self.taken:
-                continue
-            allocation = self.state.allocations[item]
-            count += slots_coming_back(self.state, self.pool, allocation)
-            if count >= wanted:
-                trial = trial_id(allocation.experiment_id, allocation.trial_number)
-                return Reserved(max(end_us, self.now_us), count - wanted, trial)
+        reached = self.reachable(experiment, wanted - count)
+        count += sum(reached.values())
+        for time_us, slots, trial in heapq.merge(self._ends(reached), self._changes()):
+            count += slots
+            if slots > 0 and count >= wanted:
+                return Reserved(max(time_us, self.now_us), count - wanted, trial)
         return None
+
+    def _ends(self, reached: Mapping[str, int]) -> Iterator[tuple[int, int, str]]:
+        """(expected end, slots that can be used again then, trial), in order. `reached`: slots that are counted already."""
+        for end_us, item in self.pool.ends:
+            if item not in self.taken:
+                allocation = self.state.allocations[item]
+                slots = slots_coming_back(self.state, self.pool, allocation) - reached.get(item, 0)
+                yield end_us, max(0, slots), trial_id(allocation.experiment_id, allocation.trial_number)
+
+    def _changes(self) -> list[tuple[int, int, str]]:
+        """The same of what this pass decides: gangs that it starts end, and held ones start when it is promised to them."""
+        found: list[tuple[int, int, str]] = []
+        for draft in self.drafts:
+            if isinstance(draft, AllocationGranted) and draft.pool == self.pool.name:
+                expected_us = self.state.experiments[draft.experiment_id].expected_us
+                if expected_us is not None:
+                    slots = sum(len(part.slot_ids) for part in draft.slots)
+                    found.append((self.now_us + expected_us, slots, draft.trial_id))
+        for promise in self.promises:
+            gang, reserved = promise.experiment, promise.reserved
+            if reserved is not None:
+                found.append((reserved.start_us, -gang.slots_per_trial, ""))
+                if gang.expected_us is not None:
+                    trial = trial_id(gang.experiment_id, gang.waiting[0])
+                    found.append((reserved.start_us + gang.expected_us, gang.slots_per_trial, trial))
+        return sorted(found)
+
+    def may_backfill(self, experiment: Experiment) -> bool:
+        """Whether a start is promised to all held gangs that it could delay."""
+        return all(item.reserved is not None for item in self.promises if self.bound_by(experiment, item))
 
     def backfill(self, experiment: Experiment) -> None:
         """Start what it can of an experiment behind the held gang without delaying that one."""
@@ -63,16 +124,31 @@ class Backfilling(Rooms):
 
     def _backfill_one(self, experiment: Experiment, number: int, used: int) -> bool:
         experiment = for_trial(experiment, number)
-        reserved, before, wanted = self.reserved, self.available(), experiment.slots_per_trial
-        if reserved is None or wanted > before:
+        before, wanted = self.available(), experiment.slots_per_trial
+        if wanted > before or not self.may_backfill(experiment):
             return False
-        ends = experiment.expected_us is not None and self.now_us + experiment.expected_us <= reserved.start_us
-        slots = self.ground.take(experiment.constraints, wanted) if ends or wanted <= reserved.extra else None
+        end_us = None if experiment.expected_us is None else self.now_us + experiment.expected_us
+        first: Reserved | None = None
+        """The earliest start that it must not delay by running longer than it says."""
+        beside: list[Promise] = []
+        """Those beside which it runs."""
+        for promise in self.promises:
+            reserved = promise.reserved
+            if reserved is None or not self.bound_by(experiment, promise):
+                continue
+            if end_us is not None and end_us <= reserved.start_us:
+                first = reserved if first is None else min(first, reserved)
+            elif wanted <= reserved.extra:
+                beside.append(promise)
+            else:
+                return False
+        slots = self.ground.take(experiment.constraints, wanted)
         if slots is None:
             return False
-        self.grant(experiment, number, used, slots, before, backfill=reserved if ends else None)
-        if not ends:
-            self.reserved = reserved._replace(extra=reserved.extra - wanted)
+        self.grant(experiment, number, used, slots, before, backfill=first)
+        for promise in beside:
+            assert promise.reserved is not None
+            promise.reserved = promise.reserved._replace(extra=promise.reserved.extra - wanted)
         return True
 
     def may_borrow(self) -> bool:

@@ -114,6 +114,8 @@ class _Pass(Combined):
         at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
         left = self.targets.get(key, 0) - self._counted(key)
         most = left if experiment.max_slots is None else min(left, experiment.max_slots - used)
+        for quota in [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else ():
+            most = most if quota is None else min(most, quota)
         even = min(experiment.slots_most, self.targets.get(key, 0) // at_once, most)
         return max(experiment.slots_per_trial, even)
 
@@ -210,6 +212,23 @@ class _Pass(Combined):
     def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
         target = self.targets.get(experiment.experiment_id, 0)
         return f"with a fair share of {words.slots(target)}", {"slots_share": target, "weight": experiment.weight}
+
+    def why_preempted(
+        self, experiment: Experiment, trial: str, victim: Candidate, missing: int
+    ) -> tuple[str, dict[str, JsonScalar]]:
+        other = self.state.experiments[victim.allocation.experiment_id]
+        keys = (experiment.experiment_id, other.experiment_id)
+        held = (self._counted(keys[0]), self.pool.held.get(keys[1], 0))
+        shares = (self.targets.get(keys[0], 0), self.targets.get(keys[1], 0))
+        numbers: dict[str, JsonScalar] = {
+            "slots_held": held[1],
+            "slots_share": shares[1],
+            "wanted_by_slots_held": held[0],
+            "wanted_by_slots_share": shares[0],
+        }
+        if self.is_guest(other):
+            return words.guest(experiment, trial, victim, missing, other.pool), numbers
+        return words.above_share(experiment, trial, victim, missing, held, shares), numbers
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         return 0 if self.spared.has(allocation) else None

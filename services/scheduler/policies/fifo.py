@@ -3,7 +3,7 @@ that started ahead of a larger one and runs longer than it said. The first gang 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
@@ -37,6 +37,9 @@ class _Pass(Combined):
             elif self._serve_all(experiment):
                 held = True
                 self.reserve(experiment)
+
+    def reachable(self, experiment: Experiment, missing: int) -> Mapping[str, int]:
+        return {item.allocation.allocation_id: item.freed for item in (*self.shrinkable(experiment), *self.overdue())}
 
     def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
         return True

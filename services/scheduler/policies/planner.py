@@ -28,6 +28,9 @@ Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
 """soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
 holds back only a room of its own."""
 
+OWN_LOOKED_AT_MAX = 100
+"""Experiments that wait in a pool that may lend: of more than that, one can surely use its slots."""
+
 
 class Reserved(NamedTuple):
     """What a held gang is promised."""
@@ -85,6 +88,8 @@ class Planner:
         self.granted_slots: dict[int, int] = {}
         """Experiment -> slots granted in this pass."""
         self._lenders: dict[str, Ground] = {}
+        self._wanting: dict[str, bool] = {}
+        """Lender -> whether its own trials could use its slots."""
 
     # What a policy says.
 
@@ -122,7 +127,7 @@ class Planner:
     def shrink_inside(self, experiment: Experiment) -> None:
         """Let the experiment's larger trials give up slots for its own waiting ones."""
 
-    def reserved_for(self, wanted: int) -> Reserved | None:
+    def reserved_for(self, experiment: Experiment) -> Reserved | None:
         """The start of a gang that is held."""
         return None
 
@@ -140,11 +145,15 @@ class Planner:
             return "limit"
         if self._start(experiment, number, used) or self.borrow(experiment, number, used):
             return "granted"
-        self.blocked = True
+        outcome = self._serve_waiting(experiment, number, used)
+        self.blocked = self.blocked or outcome != "never"
+        return outcome
+
+    def _serve_waiting(self, experiment: Experiment, number: int, used: int) -> Outcome:
+        """One that does not fit now."""
         if experiment.constraints is not None:
             return self.serve_in_rooms(experiment, number)
         if experiment.slots_per_trial > self.pool.capacity:
-            self.blocked = self.claimed
             self.note(experiment, words.too_large(experiment, self.pool))
             return "never"
         free = self.available()
@@ -268,9 +277,11 @@ class Planner:
         """Slots of a fallback pool that nobody of its own waits for."""
         for name in experiment.fallback_pools:
             lender = self.state.pools.get(name)
-            if lender is None or lender.queue:
+            if lender is None or self._wants_its_slots(lender):
                 continue
-            ground = self._lenders.setdefault(name, Ground(self.state, lender))
+            if name not in self._lenders:
+                self._lenders[name] = Ground(self.state, lender)
+            ground = self._lenders[name]
             free = ground.free.count
             wanted = self.size_lent(experiment, used, lender, free)
             slots = ground.take(experiment.constraints, wanted)
@@ -280,6 +291,24 @@ class Planner:
                 self.grant(experiment, number, used, slots, free, pool=name)
                 return True
         return False
+
+    def _wants_its_slots(self, lender: Pool) -> bool:
+        """Whether a trial of the lender's own waits for its slots, and not only because of a limit or its size."""
+        wants = self._wanting.get(lender.name)
+        if wants is None:
+            first = [self.state.experiments[entry[2]] for entry in lender.queue[:OWN_LOOKED_AT_MAX]]
+            wants = len(lender.queue) > len(first) or any(self._can_use(lender, experiment) for experiment in first)
+            self._wanting[lender.name] = wants
+        return wants
+
+    def _can_use(self, lender: Pool, experiment: Experiment) -> bool:
+        wanted = experiment.slots_per_trial
+        if wanted > lender.capacity:
+            return False
+        lefts = [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else []
+        if experiment.max_slots is not None:
+            lefts.append(experiment.max_slots - experiment.slots_used)
+        return all(left is None or wanted <= left for left in lefts)
 
     # Preemption.
 
@@ -296,6 +325,7 @@ class Planner:
         trial = trial_id(experiment.experiment_id, number)
         for victim in chosen:
             self.taken.add(victim.allocation.allocation_id)
+            text, numbers = self.why_preempted(experiment, trial, victim, missing)
             self.drafts.append(
                 AllocationPreempted(
                     pool=self.pool.name,
@@ -304,7 +334,7 @@ class Planner:
                     experiment_id=victim.allocation.experiment_id,
                     reason=Reason(
                         rule=f"{self.policy}.preempts",
-                        text=self.why_preempted(experiment, trial, victim, missing),
+                        text=text,
                         numbers={
                             "priority": self.state.experiments[victim.allocation.experiment_id].priority,
                             "wanted_by_trial": trial,
@@ -315,15 +345,23 @@ class Planner:
                             "slots_missing": missing,
                             "slots_freed": victim.freed,
                             "victims": len(chosen),
+                            **numbers,
                         },
                     ),
                 )
             )
         self.note(experiment, words.preempting(experiment, len(chosen)))
 
-    def why_preempted(self, experiment: Experiment, trial: str, victim: Candidate, missing: int) -> str:
-        other = self.state.experiments[victim.allocation.experiment_id]
-        return words.preempted(experiment, trial, other, victim, missing)
+    def why_preempted(
+        self, experiment: Experiment, trial: str, victim: Candidate, missing: int
+    ) -> tuple[str, dict[str, JsonScalar]]:
+        """Why this gang gives way to that trial: a sentence, and what the policy compared."""
+        other, until_us = self.state.experiments[victim.allocation.experiment_id], victim.allocation.backfill_until_us
+        if until_us is not None and until_us <= self.now_us and (other.priority <= experiment.priority or self.policy == "fifo"):
+            late_seconds = (self.now_us - until_us) // 1_000_000
+            text = words.overdue(experiment, trial, victim, missing, late_seconds)
+            return text, {"backfill_until_us": until_us, "late_seconds": late_seconds}
+        return words.preempted(experiment, trial, other, victim, missing), {}
 
     # Words for people.
 
@@ -334,5 +372,5 @@ class Planner:
     def _note_held(self, experiment: Experiment, free: int) -> None:
         if self.notes is None:
             return
-        reserved = self.reserved_for(experiment.slots_per_trial)
+        reserved = self.reserved_for(experiment)
         self.note(experiment, words.held(experiment, free, self.leaving, self.pool, reserved.start_us if reserved else None))

@@ -102,9 +102,7 @@ class _Pass(Combined):
     def _overdue(self, experiment: Experiment) -> list[Candidate]:
         """Those of its own priority."""
         experiments = self.state.experiments
-        return [
-            item for item in self.overdue() if experiments[item.allocation.experiment_id].priority == experiment.priority
-        ]
+        return [item for item in self.overdue() if experiments[item.allocation.experiment_id].priority == experiment.priority]
 
     def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
         return other.priority >= experiment.priority

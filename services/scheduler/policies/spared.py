@@ -32,6 +32,8 @@ class Spared:
         """So many of the first of these were taken."""
         self._gangs: dict[int, list[Gang]] = {}
         """What may go, listed whole; none where it is to be found anew."""
+        self._items: dict[int, set[str]] = {}
+        """The same, by id."""
         self._version: dict[int, int] = {}
         self._elastic: list[int] = []
         self._heaps: dict[int, list[tuple[float, int, int]]] = {}
@@ -57,7 +59,9 @@ class Spared:
         key = allocation.experiment_id
         if key not in self._version:
             return False
-        return any(gang.allocation_id == allocation.allocation_id for _, gang in self._gangs_of(key))
+        if key not in self._items:
+            self._items[key] = {gang.allocation_id for _, gang in self._gangs_of(key)}
+        return allocation.allocation_id in self._items[key]
 
     def candidates(self, missing: int) -> list[Candidate]:
         """Enough to choose the cheapest set from that frees so many slots; their ranks are their order."""
@@ -124,6 +128,7 @@ class Spared:
             self._known_taken.add(item)
             key = self._count_gone(item)
             self._gangs.pop(key, None)
+            self._items.pop(key, None)
             if key not in self._version:
                 continue
             self._version[key] += 1

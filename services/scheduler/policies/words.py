@@ -51,11 +51,48 @@ def backfill(trial: str, wanted: int, parts: Sequence[AgentSlots]) -> str:
     )
 
 
+def _trial(victim: Candidate) -> str:
+    return f"{victim.allocation.experiment_id}-{victim.allocation.trial_number}"
+
+
 def preempted(experiment: Experiment, trial: str, other: Experiment, victim: Candidate, missing: int) -> str:
-    victim_trial = f"{other.experiment_id}-{victim.allocation.trial_number}"
     return (
         f"Trial {trial} of priority {experiment.priority} needs {slots(experiment.slots_per_trial)}, {missing} more than are "
-        f"free or being freed; trial {victim_trial} of priority {other.priority} gives way with {victim.freed}."
+        f"free or being freed; trial {_trial(victim)} of priority {other.priority} gives way with {victim.freed}."
+    )
+
+
+def overdue(experiment: Experiment, trial: str, victim: Candidate, missing: int, late_seconds: int) -> str:
+    late = f"still runs {late_seconds} s after that time" if late_seconds else "still runs"
+    return (
+        f"Trial {trial} needs {slots(experiment.slots_per_trial)}, {missing} more than are free or being freed; trial "
+        f"{_trial(victim)} started ahead of a larger gang because it was expected to end before that one could start; it {late} "
+        f"and gives way with {victim.freed}."
+    )
+
+
+def above_share(
+    experiment: Experiment, trial: str, victim: Candidate, missing: int, held: tuple[int, int], shares: tuple[int, int]
+) -> str:
+    """`held`, `shares`: slots of the experiment that wants some, and of the victim's. The trial may be one that runs and could
+    be larger."""
+    where = f"{held[0]} of its fair share of {slots(shares[0])}"
+    if experiment.trials[int(trial.partition("-")[2])].allocation_id:
+        wants = f"Experiment {experiment.experiment_id} has {where}; its running trials can use {slots(missing)} more than"
+    else:
+        needs = slots(experiment.slots_per_trial)
+        wants = f"Trial {trial} of experiment {experiment.experiment_id}, which has {where}, needs {needs}, {missing} more than"
+    other = victim.allocation.experiment_id
+    return (
+        f"{wants} are free or being freed; experiment {other} has {held[1]}, more than its share of {shares[1]}, and its trial "
+        f"{_trial(victim)} gives way with {victim.freed}."
+    )
+
+
+def guest(experiment: Experiment, trial: str, victim: Candidate, missing: int, home: str) -> str:
+    return (
+        f"Trial {trial} needs {slots(experiment.slots_per_trial)}, {missing} more than are free or being freed; trial "
+        f"{_trial(victim)} of pool {home} has slots that were lent to it and gives way with {victim.freed}."
     )
 
 
