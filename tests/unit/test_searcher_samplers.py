@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFinished, ValidationReported
-from tenuto.services.searcher.adapters.samplers import propose
+from tenuto.services.searcher.adapters.samplers import propose, results_of, worse_than
+from tenuto.services.searcher.simulation.run import Surroundings, simulate
 from tests.support.proposals import propose_all
+from tests.support.search_driver import Search
 from tests.support.search_world import Recorder, submitted
 
 SPACE = {
@@ -123,3 +126,79 @@ def test_a_restarted_searcher_proposes_the_same() -> None:
         state = core.evolve(state, event)
     again = core.load(core.dump(state))
     assert propose(again.experiments[1]) == propose(state.experiments[1])
+
+
+CORNER = {"x": {"type": "double", "minval": 0, "maxval": 1}, "y": {"type": "double", "minval": 0, "maxval": 1}}
+Told = dict[int, tuple[float, ...]]
+
+
+def told_after(name: str, outcomes: list[str], **more: Any) -> Told:
+    """What the sampler is told when trial n ended as outcomes[n - 1] says: a loss, `missing`, `failed` or `refused`."""
+    search = Search(CORNER, name=name, max_trials=50, max_concurrent_trials=1, max_length={"epochs": 1}, **more)
+    for number, outcome in enumerate(outcomes, 1):
+        propose_all(search.recorder)
+        match outcome:
+            case "missing":
+                search.validate(number, 1, None)
+            case "failed":
+                search.fail(number)
+            case "refused":
+                search.refuse(number)
+            case _:
+                search.validate(number, 1, float(outcome))
+        search.finish(number)
+    propose_all(search.recorder)
+    results = results_of(search.recorder.state.experiments[1])
+    assert len(results.open) == 1
+    return {number: scores for number, _, scores in results.told}
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes"])
+def test_who_has_no_score_is_told_as_worse_than_all_who_have_one(name: str) -> None:
+    told = told_after(name, ["3", "nan", "1", "missing", "failed", "inf", "refused", "2"])
+    assert sorted(told) == list(range(1, 9))
+    assert [told[number][0] for number in (3, 8, 1)] == [1, 2, 3]
+    assert all(told[number][0] == pytest.approx(3.2) for number in (2, 4, 5, 6, 7))
+    assert all(math.isfinite(score) for scores in told.values() for score in scores)
+
+
+def test_nobody_is_told_as_worse_than_nothing() -> None:
+    assert told_after("tpe", ["nan", "failed", "missing"]) == {}
+
+
+def test_who_lacks_one_of_several_metrics_is_the_worst_in_all() -> None:
+    told = told_after("nsga2", ["1", "missing", "3"], objectives=[{"metric": "other"}])
+    assert told == {1: (1.0, 1.0), 3: (3.0, 1.0), 2: (pytest.approx(3.2), math.nextafter(1.0, 2))}
+
+
+def test_worse_than_the_largest_number_is_still_finite() -> None:
+    assert worse_than([(1.7e308,), (-1.7e308,)]) == (sys.float_info.max,)
+    assert worse_than([]) is None
+
+
+@pytest.mark.parametrize("name", ["tpe", "cmaes"])
+def test_a_sampler_leaves_the_corner_where_there_is_no_metric(name: str) -> None:
+    """Most of the square has no metric. Those who learn from it try it about as often as where the loss is huge."""
+
+    def tried(bad: float) -> int:
+        inside = 0
+        for seed in range(3):
+            config = submitted({"name": name, "max_trials": 40, "max_length": {"epochs": 1}}, space=CORNER).config
+            curves = Corner(bad)
+            simulate(config, curves, Surroundings(workers=2, seed=seed), seed=seed)
+            inside += curves.inside
+        return inside
+
+    assert tried(math.nan) <= 1.25 * tried(1e6)
+
+
+class Corner:
+    def __init__(self, bad: float) -> None:
+        self.bad, self.inside = bad, 0
+
+    def loss(self, hyperparameters: dict[str, Any], length: int) -> float:
+        x, y = hyperparameters["x"], hyperparameters["y"]
+        if x < 0.7:
+            self.inside += 1
+            return self.bad
+        return float((x - 0.7) ** 2 + (y - 0.5) ** 2)
