@@ -30,7 +30,7 @@ from tenuto.schemas.events.search import (
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.operations import Create, Extend, Fail, Stop
 from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order, resized
-from tenuto.services.searcher.methods import RULE_VERSION, method_for
+from tenuto.services.searcher.methods import RULE_VERSION, RULE_VERSIONS_KNOWN, Method, method_for
 from tenuto.services.searcher.methods.custom import asked_for, changed_creation
 from tenuto.services.searcher.ranking import Rung
 from tenuto.services.searcher.state import (
@@ -95,25 +95,26 @@ def evolve(state: SearcherState, data: EventData) -> SearcherState:
 
 def begin(data: ExperimentSubmitted) -> Experiment:
     config = data.config
-    method = method_for(config.searcher, config.hyperparameters)
+    plan = _plan(method_for(config.searcher, config.hyperparameters))
+    return Experiment(id=data.experiment_id, seed=data.seed, settings=config.searcher, space=config.hyperparameters, **plan)
+
+
+def _plan(method: Method) -> dict[str, Any]:
+    """What the rules say about an experiment before its first trial."""
     brackets = method.brackets
-    return Experiment(
-        id=data.experiment_id,
-        seed=data.seed,
-        settings=config.searcher,
-        space=config.hyperparameters,
-        brackets=brackets,
-        lengths=flat_lengths(brackets),
-        lasts=last_rungs(brackets),
-        order=promotion_order(brackets),
-        trials_max=method.trials_max,
-        concurrent_trials_max=method.concurrent_trials_max,
-        rungs=tuple(Rung(method.best_max(bracket.trials)) for bracket in brackets for _ in bracket.lengths),
-        remembers=method.remembers,
-        replaces=method.replaces,
-        trials_ceiling=method.trials_max,
-        concurrent_ceiling=method.concurrent_trials_max,
-    )
+    return {
+        "brackets": brackets,
+        "lengths": flat_lengths(brackets),
+        "lasts": last_rungs(brackets),
+        "order": promotion_order(brackets),
+        "trials_max": method.trials_max,
+        "concurrent_trials_max": method.concurrent_trials_max,
+        "rungs": tuple(Rung(method.best_max(bracket.trials)) for bracket in brackets for _ in bracket.lengths),
+        "remembers": method.remembers,
+        "replaces": method.replaces,
+        "trials_ceiling": method.trials_max,
+        "concurrent_ceiling": method.concurrent_trials_max,
+    }
 
 
 def fold(experiment: Experiment, data: EventData) -> Experiment:
@@ -128,7 +129,11 @@ def fold(experiment: Experiment, data: EventData) -> Experiment:
 
 
 def _started(experiment: Experiment, data: ExperimentStarted) -> Experiment:
-    return experiment.changed(rule_version=data.rule_version)
+    version = data.rule_version
+    if version == RULE_VERSION or version not in RULE_VERSIONS_KNOWN:
+        return experiment.changed(rule_version=version)
+    # It was begun by the newest rules, as nothing had said yet by which it would be searched.
+    return experiment.changed(rule_version=version, **_plan(method_for(experiment.settings, experiment.space, version)))
 
 
 def _cancel_requested(experiment: Experiment, data: ExperimentCancelRequested) -> Experiment:

@@ -27,7 +27,7 @@ def learning_curve(worker: Worker, length: int) -> float:
 
 
 def own(log: list[Event]) -> list[Event]:
-    return [event for event in log if event.actor == "searcher/2"]
+    return [event for event in log if event.actor == "searcher/3"]
 
 
 @pytest.mark.parametrize("seed", range(12))

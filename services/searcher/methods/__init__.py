@@ -22,12 +22,7 @@ from tenuto.services.searcher.methods.random import Random
 from tenuto.services.searcher.methods.sampled import Sampled
 from tenuto.services.searcher.methods.single import Single
 from tenuto.services.searcher.methods.sobol import Sobol
-
-RULE_VERSION = 2
-"""Version of all rules below. A rule that would decide recorded inputs differently is a new version beside the old one, never a
-change of it: an experiment is searched to its end by the rules it was started with."""
-RULE_VERSIONS_KNOWN = (1, 2)
-"""Version 2 says the bracket and the parent of each new trial; its decisions for the methods of version 1 are the same."""
+from tenuto.services.searcher.methods.versions import RULE_VERSION, RULE_VERSIONS_KNOWN
 
 METHODS: dict[str, type[Rules[Any]]] = {
     "single": Single,
@@ -59,7 +54,7 @@ def method_for(settings: Searcher, space: Hyperparameters, rule_version: int = R
             f"This experiment is searched by rules version {rule_version}, but this searcher knows versions"
             f" {', '.join(map(str, RULE_VERSIONS_KNOWN))} only; run the searcher of the release that started it, or a newer one."
         )
-    return METHODS[settings.name](settings, space)
+    return METHODS[settings.name](settings, space, rule_version)
 
 
 __all__ = ["METHODS", "RULE_VERSION", "RULE_VERSIONS_KNOWN", "Method", "UnknownRules", "method_for"]

@@ -12,6 +12,7 @@ from tenuto.schemas.config import Hyperparameters, Searcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.methods.reasons import completed, length, metric_value, reason, show
+from tenuto.services.searcher.methods.versions import RULE_VERSION
 from tenuto.services.searcher.sampling import configuration, sample
 from tenuto.services.searcher.state import Experiment, Remembers, Trial
 
@@ -110,6 +111,8 @@ class Rules(Generic[T]):
 
     settings: T
     space: Hyperparameters
+    rule_version: int = RULE_VERSION
+    """By which the experiment is searched: see `versions.py`."""
 
     @cached_property
     def brackets(self) -> tuple[Bracket, ...]:
