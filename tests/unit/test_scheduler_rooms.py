@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.services.scheduler.policies.placement import FreeSlots
 from tests.support.scheduler_driver import Driver, exited, held, joined, requested, short, stopped, submitted
 
 
@@ -69,3 +73,92 @@ def test_the_33rd_room_is_found_if_only_its_trials_may_be_preempted(driver: Driv
     assert short(driver.feed(submitted(60, slots=2, priority=10, locality="agent"), *requested(60, 1))) == ["!50-1-1"]
     assert short(driver.feed(exited("50-1-1", "preempted"))) == ["-50-1-1", "+60-1-1 z:0,1"]
     driver.feed(stopped("60-1"), exited("60-1-1"))
+
+
+# Which slots a gang gets
+
+
+def agents_of(decided: object) -> dict[str, int]:
+    [grant] = decided  # type: ignore[misc]
+    assert isinstance(grant, AllocationGranted)
+    return {part.agent_id: len(part.slot_ids) for part in grant.slots}
+
+
+def in_racks(driver: Driver, **racks: str) -> None:
+    """Agents of 8 slots each, by rack; `_` has no label."""
+    for rack, names in racks.items():
+        driver.feed(*(joined(name, 8, labels=[] if rack == "_" else [f"rack={rack}"]) for name in names.split()))
+
+
+@pytest.mark.parametrize("asked", [{}, {"exclude_agents": ["elsewhere"]}])
+def test_a_gang_without_a_wish_for_a_rack_still_goes_to_one_that_has_the_slots(driver: Driver, asked: dict[str, object]) -> None:
+    in_racks(driver, r1="n1 n3", r2="n2", _="n0")
+    assert agents_of(driver.feed(submitted(1, slots=16, **asked), *requested(1, 1))) == {"n1": 8, "n3": 8}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", [{}, {"exclude_agents": ["elsewhere"]}, {"locality": "rack"}])
+def test_the_rack_where_it_leaves_least_over_is_taken(driver: Driver, asked: dict[str, object]) -> None:
+    in_racks(driver, r1="a b c", r2="d e")
+    assert agents_of(driver.feed(submitted(1, slots=12, **asked), *requested(1, 1))) == {"d": 8, "e": 4}  # type: ignore[arg-type]
+    driver.feed(submitted(2, slots=6), *requested(2, 1))
+    assert agents_of(driver.feed(submitted(3, slots=10, **asked), *requested(3, 1))).keys() <= {"a", "b", "c"}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", [{}, {"exclude_agents": ["elsewhere"]}, {"locality": "rack"}])
+def test_one_agent_that_has_the_slots_is_preferred_to_a_rack(driver: Driver, asked: dict[str, object]) -> None:
+    driver.feed(joined("n1", 2, labels=["rack=1"]), joined("n2", 2, labels=["rack=1"]), joined("n3", 5, labels=["rack=2"]))
+    assert agents_of(driver.feed(submitted(1, slots=4, **asked), *requested(1, 1))) == {"n3": 4}  # type: ignore[arg-type]
+
+
+def test_a_gang_that_fits_no_rack_goes_where_there_are_slots(driver: Driver) -> None:
+    in_racks(driver, r1="n1 n3", r2="n2", _="n0")
+    assert sum(agents_of(driver.feed(submitted(1, slots=24), *requested(1, 1))).values()) == 24
+
+
+def test_racks_are_known_anew_when_agents_say_other_labels(driver: Driver) -> None:
+    in_racks(driver, r1="a b", r2="c d")
+    driver.feed(*(joined(name, 8, labels=[f"rack={rack}"]) for name, rack in (("a", "x"), ("b", "y"), ("c", "x"), ("d", "y"))))
+    assert agents_of(driver.feed(submitted(1, slots=16), *requested(1, 1))) == {"a": 8, "c": 8}
+    driver.feed(stopped("1-1"), exited("1-1-1"))
+    in_racks(driver, x="a b")
+    assert agents_of(driver.feed(submitted(2, slots=24), *requested(2, 1))) == {"a": 8, "b": 8, "c": 8}
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_racks_are_counted_as_slots_are_taken_hidden_and_shown(data: st.DataObject) -> None:
+    """Whatever happened before: the next gang goes where it would go if all were counted anew."""
+    sizes = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=8))
+    left = {f"n{at}": tuple(range(size)) for at, size in enumerate(sizes)}
+    racks = {name: f"rack={at % 3}" for at, name in enumerate(sorted(left)) if at % 4}
+
+    def counted() -> FreeSlots:
+        free = {name: slots for name, slots in left.items() if slots and name not in hidden}
+        idle = tuple(sorted((len(slots), name) for name, slots in free.items()))
+        return FreeSlots(idle, sum(map(len, free.values())), free.__getitem__, lambda: racks)
+
+    hidden: set[str] = set()
+    first = dict(left)
+    known = FreeSlots(
+        tuple(sorted((len(slots), name) for name, slots in left.items())), sum(sizes), first.__getitem__, lambda: racks
+    )
+    for name in data.draw(st.lists(st.sampled_from([*sorted(left), "take", "take", "take"]), max_size=12)):
+        if name in hidden:
+            known.show([name])
+            hidden.discard(name)
+        elif name in left:
+            known.hide([name])
+            hidden.add(name)
+        elif known.count:
+            wanted = data.draw(st.integers(1, known.count))
+            parts = known.take(wanted)
+            assert parts == counted().take(wanted)
+            for part in parts:
+                left[part.agent_id] = tuple(slot for slot in left[part.agent_id] if slot not in part.slot_ids)
+
+
+def test_a_growing_trial_stays_in_its_rack(driver: Driver) -> None:
+    driver.feed(joined("a", 2, labels=["rack=1"]), joined("b", 2), joined("c", 3, labels=["rack=1"]))
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
+    elastic = {"slots_per_trial": {"min": 2, "max": 4}, "searcher": searcher}
+    assert agents_of(driver.feed(submitted(1, **elastic), *requested(1, 1))) == {"a": 2, "c": 2}  # type: ignore[arg-type]

@@ -1,11 +1,12 @@
 """Which slots a gang gets. A gang that any slots will do for fits if there are enough, so whether it fits is a matter of
-counting; which slots is a matter of keeping gangs together and agents whole. A gang with constraints has *rooms*: sets of
-agents that each could hold it. All rooms are looked at, so it waits only if none has the slots."""
+counting; which slots is a matter of keeping gangs together and agents whole: on one agent if one has the slots, else in one rack,
+else on as few agents as possible. A gang with constraints has *rooms*: sets of agents that each could hold it. All rooms are
+looked at, so it waits only if none has the slots."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.services.scheduler.state import Agent, Constraints, Pool, State, usable_slots
@@ -14,11 +15,36 @@ Room = tuple[str, ...]
 """Agents, sorted."""
 
 
+_RACKS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
+"""Pool -> its agents, and the racks that they say they are in. Every event about an agent makes the pool's agents anew, so what
+was found for these very ones is true. It is a memory of the process and no part of the state: without it every result is the
+same."""
+
+
+def racks_of(state: State, pool: Pool) -> Mapping[str, str]:
+    """Agent -> rack label, of those that have one."""
+    known = _RACKS.get(pool.name)
+    if known is None or known[0] is not pool.agents:
+        labels = [(agent_id, state.agents[agent_id].rack) for agent_id in pool.agents]
+        known = _RACKS[pool.name] = (pool.agents, {agent_id: rack for agent_id, rack in labels if rack})
+    return known[1]
+
+
 class FreeSlots:
     """The free slots of a pool during one pass. Taking a gang is a search in the sorted agents, however many there are."""
 
-    def __init__(self, idle: tuple[tuple[int, str], ...], count: int, slots_of: Callable[[str], tuple[int, ...]]) -> None:
-        """`idle`: (number of free slots, agent), sorted; `count`: their sum; `slots_of`: an agent's free slots, sorted."""
+    def __init__(
+        self,
+        idle: tuple[tuple[int, str], ...],
+        count: int,
+        slots_of: Callable[[str], tuple[int, ...]],
+        racks: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
+        """`idle`: (number of free slots, agent), sorted; `count`: their sum; `slots_of`: an agent's free slots, sorted; `racks`:
+        agent -> rack."""
+        self._racks = racks
+        self._by_rack: dict[str, dict[str, int]] | None = None
+        """Rack -> its agents with free slots, and how many: made when it is first needed."""
         self._idle = idle
         self._changed: list[tuple[int, str]] | None = None
         """The idle agents, once something was taken: most passes take nothing."""
@@ -34,10 +60,13 @@ class FreeSlots:
         return len(self._rest[agent_id]) if agent_id in self._rest else len(self._slots_of(agent_id))
 
     def take(self, wanted: int) -> tuple[AgentSlots, ...]:
-        """`wanted` slots, which must be free, in rank order: on the one agent where they leave least over, or else on as few
-        agents as possible (whole agents first, largest first; the rest where it leaves least over). Ties: by agent id."""
+        """`wanted` slots, which must be free, in rank order: on the one agent where they leave least over, or else in the one
+        rack where they do, and there or else anywhere on as few agents as possible (whole agents first, largest first; the rest
+        where it leaves least over). Ties: by agent id."""
         assert 0 < wanted <= self.count
-        return self._pack(self._sorted(), wanted)
+        idle = self._sorted()
+        rack = self._rack_for(wanted) if idle[-1][0] < wanted else None
+        return self._pack(idle, wanted) if rack is None else self.take_in(rack, wanted)
 
     def take_in(self, room: Iterable[str], wanted: int, *, spread: bool = False) -> tuple[AgentSlots, ...]:
         """As `take`, on these agents only; with `spread` evenly on as many as possible, those with most free slots first."""
@@ -46,6 +75,28 @@ class FreeSlots:
             return self._pack(inside, wanted, everywhere=False)
         shares = _even(inside, wanted)
         return tuple(self._take_from(agent_id, share, count) for (count, agent_id), share in shares)
+
+    def _rack_for(self, wanted: int) -> list[str] | None:
+        """The agents of the rack where `wanted` slots leave least over; None where no rack has them."""
+        racks = self._racks()
+        if self._by_rack is None:
+            self._by_rack = {}
+            for count, agent_id in self._sorted() if racks else ():
+                if agent_id in racks:
+                    self._by_rack.setdefault(racks[agent_id], {})[agent_id] = count
+        free = [(sum(agents.values()), rack) for rack, agents in self._by_rack.items()]
+        best = min((entry for entry in free if entry[0] >= wanted), default=None)
+        return list(self._by_rack[best[1]]) if best else None
+
+    def _has_now(self, agent_id: str, count: int) -> None:
+        """Keeps what is known of racks true."""
+        rack = self._racks().get(agent_id) if self._by_rack is not None else None
+        if self._by_rack is not None and rack is not None:
+            agents = self._by_rack.setdefault(rack, {})
+            if count:
+                agents[agent_id] = count
+            else:
+                agents.pop(agent_id, None)
 
     def best_agent(self, wanted: int, allowed: Callable[[str], bool]) -> str | None:
         """The allowed agent where `wanted` slots leave least over."""
@@ -62,8 +113,10 @@ class FreeSlots:
             count = self.on(agent_id)
             self._hidden[agent_id] = count
             if count:
-                self._sorted().remove((count, agent_id))
+                idle = self._sorted()
+                del idle[bisect_left(idle, (count, agent_id))]
                 self.count -= count
+                self._has_now(agent_id, 0)
         return hidden
 
     def show(self, agents: Iterable[str]) -> None:
@@ -72,6 +125,7 @@ class FreeSlots:
             if count:
                 insort(self._sorted(), (count, agent_id))
                 self.count += count
+                self._has_now(agent_id, count)
 
     def _sorted(self) -> list[tuple[int, str]]:
         if self._changed is None:
@@ -100,6 +154,7 @@ class FreeSlots:
         del idle[bisect_left(idle, (count, agent_id))]
         if rest:
             insort(idle, (len(rest), agent_id))
+        self._has_now(agent_id, len(rest))
         return AgentSlots(agent_id=agent_id, slot_ids=taken)
 
 
@@ -121,7 +176,7 @@ class Ground:
 
     def __init__(self, state: State, pool: Pool) -> None:
         self.state, self.pool = state, pool
-        self.free = FreeSlots(pool.idle, pool.free, lambda agent_id: state.agents[agent_id].free)
+        self.free = FreeSlots(pool.idle, pool.free, lambda agent_id: state.agents[agent_id].free, lambda: racks_of(state, pool))
         self._rooms: dict[tuple[Constraints, int], list[Room]] = {}
         self._allowed: dict[Constraints, dict[str, bool]] = {}
 
@@ -162,18 +217,35 @@ class Ground:
         if constraints is None:
             return self.free.take(wanted)
         spread = constraints.placement == "spread"
-        if constraints.locality == "agent":
+        if constraints.locality == "agent" or not spread:
             agent_id = self.free.best_agent(wanted, lambda item: self.allows(constraints, item))
-            return self.free.take_in((agent_id,), wanted) if agent_id is not None else None
-        fitting = [(self.free_in(room), room) for room in self.rooms(constraints, wanted)]
+            if agent_id is not None or constraints.locality == "agent":
+                return self.free.take_in((agent_id,), wanted) if agent_id is not None else None
+        near = self.rooms(constraints, wanted)
+        if not spread and constraints.locality == "any" and near and racks_of(self.state, self.pool):
+            near = [*self._in_racks(near[0]), *near]
+        fitting = [(self.free_in(room), room) for room in near]
         fitting = sorted(item for item in fitting if item[0] >= wanted)
         return self.free.take_in(fitting[0][1], wanted, spread=spread) if fitting else None
 
+    def _in_racks(self, agents: Sequence[str]) -> list[Room]:
+        """Those of them that say in which rack they are, rack by rack."""
+        labels = racks_of(self.state, self.pool)
+        racks: dict[str, list[str]] = {}
+        for agent_id in agents:
+            if agent_id in labels:
+                racks.setdefault(labels[agent_id], []).append(agent_id)
+        return [tuple(racks[name]) for name in sorted(racks)]
+
     def more(self, constraints: Constraints | None, agents: Sequence[str], wanted: int) -> tuple[AgentSlots, ...]:
-        """Up to so many further slots for a gang on these agents, on them if they have any free."""
+        """Up to so many further slots for a gang on these agents: on them if they have any free, else in their racks."""
         room = self._around(constraints, agents)
+        labels = racks_of(self.state, self.pool)
+        racks = {labels[agent_id] for agent_id in agents if agent_id in labels}
+        inside = self.pool.agents if room is None else room
+        mates = tuple(item for item in inside if labels.get(item) in racks) if racks else ()
         parts: list[AgentSlots] = []
-        for near in (tuple(sorted(agents)), room):
+        for near in (tuple(sorted(agents)), mates, room):
             free = self.free.count if near is None else self.free_in(near)
             if near is None and min(wanted, free) > 0:
                 parts += self.free.take(min(wanted, free))
