@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.events.request import PoolPolicyChanged
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
 from tenuto.services.scheduler.explain import explain
-from tests.support.scheduler_driver import Driver, exited, held, joined, requested, short, stopped, submitted
+from tests.support.scheduler_driver import Driver, exited, held, joined, requested, settle_all, short, stopped, submitted
 
 SECOND_US = 1_000_000
 
@@ -75,3 +75,73 @@ def test_what_starts_in_the_same_pass_counts_for_the_promise(driver: Driver, pol
     if policy != "fair_share":  # where the order is another one; what holds for all is that nothing is left undone
         assert [item[:6] for item in started] == ["-1-1-1", "+4-1-1", "+6-1-1", "+6-2-1", "+6-3-1"]
     assert short(driver.feed(submitted(7, slots=6, user="y", priority=99), *requested(7, 1))) == []
+
+
+# Quotas
+
+
+def quota(name: str, slots: int, owner: str = "workspace") -> ShareChanged:
+    return ShareChanged.model_validate({"owner": owner, "name": name, "max_slots": slots})
+
+
+def test_a_gang_kept_back_by_a_quota_preempts_its_owners_less_urgent_trials(driver: Driver) -> None:
+    """Otherwise they would use the quota one after the other, and the gang would start behind the last one."""
+    driver.feed(joined("a", 8), quota("default", 4), submitted(2, priority=60), *requested(2, *range(1, 20)))
+    driver.feed(submitted(3, priority=70, workspace="other"), *requested(3, *range(1, 20)))
+    assert held(driver) == {2: 4, 3: 4}
+    decided = driver.feed(submitted(1, slots=3, priority=1), *requested(1, 1))
+    assert short(decided) == ["!2-4-1", "!2-3-1", "!2-2-1"]
+    text = next(data.reason.text for data in decided if isinstance(data, AllocationPreempted))
+    assert text == (
+        "Trial 1-1 of priority 1 needs 3 slots more of the 4 that workspace default may use; trial 2-4 of priority 60 counts "
+        "there, too, and gives way with 1."
+    )
+    assert short(driver.feed(stopped("2-1"), exited("2-1-1"))) == ["-2-1-1"], "its slot and its part of the quota are kept"
+    driver.feed(exited("2-2-1", "preempted"), exited("2-3-1", "preempted"))
+    assert held(driver) == {1: 3, 2: 1, 3: 4}
+    driver.feed(exited("2-4-1", "preempted"))
+    assert held(driver) == {1: 3, 2: 1, 3: 4}
+
+
+def test_nobody_gives_way_for_a_quota_to_a_gang_that_would_not_get_its_slots(driver: Driver) -> None:
+    driver.feed(joined("a", 8), quota("ada", 4, "user"), submitted(2, priority=60), *requested(2, *range(1, 20)))
+    driver.feed(submitted(3, slots=2, priority=1, user="bob", preemptible=False), *requested(3, 1, 2))
+    assert short(driver.feed(submitted(1, slots=5, priority=1), *requested(1, 1))) == [], "more than the quota"
+    driver.feed(quota("ada", 6, "user"))
+    assert held(driver) == {2: 4, 3: 4}
+    assert short(driver.feed(submitted(4, slots=6, priority=1), *requested(4, 1))) == [], "more than can be had"
+
+
+@pytest.mark.parametrize("policy", ["fifo", "priority"])
+def test_equals_do_not_use_the_quota_that_a_gang_ahead_of_them_waits_for(driver: Driver, policy: str) -> None:
+    driver.feed(PoolPolicyChanged(pool="default", policy=policy), joined("a", 8), quota("ada", 4, "user"))  # type: ignore[arg-type]
+    driver.feed(submitted(1), *requested(1, 1, 2), submitted(2, slots=4), *requested(2, 1))
+    assert short(driver.feed(submitted(3), *requested(3, 1, 2))) == []
+    row = next(row for row in explain(driver.state, "default", driver.now_us) if row.experiment_id == 3)
+    assert (row.rule, row.text) == (
+        "limit",
+        "what is left of the quota of user ada is kept for experiment 2, which is ahead of it",
+    )
+    assert short(driver.feed(submitted(5, user="bob"), *requested(5, 1, 2))) == ["+5-1-1 a:2", "+5-2-1 a:3"]
+    assert short(driver.feed(stopped("1-1"), exited("1-1-1"))) == ["-1-1-1"]
+    assert short(driver.feed(stopped("1-2"), exited("1-2-1")))[:1] == ["-1-2-1"]
+    assert held(driver) == {2: 4, 5: 2}
+
+
+def test_less_urgent_trials_use_a_quota_that_a_gang_could_take_back(driver: Driver) -> None:
+    driver.feed(joined("a", 8), quota("ada", 4, "user"))
+    driver.feed(submitted(1, priority=5, slots=2, preemptible=False), *requested(1, 1))
+    driver.feed(submitted(2, slots=4, priority=10), *requested(2, 1), submitted(3, priority=60), *requested(3, *range(1, 9)))
+    assert held(driver) == {1: 2, 3: 2}
+    assert short(driver.feed(submitted(4, priority=60, preemptible=False), *requested(4, 1))) == []
+    decided = driver.feed(stopped("1-1"), exited("1-1-1"))
+    assert short(decided) == ["!3-2-1", "!3-1-1", "-1-1-1"]
+    settle_all(driver)
+    assert held(driver) == {2: 4}
+
+
+def test_slots_that_are_being_freed_for_an_owner_count_in_its_quota(driver: Driver) -> None:
+    """Two trials do not preempt for the one slot that is left of it."""
+    driver.feed(joined("a", 4), quota("ada", 1, "user"), submitted(1, user="bob", priority=60), *requested(1, 1, 2, 3, 4))
+    driver.feed(submitted(2, priority=1))
+    assert short(driver.feed(*requested(2, 1, 2))) == ["!1-4-1"]

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
-from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
@@ -18,7 +18,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Combined):
+class _Pass(Quotas):
     policy = "fifo"
 
     def serve_queue(self) -> None:
@@ -51,6 +51,8 @@ class _Pass(Combined):
             outcome = self.serve(experiment, number, used)
             if outcome in ("never", "aside") and experiment.trials[number].excluded:
                 continue  # Another of its trials may go where this one failed.
+            if outcome == "limit":
+                self.kept_back(experiment, number, used)
             if outcome != "granted" and outcome != "soon":
                 return outcome == "held"
             used += self.size

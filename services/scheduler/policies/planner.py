@@ -213,15 +213,15 @@ class Planner:
         if not self.state.shares:
             return False
         for owner in experiment.owners:
-            left = self.quota_left(owner)
+            left = self.quota_left(owner, experiment)
             if left is not None and wanted > left:
                 most = self.state.shares[owner].max_slots or 0
                 self.note(experiment, words.limit(owner.replace("/", " "), most - left, most))
                 return True
         return False
 
-    def quota_left(self, owner: str) -> int | None:
-        """Slots that a workspace or user may use in addition; None: any number."""
+    def quota_left(self, owner: str, experiment: Experiment | None = None) -> int | None:
+        """Slots that a workspace or user may use in addition; None: any number. `experiment`: for this one, where they differ."""
         share = self.state.shares.get(owner)
         if share is None or share.max_slots is None:
             return None

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX, Promise
-from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back
 
@@ -28,7 +28,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
     return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
 
 
-class _Pass(Combined):
+class _Pass(Quotas):
     policy = "priority"
 
     def serve_queue(self) -> None:
@@ -68,6 +68,8 @@ class _Pass(Combined):
             outcome = self.serve(experiment, number, used)
             if outcome in ("never", "aside") and experiment.trials[number].excluded:
                 continue  # Another of its trials may go where this one failed.
+            if outcome == "limit":
+                self.kept_back(experiment, number, used)
             if outcome in ("never", "limit", "aside"):
                 return True
             if outcome == "held":
@@ -86,6 +88,19 @@ class _Pass(Combined):
 
     def bound_by(self, experiment: Experiment, promise: Promise) -> bool:
         return not experiment.preemptible or experiment.priority <= promise.experiment.priority
+
+    def gives_quota_back(self, experiment: Experiment, keeper: Experiment) -> bool:
+        return experiment.preemptible and experiment.priority > keeper.priority and keeper.constraints is None
+
+    def own_candidates(self, experiment: Experiment, owner: str) -> Sequence[Candidate]:
+        found: list[Candidate] = []
+        for rank, size, _, item in self.pool.victims:
+            if -rank <= experiment.priority:
+                break
+            allocation = self.state.allocations[item]
+            if item not in self.taken and owner in self.state.experiments[allocation.experiment_id].owners:
+                found.append(Candidate(allocation, size, 100 + rank))
+        return found
 
     def reachable(self, experiment: Experiment, missing: int) -> Mapping[str, int]:
         found = {item.allocation.allocation_id: item.freed for item in (*self.shrinkable(experiment), *self._overdue(experiment))}

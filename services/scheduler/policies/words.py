@@ -211,6 +211,21 @@ def limit(owner: str, used: int, most: int) -> Words:
     return ("limit", f"{owner} uses {slots(used)} and may use {most}", {"slots_used": used, "slots_max": most})
 
 
+def quota_kept(owner: str, ahead: Experiment) -> Words:
+    text = f"what is left of the quota of {owner} is kept for experiment {ahead.experiment_id}, which is ahead of it"
+    return ("limit", text, {"ahead_experiment": ahead.experiment_id, "slots_wanted_ahead": ahead.slots_per_trial})
+
+
+def quota_preempted(
+    experiment: Experiment, trial: str, other: Experiment, victim: Candidate, missing: int, owner: str, most: int
+) -> str:
+    victim_trial = f"{other.experiment_id}-{victim.allocation.trial_number}"
+    return (
+        f"Trial {trial} of priority {experiment.priority} needs {slots(missing)} more of the {most} that {owner} may use; trial "
+        f"{victim_trial} of priority {other.priority} counts there, too, and gives way with {victim.freed}."
+    )
+
+
 def share(experiment: Experiment, used: int, target: int) -> Words:
     text = f"{_needs(experiment)}; it uses {slots(used)}, and its fair share is {target} now"
     return ("share", text, {"slots_wanted": experiment.slots_per_trial, "slots_used": used, "slots_share": target})
