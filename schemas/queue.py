@@ -26,13 +26,17 @@ class QueueRow(Model):
     slots_per_trial: int
     slots: int
     """That it holds in this pool, without those that are being freed."""
+    slots_leaving: int = 0
+    """That its workers still have and are leaving."""
     auxiliary_trials: int = 0
     """Its trials without slots that run in this pool."""
     share: int | None
     """Its fair share in slots, where the pool shares fairly."""
     trials_waiting: int
+    trials_leaving: int = 0
+    """Its trials here whose workers are leaving and that wait for slots again as soon as they have."""
     rule: str
-    """Why its next trial waits, as a word for programs; empty if none waits."""
+    """Why its next trial waits, as a word for programs; empty if none waits or leaves to wait."""
     text: str
     """Why its next trial waits, as a sentence."""
     expected_us: int | None

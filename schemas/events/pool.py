@@ -36,6 +36,8 @@ class AllocationGranted(Pool):
     reason: Reason
     backfill_until_us: int | None = None
     """Set where the trial started ahead of a larger gang: that gang's reserved start. From then on the gang may preempt it."""
+    turn_until_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Set where its experiment's gangs are larger than its fair share and it is its turn: it is entitled to one until then."""
 
 
 @event("AllocationPreempted")

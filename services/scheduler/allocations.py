@@ -89,7 +89,7 @@ def own(state: State, experiment: Experiment, slots: int) -> State:
     return replace(state, owner_slots=owned)
 
 
-def add_allocation(state: State, allocation: Allocation) -> State:
+def add_allocation(state: State, allocation: Allocation, turn_until_us: int = 0) -> State:
     """Give the trial its slots."""
     experiment = state.experiments[allocation.experiment_id]
     state = replace(state, allocations=state.allocations.set(allocation.allocation_id, allocation), grants=allocation.grant)
@@ -101,6 +101,7 @@ def add_allocation(state: State, allocation: Allocation) -> State:
         experiment,
         allocations=with_item(experiment.allocations, allocation.allocation_id),
         slots_used=experiment.slots_used + allocation.size,
+        turn_until_us=max(experiment.turn_until_us, turn_until_us),
     )
     trial = experiment.trials[allocation.trial_number]
     return put_trial(state, experiment, replace(trial, grants=trial.grants + 1, allocation_id=allocation.allocation_id))
@@ -119,6 +120,7 @@ def remove_allocation(state: State, allocation: Allocation, now_us: int) -> Stat
         experiment,
         allocations=without_item(experiment.allocations, item),
         slots_used=experiment.slots_used - kept,
+        idle_since_us=max(now_us, experiment.idle_since_us),
     )
     trial = experiment.trials[allocation.trial_number]
     return put_trial(state, experiment, replace(trial, allocation_id=""))

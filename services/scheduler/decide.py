@@ -19,6 +19,7 @@ from tenuto.schemas.ids import allocation_id, experiment_of, trial_id
 from tenuto.services.scheduler.evolve import CONSUMED, apply
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, words
 from tenuto.services.scheduler.policies.elastic import droppable, resized, smaller
+from tenuto.services.scheduler.policies.turns import any_due
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, free_slots, policy_of
 
 Policy = Callable[[State, Pool, int], list[EventData]]
@@ -33,10 +34,14 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
         return ()
     data, now_us = cause.data, cause.time_us
     if isinstance(data, CheckpointSaved):
-        # It changes who would be cheapest to preempt; and an elastic trial has least to lose now, so it may grow.
+        # It changes who would be cheapest to preempt; and an elastic trial has least to lose now, so it may grow. It comes
+        # also while nothing else happens for hours, so it is when turns begin.
         allocation = state.allocations.get(data.allocation_id)
-        elastic = allocation is not None and state.experiments[allocation.experiment_id].elastic
-        return _planned(state, [allocation.pool], policy, now_us) if allocation and elastic else ()
+        if allocation is None:
+            return ()
+        elastic = state.experiments[allocation.experiment_id].elastic
+        due = any_due(state.pools[allocation.pool], now_us) and policy_of(state, allocation.pool).name == "fair_share"
+        return _planned(state, [allocation.pool], policy, now_us) if elastic or due else ()
     if isinstance(data, AgentData | ClusterRequest):
         # An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned.
         evicted = _evicted(state, data)

@@ -51,7 +51,7 @@ def apply(state: State, data: EventData, now_us: int) -> State:
 # Requests of users
 
 
-def _submitted(state: State, data: requests.ExperimentSubmitted) -> State:
+def _submitted(state: State, data: requests.ExperimentSubmitted, now_us: int) -> State:
     resources = data.config.resources
     return indexes.put_experiment(
         state,
@@ -66,6 +66,7 @@ def _submitted(state: State, data: requests.ExperimentSubmitted) -> State:
             workspace=resources.workspace,
             user=data.user,
             preemptible=resources.preemptible,
+            idle_since_us=now_us,
             expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
             fallback_pools=resources.fallback_pools,
             constraints=_constraints(resources),
@@ -351,6 +352,7 @@ def _granted(state: State, data: pools.AllocationGranted, now_us: int) -> State:
             since_us=now_us,
             backfill_until_us=data.backfill_until_us,
         ),
+        data.turn_until_us or 0,
     )
 
 
@@ -371,7 +373,6 @@ def _released(state: State, data: pools.AllocationReleased, now_us: int) -> Stat
 
 
 _FOLDS: dict[str, Callable[[State, Any], State]] = {
-    "ExperimentSubmitted": _submitted,
     "ExperimentPauseRequested": _paused,
     "ExperimentResumeRequested": _resumed,
     "ExperimentCancelRequested": _cancel_requested,
@@ -402,6 +403,7 @@ _FOLDS: dict[str, Callable[[State, Any], State]] = {
     "SlotsOpened": _slots_opened,
 }
 _TIMED_FOLDS: dict[str, Callable[[State, Any, int], State]] = {
+    "ExperimentSubmitted": _submitted,
     "AllocationGranted": _granted,
     "AllocationReleased": _released,
     "CheckpointSaved": _checkpoint_saved,

@@ -73,6 +73,8 @@ def put_experiment(state: State, experiment: Experiment) -> State:
     now = _queue_place(experiment) if experiment.queued else None
     if was != now:
         state = _queue(_queue(state, old, without_item), experiment if now else None, with_item)
+    state = _reindexed(state, "unserved", _unserved(old), _unserved(experiment))
+    state = _reindexed(state, "turns", _turn(old), _turn(experiment))
     if old and old.priority != experiment.priority:
         for allocation in [state.allocations[item] for item in experiment.allocations]:
             if not allocation.leaving and experiment.preemptible and not experiment.auxiliary:
@@ -83,6 +85,32 @@ def put_experiment(state: State, experiment: Experiment) -> State:
         state = replace(state, experiments=state.experiments.delete(experiment.experiment_id)) if old else state
         return _regroup(state, experiment)
     return set_experiment(state, experiment)
+
+
+def _unserved(experiment: Experiment | None) -> tuple[str, tuple[int, int]] | None:
+    if experiment is None or not experiment.queued or experiment.allocations or experiment.auxiliary:
+        return None
+    return experiment.pool, (experiment.unserved_since_us, experiment.experiment_id)
+
+
+def _turn(experiment: Experiment | None) -> tuple[str, tuple[int, int]] | None:
+    if experiment is None or not experiment.turn_until_us or experiment.ended:
+        return None
+    return experiment.pool, (experiment.turn_until_us, experiment.experiment_id)
+
+
+def _reindexed(
+    state: State, name: str, old: tuple[str, tuple[int, int]] | None, new: tuple[str, tuple[int, int]] | None
+) -> State:
+    """The pool's sorted index of this name without the old entry and with the new one."""
+    if old == new:
+        return state
+    for place, change in ((old, without_item), (new, with_item)):
+        if place is not None:
+            pool = pool_of(state, place[0])
+            changed: dict[str, Any] = {name: change(getattr(pool, name), place[1])}
+            state = put_pool(state, replace(pool, **changed))
+    return state
 
 
 def set_experiment(state: State, experiment: Experiment) -> State:

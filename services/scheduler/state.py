@@ -85,6 +85,10 @@ class Experiment:
     canceled: bool = False
     ended: bool = False
     trials: Map[int, Trial] = field(default_factory=Map)
+    idle_since_us: int = 0
+    """When it last held slots, or was submitted."""
+    turn_until_us: int = 0
+    """Until then it is entitled to a gang that is larger than its share (see policies/turns.py); 0: it had no turn yet."""
     waiting: tuple[int, ...] = ()
     """Numbers of the trials that wait for slots, ascending."""
     returning: tuple[int, ...] = ()
@@ -111,6 +115,10 @@ class Experiment:
     @property
     def queued(self) -> bool:
         return bool(self.waiting) and self.open
+
+    @property
+    def unserved_since_us(self) -> int:
+        return max(self.idle_since_us, self.turn_until_us)
 
     @property
     def queue_key(self) -> tuple[int, float, int]:
@@ -244,6 +252,10 @@ class Pool:
     """(backfill_until_us, allocation) of those that are not leaving, sorted."""
     queue: tuple[tuple[int, float, int], ...] = ()
     """(priority, place, experiment) of the experiments with waiting trials that may be granted, sorted."""
+    unserved: tuple[tuple[int, int], ...] = ()
+    """(since when, experiment) of those in `queue` that hold no slots at all, sorted."""
+    turns: tuple[tuple[int, int], ...] = ()
+    """(turn_until_us, experiment) of the experiments of this pool that had a turn, sorted."""
     groups: Groups = field(default_factory=Map)
     """(workspace, user) -> experiment -> itself and the slots in `held`, of those in `queue` or `held`. A group that did not
     change is the same object as before, so what was found from it need not be found again."""
@@ -263,7 +275,7 @@ class Pool:
 
     @property
     def empty(self) -> bool:
-        slots_concerned = self.agents or self.leaving or self.held or self.queue or self.groups or self.lends_to
+        slots_concerned = self.agents or self.leaving or self.held or self.queue or self.groups or self.turns or self.lends_to
         return not (slots_concerned or self.auxiliary_queue or self.auxiliary)
 
 
@@ -333,11 +345,8 @@ def free_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
 
 def slots_coming_back(state: State, pool: Pool, allocation: Allocation) -> int:
     """Slots that the pool can use again once the allocation is released: not those of lost or drained agents."""
-    found = 0
-    for agent_id, slot_ids in allocation.given_up:
-        usable = usable_slots(pool, state.agents[agent_id])
-        found += sum(slot in usable for slot in slot_ids)
-    return found
+    usable = {agent_id: usable_slots(pool, state.agents[agent_id]) for agent_id, _ in allocation.given_up}
+    return sum([slot in usable[agent_id] for agent_id, slot_ids in allocation.given_up for slot in slot_ids])
 
 
 def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:

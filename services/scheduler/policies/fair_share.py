@@ -3,6 +3,7 @@
 Who is furthest below its share is served first, and may preempt those above theirs, but never below it: so nothing is preempted
 to and fro. Gangs that are within their share and held keep what is behind them from the free slots, except for backfill.
 After them, free slots go to whoever can use them; such gangs are above their share and give way as soon as it is wanted.
+A gang that is larger than its share gets its slots in turn with the others (see `turns`).
 
 With a half-life, past use lowers the weight of workspaces and users (see `usage`).
 """
@@ -20,6 +21,7 @@ from tenuto.services.scheduler.policies.elastic import droppable
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
+from tenuto.services.scheduler.policies.turns import due_us, turn_us, with_turns
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.slotsets import count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -36,7 +38,9 @@ class _Pass(Combined):
     def plan(self) -> list[EventData]:
         if self.notes is None and not self._anything_to_do():
             return self.drafts
-        self.shares = divided(self.state, self.pool, self.now_us)
+        known = divided(self.state, self.pool, self.now_us)
+        self.divided = known
+        self.shares = with_turns(self.state, self.pool, known, self.now_us, self._may_start)
         self.targets = self.shares.targets
         self.promised: dict[int, int] = {}
         """Experiment -> slots promised in this pass, beside those that it holds."""
@@ -51,6 +55,17 @@ class _Pass(Combined):
     def _anything_to_do(self) -> bool:
         """Whether there are slots that could change hands: free ones, or running gangs that may give way."""
         return bool(self.free.count or self.pool.victims or self.pool.elastic or self.may_borrow())
+
+    def _may_start(self, experiment: Experiment) -> bool:
+        """Whether its limits and constraints let a gang of it start, once there are slots."""
+        asked = for_trial(experiment, experiment.waiting[0])
+        if self.over_limit(asked, experiment.slots_used):
+            return False
+        return asked.constraints is None or bool(self.ground.rooms(asked.constraints, asked.slots_per_trial))
+
+    def turn_until(self, experiment: Experiment) -> int | None:
+        begins = experiment.experiment_id in self.shares.turns and experiment.turn_until_us <= self.now_us
+        return self.now_us + turn_us(experiment, self.divided) if begins else None
 
     def _queue(self) -> Iterator[Experiment]:
         return (self.state.experiments[entry[2]] for entry in self.pool.queue)
@@ -194,7 +209,8 @@ class _Pass(Combined):
                 fits = experiment.preemptible and experiment.slots_per_trial <= self.available()
                 outcome = self.serve_spare(experiment, number, used) if fits or experiment.fallback_pools else False
                 if not outcome:
-                    self.note(experiment, words.share(experiment, used, self.targets.get(key, 0)))
+                    due = due_us(experiment, self.divided) if not experiment.allocations else None
+                    self.note(experiment, words.share(experiment, self._counted(key), self.targets.get(key, 0), due))
                     break
                 used += self.size
 
@@ -211,6 +227,8 @@ class _Pass(Combined):
 
     def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
         target = self.targets.get(experiment.experiment_id, 0)
+        if experiment.experiment_id in self.shares.turns:
+            return f"in turn, as its gang is larger than its fair share, with {words.slots(target)}", {"slots_share": target}
         return f"with a fair share of {words.slots(target)}", {"slots_share": target, "weight": experiment.weight}
 
     def why_preempted(

@@ -20,6 +20,7 @@ from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, Allocation
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
+from tenuto.services.scheduler.policies.lending import Lenders
 from tenuto.services.scheduler.policies.placement import Ground, Room
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Allocation, Constraints, Experiment, Pool, State
@@ -27,9 +28,6 @@ from tenuto.services.scheduler.state import Allocation, Constraints, Experiment,
 Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
 """soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
 holds back only a room of its own."""
-
-OWN_LOOKED_AT_MAX = 100
-"""Experiments that wait in a pool that may lend: of more than that, one can surely use its slots."""
 
 
 class Reserved(NamedTuple):
@@ -87,9 +85,7 @@ class Planner:
         """Owner -> slots granted in this pass."""
         self.granted_slots: dict[int, int] = {}
         """Experiment -> slots granted in this pass."""
-        self._lenders: dict[str, Ground] = {}
-        self._wanting: dict[str, bool] = {}
-        """Lender -> whether its own trials could use its slots."""
+        self._lenders = Lenders(state, self.quota_left)
 
     # What a policy says.
 
@@ -126,6 +122,10 @@ class Planner:
 
     def shrink_inside(self, experiment: Experiment) -> None:
         """Let the experiment's larger trials give up slots for its own waiting ones."""
+
+    def turn_until(self, experiment: Experiment) -> int | None:
+        """Until when the experiment is entitled to what it is granted now, where that is its turn."""
+        return None
 
     def reserved_for(self, experiment: Experiment) -> Reserved | None:
         """The start of a gang that is held."""
@@ -270,20 +270,18 @@ class Planner:
                     },
                 ),
                 backfill_until_us=backfill.start_us if backfill else None,
+                turn_until_us=None if pool else self.turn_until(experiment),
             )
         )
 
     def borrow(self, experiment: Experiment, number: int, used: int) -> bool:
         """Slots of a fallback pool that nobody of its own waits for."""
         for name in experiment.fallback_pools:
-            lender = self.state.pools.get(name)
-            if lender is None or self._wants_its_slots(lender):
+            ground = self._lenders.ground(name)
+            if ground is None:
                 continue
-            if name not in self._lenders:
-                self._lenders[name] = Ground(self.state, lender)
-            ground = self._lenders[name]
             free = ground.free.count
-            wanted = self.size_lent(experiment, used, lender, free)
+            wanted = self.size_lent(experiment, used, ground.pool, free)
             slots = ground.take(experiment.constraints, wanted)
             if slots is None and wanted > experiment.slots_per_trial:
                 slots = ground.take(experiment.constraints, experiment.slots_per_trial)
@@ -291,24 +289,6 @@ class Planner:
                 self.grant(experiment, number, used, slots, free, pool=name)
                 return True
         return False
-
-    def _wants_its_slots(self, lender: Pool) -> bool:
-        """Whether a trial of the lender's own waits for its slots, and not only because of a limit or its size."""
-        wants = self._wanting.get(lender.name)
-        if wants is None:
-            first = [self.state.experiments[entry[2]] for entry in lender.queue[:OWN_LOOKED_AT_MAX]]
-            wants = len(lender.queue) > len(first) or any(self._can_use(lender, experiment) for experiment in first)
-            self._wanting[lender.name] = wants
-        return wants
-
-    def _can_use(self, lender: Pool, experiment: Experiment) -> bool:
-        wanted = experiment.slots_per_trial
-        if wanted > lender.capacity:
-            return False
-        lefts = [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else []
-        if experiment.max_slots is not None:
-            lefts.append(experiment.max_slots - experiment.slots_used)
-        return all(left is None or wanted <= left for left in lefts)
 
     # Preemption.
 

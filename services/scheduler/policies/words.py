@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events.pool import AgentSlots
@@ -160,8 +160,19 @@ def no_room(experiment: Experiment, pool: Pool) -> Words:
     return ("no_room", text, {"slots_wanted": experiment.slots_per_trial, "slots_offered": pool.capacity})
 
 
-def no_room_yet(experiment: Experiment, sizes: Sequence[tuple[int, int, tuple[str, ...]]], end_us: int | None) -> Words:
-    """`sizes`: (free, being freed, agents) of each room."""
+def kept_for(experiments: Sequence[int]) -> str:
+    names = ", ".join(str(number) for number in experiments[:3])
+    more = f" and {len(experiments) - 3} more" if len(experiments) > 3 else ""
+    return f"kept for experiment{'s' if len(experiments) > 1 else ''} {names}{more}"
+
+
+def no_room_yet(
+    experiment: Experiment,
+    sizes: Sequence[tuple[int, int, tuple[str, ...]]],
+    end_us: int | None,
+    keepers: Sequence[int] = (),
+) -> Words:
+    """`sizes`: (free, being freed, agents) of each room. `keepers`: experiments for which some of the free slots are kept."""
     most = max(size[0] for size in sizes)
     near = [room for free, _, room in sizes if free == most]
     if len(sizes) == 1:
@@ -170,6 +181,8 @@ def no_room_yet(experiment: Experiment, sizes: Sequence[tuple[int, int, tuple[st
         what = {"agent": "agent", "rack": "rack"}.get(experiment.constraints.locality if experiment.constraints else "", "set")
         have = f"{len(near)} {what} has" if len(near) == 1 else f"{len(near)} {what}s have"
         text = f"{_needs(experiment)}; {have} {most} free, none has more"
+    if keepers:
+        text += f"; slots there are {kept_for(keepers)}"
     return ("no_room_yet", text, {"slots_wanted": experiment.slots_per_trial, "slots_free_most": most, "expected_us": end_us})
 
 
@@ -190,21 +203,39 @@ def preempting(experiment: Experiment, victims: int) -> Words:
     return ("preempting", text, {"slots_wanted": experiment.slots_per_trial, "victims": victims})
 
 
-def held(experiment: Experiment, free: int, leaving: int, pool: Pool, start_us: int | None) -> Words:
-    text = f"{_needs(experiment)}; {_of(free, pool.capacity)} free"
+def held(
+    experiment: Experiment, free: int, leaving: int, pool: Pool, start_us: int | None, kept: Mapping[int, int] | None = None
+) -> Words:
+    """`kept`: experiment -> slots beside the free ones that are held aside for it."""
+    aside = {number: count for number, count in (kept or {}).items() if count}
+    text = f"{_needs(experiment)}; {_of(free + sum(aside.values()), pool.capacity)} free"
+    if aside:
+        text += f", {sum(aside.values())} of them {kept_for(sorted(aside))}"
     if leaving:
         text += f", {are(leaving)} being freed"
     text += ", and no running trial has to give way to it"
     return (
         "held",
         text,
-        {"slots_wanted": experiment.slots_per_trial, "slots_free": free, "slots_leaving": leaving, "expected_us": start_us},
+        {
+            "slots_wanted": experiment.slots_per_trial,
+            "slots_free": free,
+            "slots_leaving": leaving,
+            "slots_kept": sum(aside.values()),
+            "expected_us": start_us,
+        },
     )
 
 
 def behind(experiment: Experiment) -> Words:
     text = f"{_needs(experiment)}; the free slots are kept for those ahead of it"
     return ("behind", text, {"slots_wanted": experiment.slots_per_trial})
+
+
+def leaving(trials: int, count: int) -> str:
+    if trials == 1:
+        return f"1 trial gives up {slots(count)} and waits for others as soon as its workers have left"
+    return f"{trials} trials give up {slots(count)} and wait for others as soon as their workers have left"
 
 
 def limit(owner: str, used: int, most: int) -> Words:
@@ -226,6 +257,11 @@ def quota_preempted(
     )
 
 
-def share(experiment: Experiment, used: int, target: int) -> Words:
+def share(experiment: Experiment, used: int, target: int, turn_us: int | None) -> Words:
+    """`turn_us`: when it has a turn at the latest, if its gang is larger than its share."""
     text = f"{_needs(experiment)}; it uses {slots(used)}, and its fair share is {target} now"
-    return ("share", text, {"slots_wanted": experiment.slots_per_trial, "slots_used": used, "slots_share": target})
+    numbers: dict[str, JsonScalar] = {"slots_wanted": experiment.slots_per_trial, "slots_used": used, "slots_share": target}
+    if turn_us is not None:
+        text += ", less than one gang: it gets its slots in turn with the others"
+        numbers["expected_us"] = turn_us
+    return ("share", text, numbers)
