@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
+from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets, words
 from tenuto.services.scheduler.policies.planner import Waiting
-from tenuto.services.scheduler.state import Experiment, Pool, Share, State, policy_of
+from tenuto.services.scheduler.slotsets import count
+from tenuto.services.scheduler.state import Pool, Share, State, policy_of
 
 POLICIES = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
 SHARES_MAX = 1_000
@@ -25,11 +29,13 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     auxiliary.plan(state, pool, notes)
     policy = policy_of(state, name).name
     shortened = _shortened(pool, policy)
-    POLICIES[policy](state, shortened, now_us, notes)
+    drafts = POLICIES[policy](state, shortened, now_us, notes)
     shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else {}
     # Those that need no slots are not behind anybody.
-    order = [*_auxiliary_order(state, pool), *_order(state, shortened, policy)]
-    rows = [_row(state, pool, key, notes, shares.get(key)) for key in order[:ROWS_MAX]]
+    served = [draft.experiment_id for draft in drafts if isinstance(draft, AllocationGranted)]
+    order = [*_auxiliary_order(state, pool), *_order(state, shortened, policy, [*served, *notes])]
+    leaving = _leaving(state, pool)
+    rows = [_row(state, pool, key, notes, shares.get(key), leaving.get(key, NOTHING)) for key in order[:ROWS_MAX]]
     return [row.model_copy(update={"position": at}) for at, row in enumerate(rows, 1)]
 
 
@@ -41,15 +47,27 @@ def _shortened(pool: Pool, policy: str) -> Pool:
     return replace(pool, queue=tuple(sorted(sorted(pool.queue, key=key)[:ROWS_MAX])))
 
 
-def _order(state: State, pool: Pool, policy: str) -> list[int]:
-    waiting = {entry[2] for entry in pool.queue}
-    known = [state.experiments[key] for key in sorted({*waiting, *pool.held})]
-    fifo_order = policy == "fifo"
+def _order(state: State, pool: Pool, policy: str, served: Iterable[int]) -> list[int]:
+    """Those that wait as the pass `served` them. Among them, those that wait for nothing: where they would be served if they did,
+    or before all, where that depends on what each has."""
+    by_priority = policy == "priority"
 
-    def place(experiment: Experiment) -> tuple[int, float, int]:
-        return (0 if fifo_order else experiment.priority, experiment.place, experiment.experiment_id)
+    def place(key: int) -> tuple[int, float, int]:
+        experiment = state.experiments[key]
+        return (experiment.priority if by_priority else 0, experiment.place, key)
 
-    return [experiment.experiment_id for experiment in sorted(known, key=place)]
+    queued = {entry[2] for entry in pool.queue}
+    waiting = list(dict.fromkeys([*(key for key in served if key in queued), *sorted(queued, key=place)]))
+    leaving = {state.allocations[item].experiment_id for item in pool.leaving}
+    others = sorted({*pool.held, *leaving} - queued, key=place)
+    if policy == "fair_share":
+        return [*others, *waiting]
+    order: list[int] = []
+    for key in waiting:
+        while others and place(others[0]) < place(key):
+            order.append(others.pop(0))
+        order.append(key)
+    return [*order, *others]
 
 
 def _auxiliary_order(state: State, pool: Pool) -> list[int]:
@@ -58,12 +76,34 @@ def _auxiliary_order(state: State, pool: Pool) -> list[int]:
     return [experiment.experiment_id for experiment in sorted(known, key=lambda item: item.queue_key)]
 
 
-def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: int | None) -> QueueRow:
+class _Leaving(NamedTuple):
+    """Of one experiment, in one pool."""
+
+    slots: int
+    """That are being freed."""
+    returning: int
+    """Its trials that wait for slots again as soon as their workers have left."""
+
+
+NOTHING = _Leaving(0, 0)
+
+
+def _leaving(state: State, pool: Pool) -> dict[int, _Leaving]:
+    found: dict[int, _Leaving] = {}
+    for allocation in [state.allocations[item] for item in pool.leaving]:
+        key, experiment = allocation.experiment_id, state.experiments[allocation.experiment_id]
+        slots, returning = found.get(key, NOTHING)
+        returns = experiment.open and allocation.trial_number in experiment.returning
+        found[key] = _Leaving(slots + count(allocation.given_up), returning + returns)
+    return found
+
+
+def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: int | None, leaving: _Leaving) -> QueueRow:
     experiment = state.experiments[key]
     note = notes.get(key)
     queued = experiment.queued and experiment.pool == pool.name
     if not queued:
-        text, rule = "", ""
+        rule, text = ("leaving", words.leaving(leaving.returning, leaving.slots)) if leaving.returning else ("", "")
     elif note is None:
         rule = "behind"
         text = f"needs {words.slots(experiment.slots_per_trial)}; those ahead of it are served first"
@@ -82,9 +122,11 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         max_slots=experiment.max_slots,
         slots_per_trial=experiment.slots_per_trial,
         slots=pool.held.get(key, 0),
+        slots_leaving=leaving.slots,
         auxiliary_trials=pool.auxiliary.get(key, 0),
         share=share,
         trials_waiting=len(experiment.waiting) if queued else 0,
+        trials_leaving=leaving.returning,
         rule=rule,
         text=text,
         expected_us=expected if isinstance(expected, int) else None,

@@ -258,7 +258,7 @@ class AnyPolicy(AnyHistory):
         state = self.driver.state
         for name in sorted(state.pools):
             waiting = explain(state, name, self.driver.now_us)
-            assert [row for row in waiting if bool(row.text) != bool(row.trials_waiting)] == []
+            assert [row for row in waiting if bool(row.text) != bool(row.trials_waiting or row.trials_leaving)] == []
             pool, now_us = state.pools[name], self.driver.now_us
             known, anew = divided(state, pool, now_us), divided_with(state, pool, now_us, Remembered())
             assert (known.targets, known.below, known.above) == (anew.targets, anew.below, anew.above), (

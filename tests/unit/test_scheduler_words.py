@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
-from tenuto.schemas.events.pool import AllocationPreempted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import PoolPolicyChanged
-from tenuto.schemas.queue import QueueRow
 from tenuto.schemas.events.trial import CheckpointSaved
+from tenuto.schemas.queue import QueueRow
 from tenuto.services.scheduler.explain import explain
 from tests.support.scheduler_driver import Driver, exited, fair, joined, requested, stopped, submitted
 
@@ -113,3 +113,54 @@ def test_one_that_outran_its_backfill_is_told_so(driver: Driver, policy: Literal
         "expected to end before that one could start; it still runs N s after that time and gives way with 2."
     )
     assert reason.numbers["late_seconds"] in (99, 100)
+
+
+def test_who_holds_only_slots_that_it_is_leaving_is_in_the_queue(driver: Driver) -> None:
+    driver.feed(joined("a", 4), submitted(1, slots=2, priority=60), *requested(1, 1, 2))
+    driver.feed(submitted(2, slots=4, priority=10), *requested(2, 1))
+    row = queue(driver)[1]
+    assert (row.slots, row.slots_leaving, row.trials_waiting, row.trials_leaving) == (0, 4, 0, 2)
+    assert (row.rule, row.text) == ("leaving", "2 trials give up 4 slots and wait for others as soon as their workers have left")
+    driver.feed(stopped("1-1"))
+    assert queue(driver)[1].text == "1 trial gives up 4 slots and waits for others as soon as its workers have left"
+    driver.feed(stopped("1-2"))
+    assert (queue(driver)[1].slots_leaving, queue(driver)[1].text) == (4, "")
+    driver.feed(exited("1-1-1", "preempted"), exited("1-2-1", "preempted"))
+    assert list(queue(driver)) == [2]
+
+
+def test_what_a_trial_gives_up_to_be_smaller_is_being_freed(driver: Driver) -> None:
+    single = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
+    driver.feed(joined("a", 4), submitted(1, slots_per_trial={"min": 1, "max": 4}, searcher=single), *requested(1, 1))
+    driver.feed(submitted(2, slots=1), *requested(2, 1))
+    row = queue(driver)[1]
+    assert (row.slots, row.slots_leaving, row.rule) == (3, 1, "")
+    assert queue(driver)[2].rule == "preempting" or queue(driver)[2].rule == "soon"
+
+
+@pytest.mark.parametrize("policy", ["priority", "fifo"])
+def test_the_position_is_the_order_in_which_they_are_served(driver: Driver, policy: Literal["priority", "fifo"]) -> None:
+    driver.feed(joined("a", 4), PoolPolicyChanged(pool="default", policy=policy))
+    driver.feed(submitted(1, slots=4, preemptible=False, priority=30), *requested(1, 1))
+    for experiment, (priority, user) in enumerate([(60, "ada"), (10, "olga"), (40, "eve"), (1, "ada")], 2):
+        driver.feed(submitted(experiment, slots=4, priority=priority, user=user, preemptible=False), *requested(experiment, 1))
+    foretold = list(queue(driver))
+    assert foretold == {"priority": [5, 3, 1, 4, 2], "fifo": [1, 2, 3, 4, 5]}[policy]
+    assert served(driver) == [key for key in foretold if key != 1]
+
+
+def served(driver: Driver) -> list[int]:
+    """The experiments as they start, each when the one before it has ended."""
+    order: list[int] = []
+    while driver.state.allocations:
+        (running,) = driver.state.allocations
+        decided = driver.feed(stopped(running.rsplit("-", 1)[0]), exited(running))
+        order += [data.experiment_id for data in decided if isinstance(data, AllocationGranted)]
+    return order
+
+
+def test_under_fair_share_who_is_furthest_below_its_share_is_first(driver: Driver) -> None:
+    driver.feed(joined("a", 8), fair(), submitted(1, priority=10, user="x"), *requested(1, *range(1, 13)))
+    driver.feed(submitted(2, slots=2, priority=60, user="y"), *requested(2, 1, 2, 3))
+    driver.feed(submitted(3, priority=50, user="z", agent_labels=["k=none"]), *requested(3, 1))
+    assert list(queue(driver)) == [2, 3, 1], "2 has nothing yet, 3 can have nothing here, 1 has all of its share"

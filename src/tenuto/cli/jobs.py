@@ -88,12 +88,14 @@ def waiting_for(rest: Any, experiment: int) -> str:
     except CliError:
         return ""
     rows = [row for pool in pools for row in pool["rows"]]
-    return next((row["text"] for row in rows if row["experiment_id"] == experiment and row["trials_waiting"]), "")
+    return next((row["text"] for row in rows if row["experiment_id"] == experiment and row["text"]), "")
 
 
 def _slots(row: dict[str, Any]) -> str:
-    """Trials without slots run, too."""
-    return f"0 ({row['auxiliary_trials']} run)" if row["slots_per_trial"] == 0 else str(row["slots"])
+    """Trials without slots run, too; and those that leave have theirs still."""
+    if row["slots_per_trial"] == 0:
+        return f"0 ({row['auxiliary_trials']} run)"
+    return f"{row['slots']} ({row['slots_leaving']} being freed)" if row["slots_leaving"] else str(row["slots"])
 
 
 def _sentence(row: dict[str, Any]) -> str:
