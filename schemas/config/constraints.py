@@ -58,10 +58,14 @@ def parse(text: str) -> tuple[ast.expr, frozenset[str]]:
     return tree, frozenset(names)
 
 
-def holds(text: str, values: Mapping[str, Any]) -> bool:
+def holds(text: str, values: Mapping[str, Any], *, in_order: bool = False) -> bool:
     """Whether the constraint holds for these hyperparameters (by dotted path). One that names a hyperparameter which is not in
-    use (see `when`) holds; one whose values do not fit together (text < number, a division by zero) does not."""
-    tree, _ = parse(text)
+    use (see `when`) holds; one whose values do not fit together (text < number, a division by zero) does not.
+
+    `in_order`: by search rules before version 3, which look at such a name only where the parts before it do not decide."""
+    tree, names = parse(text)
+    if not in_order and not names <= values.keys():
+        return True
     try:
         return bool(_value(tree, values))
     except Unknown:

@@ -26,7 +26,7 @@ from tenuto.services.searcher.methods.base import Proposal, Waits
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
 from tenuto.services.searcher.methods.endings import canceled, ending, given_up, invalid, outlived
 from tenuto.services.searcher.methods.reasons import amount, reason
-from tenuto.services.searcher.sampling import trial_seed
+from tenuto.services.searcher.sampling import Undrawable, trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
 DECISIONS_MAX = 2_000
@@ -87,6 +87,8 @@ class _Decision:
         self.rule_version = experiment.rule_version or rule_version
         self.method: Method = method_for(experiment.settings, experiment.space, self.rule_version)
         self.decided: list[EventData | Waits] = []
+        self.undrawable = ""
+        """Why no further trial can be drawn, for the user: what runs and waits is searched to its end, then the search fails."""
 
     def emit(self, data: EventData) -> None:
         self.decided.append(data)
@@ -115,7 +117,7 @@ class _Decision:
     @property
     def awaited(self) -> bool:
         """Whether a new trial is to come from outside these rules."""
-        return self.method.awaits(self.now)
+        return not self.undrawable and self.method.awaits(self.now)
 
     def settle(self, cause: EventData) -> None:
         """Decide about the trial that the cause is about, and about those that it beat for good; carry out what a user's own
@@ -150,7 +152,7 @@ class _Decision:
             extended = self.method.go_on(self.now)
             if extended is not None:
                 self.emit(extended)
-            elif self.now.wants_trials and (proposal := self.method.next_trial(self.now)) is not None:
+            elif self.now.wants_trials and (proposal := self.next_trial()) is not None:
                 self.emit(requested(self.now, proposal))
                 if proposal.stopped:
                     self.emit(never_started(self.now, self.now.requested))
@@ -160,6 +162,13 @@ class _Decision:
             last = self.method.last(self.now)
             if last is not None:
                 self.emit(last)
+
+    def next_trial(self) -> Proposal | None:
+        try:
+            return self.method.next_trial(self.now)
+        except Undrawable as error:
+            self.undrawable = str(error)
+            return None
 
     def stop_rest(self) -> None:
         """Stop what the search does not need any more: everything when canceling, what waits when nothing else runs."""
@@ -174,7 +183,13 @@ class _Decision:
                 self.emit(canceled(self.now, trial) if canceling else outlived(self.now, trial))
 
     def end(self) -> None:
-        if not self.now.trials and not self.awaited:
+        if self.now.trials or self.awaited:
+            return
+        if self.undrawable and not self.now.canceling:
+            count = self.now.requested
+            error = f"{self.undrawable} The results of its {count:,} trials are kept." if count else self.undrawable
+            self.decided.append(ExperimentFailed(experiment_id=self.now.id, error=error, trials=count))
+        else:
             self.decided.append(ending(self.now))
 
 

@@ -13,7 +13,7 @@ from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStoppe
 from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.methods.reasons import completed, length, metric_value, reason, show
 from tenuto.services.searcher.methods.versions import RULE_VERSION
-from tenuto.services.searcher.sampling import configuration, sample
+from tenuto.services.searcher.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.state import Experiment, Remembers, Trial
 
 T = TypeVar("T", bound=Any)
@@ -50,6 +50,9 @@ class Waits:
 
 class Method(Protocol):
     @property
+    def rule_version(self) -> int: ...
+
+    @property
     def brackets(self) -> tuple[Bracket, ...]: ...
 
     @property
@@ -85,7 +88,7 @@ class Method(Protocol):
         ...
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
-        """The next new trial, for a free place; None: none now."""
+        """The next new trial, for a free place; None: none now. Raises Undrawable where there never will be one."""
         ...
 
     def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
@@ -128,7 +131,7 @@ class Rules(Generic[T]):
 
     @property
     def problem(self) -> str | None:
-        return unsatisfiable(self.settings, self.space)
+        return unsatisfiable(self.settings, self.space, self.rule_version)
 
     @property
     def remembers(self) -> Remembers:
@@ -149,10 +152,10 @@ class Rules(Generic[T]):
         return 1
 
     def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any] | None:
-        """Those of a trial that depends on its number alone; None: no draw keeps the constraints."""
-        return configuration(
-            self.settings, self.space, trial_number, lambda attempt: sample(self.space, seed, trial_number, attempt)
-        )
+        """Those of a trial that depends on its number alone. Raises Undrawable where no draw keeps the constraints; by rules
+        before version 3 it is None then."""
+        settings, space, version = self.settings, self.space, self.rule_version
+        return drawn(settings, space, seed, trial_number, lambda attempt: sample(space, seed, trial_number, attempt), version)
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)
@@ -198,12 +201,22 @@ def place(experiment: Experiment, rung: int) -> str:
     return f"rung {rung - experiment.first(bracket)} ({length(experiment, rung)}) of bracket {bracket}"
 
 
-def unsatisfiable(settings: Searcher, space: Hyperparameters) -> str | None:
+def unsatisfiable(settings: Searcher, space: Hyperparameters, rule_version: int) -> str | None:
     """Why no trial can be drawn at all; None: one can."""
-    if not settings.constraints:
+    if rule_version < 3 and not settings.constraints:
         return None
     number = len(settings.starting_points) + 1
-    if configuration(settings, space, number, lambda attempt: sample(space, 0, number, attempt)) is not None:
+    try:
+        found = drawn(settings, space, 0, number, lambda attempt: sample(space, 0, number, attempt), rule_version)
+    except Undrawable:
+        found = None
+    except Exception as error:
+        # What a configuration may say is checked when it is submitted. What was overlooked there ends this experiment, not the
+        # search of all others.
+        if rule_version < 3:
+            raise
+        return f"No hyperparameters can be drawn from this search space ({type(error).__name__}: {error}); change its ranges."
+    if found is not None:
         return None
     return (
         "No configuration that was drawn keeps searcher.constraints; loosen them, or narrow the ranges of the hyperparameters"

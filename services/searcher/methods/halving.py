@@ -184,4 +184,4 @@ class Hyperband(Halving):
                 f"These brackets have {self.trials_max:,} trials, but an experiment may have at most {TRIALS_MAX:,};"
                 " lower searcher.iterations or searcher.max_rungs."
             )
-        return unsatisfiable(self.settings, self.space)
+        return unsatisfiable(self.settings, self.space, self.rule_version)

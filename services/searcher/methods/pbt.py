@@ -75,7 +75,7 @@ class Pbt(Rules[PbtSearcher]):
             return (
                 f"population_size times generations is {self.trials_max:,}, but may be at most {TRIALS_MAX:,}; lower one of them."
             )
-        return unsatisfiable(self.settings, self.space)
+        return unsatisfiable(self.settings, self.space, self.rule_version)
 
     @property
     def remembers(self) -> Remembers:
@@ -153,6 +153,7 @@ class Pbt(Rules[PbtSearcher]):
             self.space,
             number,
             lambda attempt: self.explored(origin, experiment.seed, number, attempt),
+            self.rule_version,
         )
         if hyperparameters is None:
             hyperparameters = origin

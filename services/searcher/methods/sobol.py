@@ -6,22 +6,28 @@ computed from their number alone, so that no order of arrival matters. Each axis
 or with 32 bits drawn from the seed and the hyperparameter's path): the spread stays that of the sequence, and another seed is
 another search.
 
+Constraints: the n-th trial takes the n-th point that keeps them, so that the spread inside what is allowed stays that of the
+sequence. Behind WALK_MAX points a trial is drawn at random, as in the random method.
+
 Axes are the paths' names in sorted order, whatever the order in the configuration. Beyond DIMENSIONS_MAX hyperparameters the
 rest is drawn independently, as by the random method.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from tenuto.schemas.config import SobolSearcher
 from tenuto.services.searcher.methods.base import Rules
-from tenuto.services.searcher.sampling import configuration, draw, draw_bits, fill, in_use, is_random, leaves
+from tenuto.services.searcher.sampling import Plan, draw, draw_bits, drawn, fill, in_use, is_random, keeps, plan_of, sample
 
 _BITS = 32
 _DRAW_BITS = 128
 """Of `sampling.draw_bits`: the sequence gives the first 32, the hash the rest."""
+WALK_MAX = 1 << 14
+"""Points looked at for those that keep the constraints: about a second after a restart, and none later, as they are kept."""
 
 
 def sobol_point(number: int, dimension: int) -> int:
@@ -52,22 +58,69 @@ def _directions(dimension: int) -> tuple[int, ...]:
 
 class Sobol(Rules[SobolSearcher]):
     def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any] | None:
-        return configuration(self.settings, self.space, trial_number, lambda attempt: self._point(seed, trial_number, attempt))
+        return drawn(
+            self.settings,
+            self.space,
+            seed,
+            trial_number,
+            lambda attempt: self._draw(seed, trial_number, attempt),
+            self.rule_version,
+        )
 
-    def _point(self, seed: int, trial_number: int, attempt: int) -> dict[str, Any]:
-        # A draw that breaks a constraint is replaced by a point behind all those that the search can take in order.
-        number = trial_number - 1 if attempt == 0 else self.settings.max_trials * attempt + trial_number - 1
-        known = dict(leaves(self.space))
-        axes = sorted(path for path, leaf in known.items() if is_random(leaf))
-        values = {path: draw(leaf, 0) for path, leaf in known.items() if not is_random(leaf)}
-        for dimension, path in enumerate(axes):
-            bits = draw_bits(seed, trial_number, "sobol", path)
-            if dimension < DIMENSIONS_MAX:
-                shift = draw_bits(seed, 0, "sobol/shift", path) >> (_DRAW_BITS - _BITS)
-                point = sobol_point(number % (1 << _BITS), dimension) ^ shift
-                bits = point << (_DRAW_BITS - _BITS) | bits >> _BITS
-            values[path] = draw(known[path], bits)
-        return fill(self.space, in_use(self.space, values))
+    def _draw(self, seed: int, trial_number: int, attempt: int) -> dict[str, Any]:
+        if self.rule_version < 3:
+            before = 0 if attempt == 0 else self.settings.max_trials * attempt
+            return point(self.space, seed, trial_number, before + trial_number - 1)
+        if trial_number <= len(self.settings.starting_points):
+            return (
+                point(self.space, seed, trial_number, trial_number - 1)
+                if attempt == 0
+                else self._anew(seed, trial_number, attempt)
+            )
+        constraints = tuple(self.settings.constraints)
+        index = trial_number - 1 if not constraints else _walk(plan_of(self.space), seed, constraints).feasible(trial_number - 1)
+        return self._anew(seed, trial_number, attempt) if index is None else point(self.space, seed, index + 1, index)
+
+    def _anew(self, seed: int, trial_number: int, attempt: int) -> dict[str, Any]:
+        return sample(self.space, seed, trial_number, attempt)
+
+
+class _Walk:
+    """Which points of a sequence keep the constraints, as far as it was walked. It follows from what made it alone, so it may be
+    kept or forgotten at any time."""
+
+    def __init__(self, plan: Plan, seed: int, constraints: tuple[str, ...]) -> None:
+        self._plan, self._seed, self._constraints = plan, seed, constraints
+        self._found: list[int] = []
+        self._next = 0
+
+    def feasible(self, count: int) -> int | None:
+        """Number of the point (from 0) that `count` others before it keep the constraints; None: it is not among the first
+        WALK_MAX."""
+        while len(self._found) <= count and self._next < WALK_MAX:
+            if keeps(self._constraints, point(self._plan.space, self._seed, self._next + 1, self._next)):
+                self._found.append(self._next)
+            self._next += 1
+        return self._found[count] if count < len(self._found) else None
+
+
+@lru_cache(maxsize=64)
+def _walk(plan: Plan, seed: int, constraints: tuple[str, ...]) -> _Walk:
+    return _Walk(plan, seed, constraints)
+
+
+def point(space: Mapping[str, Any], seed: int, key: int, number: int) -> dict[str, Any]:
+    """The number-th point of the sequence (from 0). `key` decides the digits that the sequence does not."""
+    known = dict(plan_of(space).leaves)
+    axes = sorted(path for path, leaf in known.items() if is_random(leaf))
+    values = {path: draw(leaf, 0) for path, leaf in known.items() if not is_random(leaf)}
+    for dimension, path in enumerate(axes):
+        bits = draw_bits(seed, key, "sobol", path)
+        if dimension < DIMENSIONS_MAX:
+            shift = draw_bits(seed, 0, "sobol/shift", path) >> (_DRAW_BITS - _BITS)
+            bits = (sobol_point(number % (1 << _BITS), dimension) ^ shift) << (_DRAW_BITS - _BITS) | bits >> _BITS
+        values[path] = draw(known[path], bits)
+    return fill(space, in_use(space, values))
 
 
 TABLE: tuple[tuple[int, tuple[int, ...]], ...] = (
