@@ -68,7 +68,7 @@ def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
             "objectives": [[number, scores] for number, scores in sorted(experiment.objectives.items())],
             "metric_names": experiment.metric_names,
             "trials": [_trial_to_json(trial) for _, trial in sorted(experiment.trials.items())],
-            "rungs": [[r.best_max, r.size, list(r.best), list(r.waiting), r.started, r.entered] for r in experiment.rungs],
+            "rungs": [_rung_to_json(rung) for rung in experiment.rungs],
         }
     )
 
@@ -105,8 +105,20 @@ def _experiment_from_json(item: dict[str, Any]) -> Experiment:
         creations=tuple(Asked(*asked) for asked in item.get("creations", ())),
         extensions=tuple((number, Asked(*asked)) for number, asked in item.get("extensions", ())),
         ending=item.get("ending"),
-        rungs=tuple(Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3]), r[4], r[5]) for r in item["rungs"]),
+        rungs=tuple(
+            Rung(r[0], r[1], _ranking(r[2]), _ranking(r[3]), r[4], r[5], *(_numbered(lost) for lost in r[6:]))
+            for r in item["rungs"]
+        ),
     )
+
+
+def _rung_to_json(rung: Rung) -> list[Any]:
+    lost = [[number for _, number in rung.lost]] if len(rung.lost) else []
+    return [rung.best_max, rung.size, list(rung.best), list(rung.waiting), rung.started, rung.entered, *lost]
+
+
+def _numbered(numbers: list[int]) -> Ranking:
+    return Ranking.of((0.0, number) for number in numbers)
 
 
 def _ranking(keys: list[list[Any]]) -> Ranking:

@@ -148,9 +148,12 @@ def _limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) 
         )
     if data.max_trials is None or experiment.settings.name not in MAX_TRIALS_CHANGES:
         return experiment
-    method = method_for(experiment.settings, experiment.space, experiment.rule_version or RULE_VERSION)
+    version = experiment.rule_version or RULE_VERSION
+    method = method_for(experiment.settings, experiment.space, version)
     started = [experiment.rungs[experiment.first(index)].started for index in range(len(experiment.brackets))]
-    brackets = resized(experiment.brackets, started, data.max_trials)
+    # Before version 3 all that were added went to the first bracket.
+    divisor = getattr(experiment.settings, "divisor", None) if version >= 3 else None
+    brackets = resized(experiment.brackets, started, data.max_trials, divisor)
     rungs = list(experiment.rungs)
     for index, bracket in enumerate(brackets):
         for rung in range(experiment.first(index), experiment.first(index) + len(bracket.lengths)):
@@ -269,12 +272,23 @@ def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -
     reported = trial.changed(status="reported", score=score)
     if trial.own_target is not None:
         return experiment.with_trial(trial, reported)
-    rungs = experiment.with_rung(trial.rung, experiment.rungs[trial.rung].arrive(reported.key))
+    rungs = experiment.with_rung(trial.rung, _arrived(experiment, reported))
     scores = experiment.scores_of(data.metrics)
     if scores is None:
         return experiment.with_trial(trial, reported, rungs=rungs)
     objectives = experiment.objectives.set(trial.number, scores)
     return experiment.with_trial(trial, reported, rungs=rungs, objectives=objectives)
+
+
+def _arrived(experiment: Experiment, trial: Trial) -> Rung:
+    """Its rung, where it is compared now."""
+    rung = experiment.rungs[trial.rung].arrive(trial.key)
+    return rung if trial.key is not None else _told(experiment, trial, rung)
+
+
+def _told(experiment: Experiment, trial: Trial, rung: Rung) -> Rung:
+    """The rung of a trial without a score, which a model learns from nevertheless."""
+    return rung.lose(trial.number) if experiment.remembers == "all" else rung
 
 
 def _noted(experiment: Experiment, trial: Trial, score: float | None, data: ValidationReported) -> Experiment:
@@ -305,12 +319,12 @@ def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experime
     index = trial.rung
     if data.invalid_hyperparameters and experiment.replaces and _may_be_replaced(experiment, trial):
         # It never counted: neither for a rung nor for the number of trials.
-        rungs = experiment.with_rung(index, experiment.rungs[index].withdraw())
+        rungs = experiment.with_rung(index, _told(experiment, trial, experiment.rungs[index].withdraw()))
         return experiment.with_trial(trial, trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)
     rungs = _left(experiment, trial)
     if trial.status == "running" and trial.own_target is None:
         # It counts as worst of the rung that it did not reach. One that waited is compared there already.
-        rungs = experiment.with_rung(index, rungs[index].arrive(None))
+        rungs = experiment.with_rung(index, _told(experiment, trial, rungs[index].arrive(None)))
     return experiment.with_trial(
         trial,
         trial.changed(status="failing"),

@@ -47,16 +47,22 @@ def adaptive_brackets(max_length: int, divisor: int, max_rungs: int, max_trials:
     while rungs > 1 and divisor ** (rungs - 1) > max_trials:
         rungs -= 1
     counts = adaptive_rungs(rungs, mode)[:max_trials]
+    trials = shares(max_trials, divisor, counts)
+    return tuple(Bracket(n, rung_lengths(max_length, divisor, count)) for n, count in zip(trials, counts, strict=True))
+
+
+def shares(max_trials: int, divisor: int, rungs: list[int]) -> list[int]:
+    """How many of so many trials each bracket of adaptive ASHA gets, by its number of rungs; at least one."""
     # Weights as whole numbers over a common denominator: no rounding differs between platforms.
     common = 1
-    for count in counts:
+    for count in rungs:
         common *= count
-    weights = [divisor ** (count - 1) * common // count for count in counts]
+    weights = [divisor ** (count - 1) * common // count for count in rungs]
     trials = [max(1, max_trials * weight // sum(weights)) for weight in weights]
     while sum(trials) > max_trials:
         trials[trials.index(max(trials))] -= 1
     trials[0] += max_trials - sum(trials)
-    return tuple(Bracket(n, rung_lengths(max_length, divisor, count)) for n, count in zip(trials, counts, strict=True))
+    return trials
 
 
 def flat_lengths(brackets: tuple[Bracket, ...]) -> tuple[int, ...]:
@@ -79,13 +85,19 @@ def promotion_order(brackets: tuple[Bracket, ...]) -> tuple[int, ...]:
     return tuple(sorted(below, key=lambda index: (-lengths[index], index)))
 
 
-def resized(brackets: tuple[Bracket, ...], started: list[int], trials: int) -> tuple[Bracket, ...]:
-    """The brackets with other trials in all. More go to the first; fewer are taken from what has not started, the last ones
-    first."""
+def resized(brackets: tuple[Bracket, ...], started: list[int], trials: int, divisor: int | None = None) -> tuple[Bracket, ...]:
+    """The brackets with other trials in all. More go to those that are below their share, by `divisor` (None: all go to the
+    first); fewer are taken from what has not started, the last ones first."""
     counts = [bracket.trials for bracket in brackets]
-    more = trials - sum(counts)
-    counts[0] += max(0, more)
-    less = max(0, -more)
+    more = max(0, trials - sum(counts))
+    less = max(0, sum(counts) - trials)
+    if more and divisor is not None and len(counts) > 1:
+        wanted = shares(trials, divisor, [len(bracket.lengths) for bracket in brackets])
+        missing = [max(0, want - count) for want, count in zip(wanted, counts, strict=True)]
+        given = [more * miss // sum(missing) for miss in missing]
+        counts = [count + gift for count, gift in zip(counts, given, strict=True)]
+        more -= sum(given)
+    counts[0] += more
     for index in range(len(counts) - 1, -1, -1):
         taken = min(less, max(0, counts[index] - max(1, started[index])))
         counts[index] -= taken

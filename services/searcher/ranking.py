@@ -184,6 +184,8 @@ class Rung:
     """Trials whose first target this rung is."""
     entered: int = 0
     """Trials that were ever sent here: those that started here, and those that came from the rung below."""
+    lost: Ranking = field(default_factory=Ranking)
+    """For a model that learns from all: (0, number) of the trials that got no score here, by number."""
 
     def changed(self, **fields: Any) -> Rung:
         return copied(self, fields)
@@ -209,6 +211,10 @@ class Rung:
             return self.changed(size=self.size + 1)
         best = self.best.add(key)
         return self.changed(size=self.size + 1, best=best.remove(best[-1]))
+
+    def lose(self, number: int) -> Rung:
+        """The model is to know that this trial got no score here."""
+        return self.changed(lost=self.lost.add((0.0, number)))
 
     def wait(self, key: Key) -> Rung:
         return self.changed(waiting=self.waiting.add(key))

@@ -20,7 +20,6 @@ from tenuto.schemas.events.trial import TrialFailed
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.decide import DECISIONS_MAX
 from tenuto.services.searcher.methods import UnknownRules, method_for
-from tenuto.services.searcher.methods.asha import WAITING_SPARE
 from tenuto.services.searcher.state import FAILURES_AT_START_MAX, INVALID_MAX
 from tests.support.search_driver import Search, asha
 from tests.support.search_world import Recorder, submitted
@@ -196,7 +195,7 @@ def test_a_smaller_search_ends_when_nothing_is_left_to_do() -> None:
 def test_a_larger_search_promotes_more() -> None:
     search = asha(trials=4, concurrent=2, max_length={"epochs": 4})
     search.limit(max_trials=400)
-    assert search.recorder.state.experiments[1].rungs[0].best_max == 100 + WAITING_SPARE
+    assert search.recorder.state.experiments[1].rungs[0].best_max == 400
     planned = Search(name="sha", max_trials=4, max_concurrent_trials=2)
     planned.limit(max_trials=400)
     assert planned.recorder.state.experiments[1].trials_max == 4, "its rungs are planned from the start"

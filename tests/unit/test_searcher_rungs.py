@@ -130,7 +130,7 @@ def test_who_can_never_be_promoted_is_stopped() -> None:
         more.append(search.validate(trial.number, experiment.lengths[trial.rung], 0.1 * trial.number))
     stopped = [e.data for e in search.recorder.log if e.type == "TrialStopped" and e.data.reason.rule == "asha.no_chance"]  # type: ignore[attr-defined]
     assert [data.trial_id for data in stopped] == ["1-7", "1-8"]
-    assert stopped[0].reason.numbers["rank_at_least"] == promotable + 1
+    assert stopped[0].reason.numbers["rank"] == promotable + 1
     assert not any(isinstance(e.data, TrialPaused) and e.data.trial_id == "1-8" for e in search.recorder.log)
 
 

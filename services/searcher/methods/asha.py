@@ -15,7 +15,7 @@ Departures from the paper:
 - When nothing runs, no new trial is left, and no trial has been trained to R, the best waiting trial of the highest rung goes
   on (rule `asha.finalist`): the paper assumes n >= eta**k, but whoever asks for 10 trials still wants one that is fully trained.
 - A waiting trial with so many better ones that it cannot be promoted even if all trials arrive is stopped at once
-  (`asha.no_chance`): it frees its checkpoint, and memory grows with n / eta, not with n.
+  (`asha.no_chance`): it frees its checkpoint. Its score stays, as ranks are to be true when max_trials is raised.
 - With several brackets (adaptive ASHA) each has rungs of its own. A free place goes to the longest rung that has somebody to
   promote, whatever its bracket; a new trial goes to the bracket that is furthest behind its share.
 - A trial whose metric is missing or not finite counts as worst of its rung and is never promoted.
@@ -51,7 +51,8 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         return self.settings.mode == "stopping"
 
     def best_max(self, trials: int) -> int:
-        return trials // self.settings.divisor + WAITING_SPARE
+        # All of them: max_trials may be raised, and then ranks below the old top count. Rules before version 3 forgot these.
+        return trials if self.rule_version >= 3 else trials // self.settings.divisor + WAITING_SPARE
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         number = experiment.requested + 1

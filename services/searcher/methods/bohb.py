@@ -4,7 +4,8 @@ Tune's MOBSTER and others combine them). Stopping and promotion are ASHA's (`ash
 
 Symbols of the paper: rho is `random_fraction` (1/3), gamma (q) is `top_fraction` (0.15), N_s is `candidates` (64), N_min is the
 number of hyperparameters that vary plus one, b_w (the factor on the bandwidth for sampling) is BANDWIDTH_FACTOR (3). The model
-is fitted to the longest rung that has N_min + 2 results.
+is fitted to the longest rung that has N_min + 2 results. As in the paper's code, a trial that failed or whose metric is missing
+or not finite is a result, the worst there is; one result at least has to have a score.
 
 Departures from the paper:
 - The kernel is Student's t with two degrees of freedom instead of the normal: its density and quantile need no more than a
@@ -25,6 +26,7 @@ from tenuto.schemas.config import BohbSearcher, CategoricalHyperparameter, IntHy
 from tenuto.services.searcher.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.methods.asha import Asha
 from tenuto.services.searcher.methods.base import Proposal
+from tenuto.services.searcher.ranking import Ranking
 from tenuto.services.searcher.sampling import (
     Leaf,
     Path,
@@ -126,7 +128,7 @@ class Bohb(Asha):
         )
         if hyperparameters is None:
             return None
-        results = len(experiment.rungs[rung].best)
+        results = len(experiment.rungs[rung].best) + len(self._lost(experiment, rung))
         return Proposal(
             hyperparameters,
             self.next_rung(experiment),
@@ -139,13 +141,18 @@ class Bohb(Asha):
     def _model_rung(self, experiment: Experiment) -> int | None:
         needed = len(self.axes) + 1 + 2
         for index in (len(experiment.lengths) - 1, *experiment.order):
-            if len(experiment.rungs[index].best) >= needed:
+            scored = len(experiment.rungs[index].best)
+            if scored and scored + len(self._lost(experiment, index)) >= needed:
                 return index
         return None
 
+    def _lost(self, experiment: Experiment, rung: int) -> Ranking:
+        """Who got no score at the rung; rules before version 3 did not learn from them."""
+        return experiment.rungs[rung].lost if self.rule_version >= 3 else Ranking()
+
     def _densities(self, experiment: Experiment, rung: int) -> tuple[Density, Density]:
         assert isinstance(self.settings, BohbSearcher)
-        ranked = [number for _, number in experiment.rungs[rung].best]
+        ranked = [number for keys in (experiment.rungs[rung].best, self._lost(experiment, rung)) for _, number in keys]
         least = len(self.axes) + 1
         good = min(GOOD_MAX, max(min(least, len(ranked) - 2), int(self.settings.top_fraction * len(ranked))))
         rest = ranked[good:]
