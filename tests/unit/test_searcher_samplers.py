@@ -12,7 +12,8 @@ from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFinished, ValidationReported
-from tenuto.services.searcher.adapters.samplers import propose, results_of, worse_than
+from tenuto.services.searcher.adapters.results import results_of, worse_than
+from tenuto.services.searcher.adapters.samplers import propose
 from tenuto.services.searcher.simulation.run import Surroundings, simulate
 from tests.support.proposals import propose_all
 from tests.support.search_driver import Search

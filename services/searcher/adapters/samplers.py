@@ -10,12 +10,8 @@ rebuild: each generation is the next `population size` results in the order of t
 
 from __future__ import annotations
 
-import json
-import math
-import sys
 import warnings
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +26,7 @@ from tenuto.schemas.config import (
     TpeSearcher,
 )
 from tenuto.schemas.config.space import allowed, same
+from tenuto.services.searcher.adapters.results import Results, results_of
 from tenuto.services.searcher.commands import ProposeTrial
 from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.sampling import (
@@ -55,26 +52,11 @@ if TYPE_CHECKING:
 
 ASKS_MAX = 50
 """Points asked of a sampler until one keeps the constraints; then one is drawn at random that does."""
-WORSE_BY = 0.1
-"""How much worse a trial without a score is told than the worst one that has a score, in widths of the scores: enough to be told
-apart, and little enough that a Gaussian process still sees the differences between the others."""
 _SEED_BITS = 32
 
 
 class SamplerMissing(Exception):
     """A package that the method needs is not installed where the searcher runs."""
-
-
-@dataclass(frozen=True)
-class Results:
-    """What the state knows, in the order of trial numbers."""
-
-    told: tuple[tuple[int, dict[str, Any], tuple[float, ...]], ...]
-    """Number, hyperparameters, and the scores (smaller is better) of each trial that is over. One without a score (its metric
-    is missing or not finite, it failed, or its hyperparameters were refused) is told as worse than all with one, and left out
-    as long as there is none."""
-    open: tuple[dict[str, Any], ...]
-    """Hyperparameters of trials that are still to report."""
 
 
 def wanting(state: SearcherState) -> list[Experiment]:
@@ -114,36 +96,6 @@ def propose(experiment: Experiment) -> ProposeTrial:
 
     hyperparameters = configuration(settings, space, number, attempt) or attempt(0)
     return ProposeTrial(experiment.id, number, hyperparameters, name, len(results.told))
-
-
-def results_of(experiment: Experiment) -> Results:
-    scores: dict[int, tuple[float, ...]] = {number: (score,) for score, number in experiment.rungs[-1].best}
-    if isinstance(experiment.settings, Nsga2Searcher):
-        scores = {number: experiment.objectives[number] for number in scores if number in experiment.objectives}
-    worst = worse_than(scores.values())
-    told, waiting = [], []
-    for number, text in sorted(experiment.memory.items()):
-        trial = experiment.trials.get(number)
-        if number not in scores and trial is not None and trial.active:
-            waiting.append(json.loads(text))
-        elif (values := scores.get(number, worst)) is not None:
-            told.append((number, json.loads(text), values))
-    return Results(tuple(told), tuple(waiting))
-
-
-def worse_than(scores: Iterable[tuple[float, ...]]) -> tuple[float, ...] | None:
-    """Finite values above all of these, goal by goal; None where there are none to be compared with."""
-    goals = list(zip(*scores, strict=True))
-    if not goals:
-        return None
-    largest = sys.float_info.max
-
-    def above(values: tuple[float, ...]) -> float:
-        high = max(values)
-        margin = WORSE_BY * (high - min(values))
-        return min(largest, max(high + margin, math.nextafter(high, math.inf)))
-
-    return tuple(above(values) for values in goals)
 
 
 Ask = Callable[[int], dict[str, Any]]
