@@ -1,13 +1,17 @@
-"""Millions of simulated events: the scheduler's own core under every policy, with bursts, failures and elastic trials.
+"""Millions of simulated events: the scheduler's own core under every policy, with bursts, failures and all that it knows.
 
     python benchmarks/scheduler_events.py [--events 10000000] [--processes 2] [--seed 1]
 
-Each history has its own seed, cluster (2 to 32 agents of 1 to 8 slots), policy, load from 0.5 to 0.95, arrivals, failures,
-elastic trials in every second one, trials without slots in every third. After each of them is checked what must hold whatever
-happened: every trial ended (nobody starves below the capacity), no slot was in two allocations at once, no agent had more trials
-without slots than it takes, gangs were whole, all work was done once and counted, and no schedule used more than the offline
-bound (where no agent failed). Every `REPLAY_EACH`-th history is run a second time, and
-must decide the same. Ten million events take six to twelve minutes on two idle cores.
+Each history has its own seed, cluster (2 to 32 agents of 1 to 16 slots), policy, load from 0.5 to 0.95, arrivals, failures,
+and some of: unequal agents, a second pool, loans between pools, constraints, quotas, limits, closed slots, trials that are
+elastic, not preemptible, run longer than foretold or take no slots, and changes of priority and place. Afterwards is
+checked what must hold whatever happened: every trial ended (nobody starves below the capacity), no trial was preempted
+again and again, no slot was in two allocations at once, nothing was placed on closed slots or against constraints, no owner
+was above its quota and no experiment above its limit, no agent had more trials without slots than it takes, gangs were
+whole, all work was done once and counted, and no schedule used more than the offline bound (where no agent failed or was
+closed). In every `FORETOLD_EACH`-th history no gang starts later than was foretold. Every `REPLAY_EACH`-th is run a second
+time, and must decide the same.
+Ten million events take six to twelve minutes on two idle cores.
 
 The exit code is 1 if one of these failed; the line names the seed, and `--seed N --events 1` runs that history again.
 """
@@ -19,15 +23,25 @@ import random
 import sys
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from itertools import count
 
-from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
+from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
+from tenuto.services.scheduler.simulation.foretold import Foretold
+from tenuto.services.scheduler.simulation.mixtures import FEATURES, mixture
+from tenuto.services.scheduler.simulation.promises import Livelock, Promises
 from tenuto.services.scheduler.simulation.script import Script, segments
 from tenuto.services.scheduler.simulation.traces import ARRIVALS, generated, script_of
 
 POLICIES = ("priority", "fair_share", "fifo")
 REPLAY_EACH = 10
+FORETOLD_EACH = 8
+FORETOLD_JOBS = 60
+"""Why trials wait is asked before each event of such a history: that takes longer than deciding."""
+FORETOLD_FEATURES = ("unequal", "rigid", "foretold")
+PLAIN = 0.3
+"""Part of the histories with none of the features that `mixture` draws."""
 SECOND = 1_000_000
 AHEAD = 2
 """Histories handed out for each process: the next one is there when one ends."""
@@ -37,35 +51,61 @@ PROGRESS_PARTS = 20
 
 def simulated(seed: int) -> tuple[int, list[str]]:
     """(events, what is wrong) of one history."""
-    outcome, cluster = _run(seed)
-    wrong = _judged(outcome, cluster)
-    events = outcome.events
-    if seed % REPLAY_EACH == 0:
-        again, _ = _run(seed)
-        events += again.events
-        if again.history != outcome.history:
+    history = History(seed)
+    wrong = history.run()
+    events = history.cluster.outcome.events
+    if seed % REPLAY_EACH == 0 and not wrong:
+        again = History(seed)
+        again.run()
+        events += again.cluster.outcome.events
+        if again.cluster.outcome.history != history.cluster.outcome.history:
             wrong.append("the same history decided otherwise")
     return events, [f"seed {seed}: {what}" for what in wrong]
 
 
-def _run(seed: int) -> tuple[Outcome, Cluster]:
-    draw = random.Random(seed)
-    agents, slots = draw.choice((2, 4, 8, 16, 32)), draw.choice((1, 2, 4, 8))
-    jobs = generated(
-        draw.randint(50, 400), agents * slots, seed, arrivals=draw.choice(ARRIVALS), load=draw.uniform(0.5, 0.95),
-        users=draw.randint(1, 8), auxiliary=draw.choice((0.0, 0.0, 0.2)),
-    )  # fmt: skip
-    script: Script = script_of(
-        jobs,
-        agents,
-        slots,
-        foretold=draw.random() < 0.7,
-        elastic=draw.choice((1, 1, 2, 4)),
-        auxiliary_max=draw.choice((1, 2, 100)),
-    )
-    costs = Costs(failures_us=draw.choice((0, 24 * 3600 * SECOND)), checkpoint_us=draw.choice((60, 600)) * SECOND)
-    cluster = Cluster(script, draw.choice(POLICIES), costs, seed=seed, keep_history=True)
-    return cluster.run(), cluster
+class History:
+    def __init__(self, seed: int) -> None:
+        draw = random.Random(seed)
+        self.promises = Promises()
+        self.foretold = Foretold() if seed % FORETOLD_EACH == 0 else None
+        agents, slots = draw.choice((2, 4, 8, 16, 32)), draw.choice((1, 2, 4, 8))
+        jobs = generated(
+            FORETOLD_JOBS if self.foretold else draw.randint(50, 400), agents * slots, seed, arrivals=draw.choice(ARRIVALS),
+            load=draw.uniform(0.5, 0.95), users=draw.randint(1, 8), auxiliary=draw.choice((0.0, 0.0, 0.2)),
+        )  # fmt: skip
+        self.features = tuple(feature for feature in FEATURES if draw.random() < 0.4)
+        policy = draw.choice(POLICIES)
+        costs = Costs(failures_us=draw.choice((0, 24 * 3600 * SECOND)), checkpoint_us=draw.choice((60, 600)) * SECOND)
+        if self.foretold:
+            self.features, policy, costs = FORETOLD_FEATURES, "fifo", replace(costs, failures_us=0)
+        elif draw.random() < PLAIN:
+            self.features = ()
+        script: Script = (
+            mixture(jobs, agents, slots, seed, self.features)
+            if self.features
+            else script_of(
+                jobs,
+                agents,
+                slots,
+                foretold=draw.random() < 0.7,
+                elastic=draw.choice((1, 1, 2, 4)),
+                auxiliary_max=draw.choice((1, 2, 100)),
+            )
+        )
+        self.cluster = Cluster(script, policy, costs, seed=seed, keep_history=True, observer=self._hear)
+
+    def run(self) -> list[str]:
+        """What is wrong."""
+        try:
+            outcome = self.cluster.run()
+        except Livelock:
+            return self.promises.wrong
+        return [*self.promises.wrong, *(self.foretold.wrong if self.foretold else ()), *_judged(outcome, self.cluster)]
+
+    def _hear(self, data: EventData) -> None:
+        self.promises.hear(data)
+        if self.foretold:
+            self.foretold.hear(self.cluster, data)
 
 
 def _judged(outcome: Outcome, cluster: Cluster) -> list[str]:
@@ -78,34 +118,15 @@ def _judged(outcome: Outcome, cluster: Cluster) -> list[str]:
         if item.start_us < free_at.get(key, 0):
             wrong.append(f"slot {key} was in two allocations at {item.start_us}")
         free_at[key] = max(item.end_us, free_at.get(key, 0))
-    wrong += _crowded(outcome, cluster)
-    for _, data in outcome.history:
-        if isinstance(data, AllocationGranted):
-            trial, size = cluster.trials[data.trial_id], sum(len(part.slot_ids) for part in data.slots)
-            if not trial.slots <= size <= trial.most:
-                wrong.append(f"{data.allocation_id} has {size} slots")
     work = sum(trial.slots * trial.script.work_us for trial in cluster.trials.values())
     if not outcome.unfinished and abs(outcome.useful - work) > 1e-6 * work:
         wrong.append(f"{outcome.useful} of {work} slot-microseconds were trained")
-    # The bound is about all agents; what is offered shrinks when they fail.
-    if not cluster.costs.failures_us and outcome.utilisation > outcome.bound + 1e-6:
+    # The bound is about all agents; what is offered shrinks when they fail or are closed.
+    shrinks = cluster.costs.failures_us or any(data.TYPE == "SlotsClosed" for _, data in cluster.script.facts)
+    if not shrinks and outcome.utilisation > outcome.bound + 1e-6:
         wrong.append(f"more than the bound was used: {outcome.utilisation} of {outcome.bound}")
     cluster.core.check(cluster.state)
     return wrong
-
-
-def _crowded(outcome: Outcome, cluster: Cluster) -> list[str]:
-    """Agents that had more trials without slots than they take."""
-    where: dict[str, str] = {}
-    found = []
-    for _, data in outcome.history:
-        if isinstance(data, AllocationReleased):
-            where.pop(data.allocation_id, None)
-        elif isinstance(data, AllocationGranted) and not data.slots[0].slot_ids:
-            agent_id = where[data.allocation_id] = data.slots[0].agent_id
-            if list(where.values()).count(agent_id) > cluster.agents[agent_id].auxiliary_trials_max:
-                found.append(f"{data.allocation_id} is one too many on {agent_id}")
-    return found
 
 
 def main() -> None:

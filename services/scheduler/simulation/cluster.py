@@ -113,8 +113,18 @@ class Outcome:
 
 class Cluster:
     def __init__(
-        self, script: Script, policy: str, costs: Costs, *, seed: int = 0, keep_history: bool = False, checks: bool = False
+        self,
+        script: Script,
+        policy: str,
+        costs: Costs,
+        *,
+        seed: int = 0,
+        keep_history: bool = False,
+        checks: bool = False,
+        observer: Callable[[EventData], None] | None = None,
     ) -> None:
+        """`observer` hears every event that the scheduler reads or decides, in order."""
+        self.observer = observer
         self.script, self.costs, self.keep_history, self.checks = script, costs, keep_history, checks
         self.core = SchedulerCore()
         self.state: State = self.core.initial()
@@ -208,10 +218,14 @@ class Cluster:
             id=NO_ID, stream="", type=data.TYPE, schema_version=data.VERSION, time_us=self.now_us, payload=b"", actor="simulation"
         )
         event.__dict__["data"] = data
+        if self.observer:
+            self.observer(data)
         self.state = self.core.evolve(self.state, event)
         for decided in self.core.decide(self.state, event):
             self.state = apply(self.state, decided, self.now_us)
             self.outcome.events += 1
+            if self.observer:
+                self.observer(decided)
             if self.keep_history:
                 self.outcome.history.append((self.now_us, decided))
             if isinstance(decided, AllocationGranted):

@@ -173,8 +173,12 @@ def script_of(
             guessed_us = job.work_us * 1.2 + 60 * SECONDS
             resources["expected_seconds"] = (guessed_us if job.expected_us is None else job.expected_us) / SECONDS
         script.facts.append((job.arrives_us, submitted(experiment_id, job.user, **resources)))
-        script.trials += [
-            TrialScript(f"{experiment_id}-{number}", experiment_id, number, job.arrives_us, job.work_us)
-            for number in range(1, job.trials + 1)
-        ]
+        script.trials += trials_of(experiment_id, job)
     return script
+
+
+def trials_of(experiment_id: int, job: Job) -> list[TrialScript]:
+    return [
+        TrialScript(f"{experiment_id}-{number}", experiment_id, number, job.arrives_us, job.work_us)
+        for number in range(1, job.trials + 1)
+    ]
