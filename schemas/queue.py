@@ -9,6 +9,11 @@ from pydantic import Field
 from tenuto.schemas.base import JsonScalar, Model
 
 
+def expected_when(trial: str) -> str:
+    """The end of a sentence that says whose end a gang waits for; where the time is shown, it goes into it."""
+    return f"; expected when trial {trial} ends"
+
+
 class QueueRow(Model):
     """An experiment that holds slots of a pool or waits for some."""
 
@@ -41,6 +46,8 @@ class QueueRow(Model):
     """Why its next trial waits, as a sentence."""
     expected_us: int | None
     """When it is expected to start, where the ends of running trials are known."""
+    expected_trial: str = ""
+    """The trial whose end lets it start then. The sentence names it."""
     numbers: dict[str, JsonScalar]
     """What the decision compared."""
 

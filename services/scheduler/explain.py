@@ -111,6 +111,7 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         rule, text = note.rule, note.text
     numbers = dict(note.numbers) if note and queued else {}
     expected = numbers.pop("expected_us", None)
+    expected_trial = numbers.pop("expected_trial", "")
     return QueueRow(
         experiment_id=key,
         pool=pool.name,
@@ -130,6 +131,7 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         rule=rule,
         text=text,
         expected_us=expected if isinstance(expected, int) else None,
+        expected_trial=str(expected_trial),
         numbers=numbers,
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Literal
 
 import pytest
 
+from tenuto.cli.jobs import _sentence
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import PoolPolicyChanged
@@ -164,3 +166,17 @@ def test_under_fair_share_who_is_furthest_below_its_share_is_first(driver: Drive
     driver.feed(submitted(2, slots=2, priority=60, user="y"), *requested(2, 1, 2, 3))
     driver.feed(submitted(3, priority=50, user="z", agent_labels=["k=none"]), *requested(3, 1))
     assert list(queue(driver)) == [2, 3, 1], "2 has nothing yet, 3 can have nothing here, 1 has all of its share"
+
+
+@pytest.mark.parametrize("locality", ["any"])
+def test_a_held_gang_is_told_whose_end_it_waits_for(driver: Driver, locality: str) -> None:
+    driver.feed(
+        joined("a", 4), submitted(1, expected=100), *requested(1, 1), submitted(2, slots=2, expected=300), *requested(2, 1)
+    )
+    driver.feed(submitted(3, slots=4, locality=locality), *requested(3, 1))
+    row = queue(driver)[3]
+    assert row.text.endswith("; expected when trial 2-1 ends")
+    assert (row.expected_trial, row.expected_us) == ("2-1", driver.state.pools["default"].ends[-1][0])
+    shown = _sentence(json.loads(row.to_json()))
+    assert re.search(r"; expected [^;]*\d\d:\d\d[^;]* when trial 2-1 ends$", shown), shown
+    assert shown.count("expected") == 1

@@ -353,4 +353,5 @@ class Planner:
         if self.notes is None:
             return
         reserved = self.reserved_for(experiment)
-        self.note(experiment, words.held(experiment, free, self.leaving, self.pool, reserved.start_us if reserved else None))
+        start_us, trial = (reserved.start_us, reserved.trial) if reserved else (None, "")
+        self.note(experiment, words.held(experiment, free, self.leaving, self.pool, start_us, ends=trial))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.queue import expected_when
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool
 
@@ -171,8 +172,10 @@ def no_room_yet(
     sizes: Sequence[tuple[int, int, tuple[str, ...]]],
     end_us: int | None,
     keepers: Sequence[int] = (),
+    ends: str = "",
 ) -> Words:
-    """`sizes`: (free, being freed, agents) of each room. `keepers`: experiments for which some of the free slots are kept."""
+    """`sizes`: (free, being freed, agents) of each room. `keepers`: experiments for which some of the free slots are kept.
+    `ends`: the trial whose end makes it fit at `end_us`."""
     most = max(size[0] for size in sizes)
     near = [room for free, _, room in sizes if free == most]
     if len(sizes) == 1:
@@ -183,7 +186,13 @@ def no_room_yet(
         text = f"{_needs(experiment)}; {have} {most} free, none has more"
     if keepers:
         text += f"; slots there are {kept_for(keepers)}"
-    return ("no_room_yet", text, {"slots_wanted": experiment.slots_per_trial, "slots_free_most": most, "expected_us": end_us})
+    numbers: dict[str, JsonScalar] = {"slots_wanted": experiment.slots_per_trial, "slots_free_most": most, "expected_us": end_us}
+    return ("no_room_yet", *_expected(text, numbers, ends))
+
+
+def _expected(text: str, numbers: dict[str, JsonScalar], ends: str) -> tuple[str, dict[str, JsonScalar]]:
+    """The time itself is a number: readers show it in their own time zone."""
+    return (f"{text}{expected_when(ends)}", {**numbers, "expected_trial": ends}) if ends else (text, numbers)
 
 
 def soon(experiment: Experiment, free: int) -> Words:
@@ -204,9 +213,16 @@ def preempting(experiment: Experiment, victims: int) -> Words:
 
 
 def held(
-    experiment: Experiment, free: int, leaving: int, pool: Pool, start_us: int | None, kept: Mapping[int, int] | None = None
+    experiment: Experiment,
+    free: int,
+    leaving: int,
+    pool: Pool,
+    start_us: int | None,
+    kept: Mapping[int, int] | None = None,
+    ends: str = "",
 ) -> Words:
-    """`kept`: experiment -> slots beside the free ones that are held aside for it."""
+    """`kept`: experiment -> slots beside the free ones that are held aside for it. `ends`: the trial whose end makes it fit at
+    `start_us`."""
     aside = {number: count for number, count in (kept or {}).items() if count}
     text = f"{_needs(experiment)}; {_of(free + sum(aside.values()), pool.capacity)} free"
     if aside:
@@ -214,17 +230,14 @@ def held(
     if leaving:
         text += f", {are(leaving)} being freed"
     text += ", and no running trial has to give way to it"
-    return (
-        "held",
-        text,
-        {
-            "slots_wanted": experiment.slots_per_trial,
-            "slots_free": free,
-            "slots_leaving": leaving,
-            "slots_kept": sum(aside.values()),
-            "expected_us": start_us,
-        },
-    )
+    numbers: dict[str, JsonScalar] = {
+        "slots_wanted": experiment.slots_per_trial,
+        "slots_free": free,
+        "slots_leaving": leaving,
+        "slots_kept": sum(aside.values()),
+        "expected_us": start_us,
+    }
+    return ("held", *_expected(text, numbers, ends))
 
 
 def behind(experiment: Experiment) -> Words:

@@ -88,7 +88,7 @@ def waiting_for(rest: Any, experiment: int) -> str:
     except CliError:
         return ""
     rows = [row for pool in pools for row in pool["rows"]]
-    return next((row["text"] for row in rows if row["experiment_id"] == experiment and row["text"]), "")
+    return next((_sentence(row) for row in rows if row["experiment_id"] == experiment and row["text"]), "")
 
 
 def _slots(row: dict[str, Any]) -> str:
@@ -100,9 +100,13 @@ def _slots(row: dict[str, Any]) -> str:
 
 def _sentence(row: dict[str, Any]) -> str:
     from tenuto.cli.output import when
+    from tenuto.schemas.queue import expected_when
 
-    text = str(row["text"])
-    return f"{text}; expected {when(row['expected_us'])}" if text and row["expected_us"] else text
+    text, trial = str(row["text"]), row["expected_trial"]
+    if not (text and row["expected_us"]):
+        return text
+    ends = f" when trial {trial} ends" if trial else ""
+    return f"{text.removesuffix(expected_when(trial))}; expected {when(row['expected_us'])}{ends}"
 
 
 @app.command()
