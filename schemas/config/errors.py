@@ -16,6 +16,7 @@ from tenuto.schemas.config import entrypoint, hyperparameters, searchers, storag
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.resources import SLOTS_PER_TRIAL_MAX
+from tenuto.schemas.config.submission import check_submission
 
 CONFIG_BYTES_MAX = 1024 * 1024
 """A configuration is written by hand; a larger file is something else."""
@@ -81,10 +82,19 @@ def parse_config(text: str | bytes) -> ExperimentConfig:
         raise ConfigError(
             [Problem("", "the configuration must be a mapping of fields, such as `name: my-experiment`", _show(data))]
         )
+    return validated(data)
+
+
+def validated(data: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration that is to be submitted, from plain data. Raises ConfigError, also for what is only refused when it is
+    new (see `submission.py`)."""
     try:
-        return ExperimentConfig.model_validate(data)
+        config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(explain(error)) from error
+    if found := check_submission(config.hyperparameters, config.searcher):
+        raise ConfigError([Problem(path, message) for path, message in found])
+    return config
 
 
 def load_yaml(text: str | bytes) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,16 +45,30 @@ def check_space(space: Mapping[str, Any], searcher: Any) -> None:
         _check_when(path, leaf, known)
     _check_cycles(known)
     for index, text in enumerate(searcher.constraints):
-        where = f"searcher.constraints[{index}]"
-        try:
-            _, names = constraints.parse(text)
-        except ValueError as error:
-            raise ValueError(f"{where} {error}") from None
-        for name in sorted(names):
-            if name not in known:
-                raise ValueError(f"{where} names {name}, which is no hyperparameter; there are: {_some(known)}")
+        _check_constraint(f"searcher.constraints[{index}]", text, known)
     for index, point in enumerate(searcher.starting_points):
         check_point(f"searcher.starting_points[{index}]", flat(point, known), known)
+
+
+def _check_constraint(where: str, text: str, known: Mapping[str, Any]) -> None:
+    unspeakable = [path for path in known if path in text and not _is_speakable(path)]
+    hint = ""
+    if unspeakable:
+        hint = (
+            f"; a constraint cannot name {unspeakable[0]}: names there have letters, digits and _ only, and are no word of Python"
+            " (such as lambda); give the hyperparameter such a name"
+        )
+    try:
+        _, names = constraints.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{where} {error}{hint}") from None
+    for name in sorted(names):
+        if name not in known:
+            raise ValueError(f"{where} names {name}, which is no hyperparameter{hint or f'; there are: {_some(known)}'}")
+
+
+def _is_speakable(path: str) -> bool:
+    return all(part.isidentifier() and not keyword.iskeyword(part) for part in path.split("."))
 
 
 def flat(point: Mapping[str, Any], known: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -116,7 +132,7 @@ def check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) 
         else:
             low, high = leaf.minval, leaf.maxval
             if isinstance(leaf, LogHyperparameter):
-                low, high = sorted((leaf.base**leaf.minval, leaf.base**leaf.maxval))
+                low, high = sorted((_power(leaf.base, leaf.minval), _power(leaf.base, leaf.maxval)))
             whole = isinstance(leaf, IntHyperparameter)
             number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             slack = 0 if whole else _RELATIVE_SLACK * max(abs(low), abs(high))
@@ -124,6 +140,13 @@ def check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) 
             what = f"{'a whole number' if whole else 'a number'} from {low:g} to {high:g}"
         if not fits:
             raise ValueError(f"{where}.{path}: {value!r} is not in the search space, which has {what}")
+
+
+def _power(base: float, exponent: float) -> float:
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf
 
 
 def _some(known: Mapping[str, Any]) -> str:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.errors import ConfigError, explain
+from tenuto.schemas.config.errors import validated
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource
 from tenuto.services.gateway.comparing import Comparing
@@ -133,10 +131,7 @@ class Deriving:
         return source.model_copy(update={"trial_number": 1}) if source else None
 
     def _derived(self, submitted: ExperimentSubmitted, raw: dict[str, Any], parent: Parent) -> Derived:
-        try:
-            config = ExperimentConfig.model_validate(raw)
-        except ValidationError as error:
-            raise ConfigError(explain(error)) from error
+        config = validated(raw)
         return Derived(
             config=config,
             seed=config.reproducibility.experiment_seed,
