@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.request import PoolPolicyChanged
+from tenuto.schemas.queue import QueueRow
+from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.policies.placement import FreeSlots
-from tests.support.scheduler_driver import Driver, exited, held, joined, requested, short, stopped, submitted
+from tests.support.scheduler_driver import Driver, exited, fair, held, joined, requested, settle_all, short, stopped, submitted
 
 
 @pytest.fixture
@@ -162,3 +165,114 @@ def test_a_growing_trial_stays_in_its_rack(driver: Driver) -> None:
     searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
     elastic = {"slots_per_trial": {"min": 2, "max": 4}, "searcher": searcher}
     assert agents_of(driver.feed(submitted(1, **elastic), *requested(1, 1))) == {"a": 2, "c": 2}  # type: ignore[arg-type]
+
+
+# Rooms held aside
+
+
+def waits(driver: Driver, experiment: int) -> QueueRow:
+    [row] = [row for row in explain(driver.state, "default", driver.now_us) if row.experiment_id == experiment]
+    return row
+
+
+def held_aside(driver: Driver, policy: str = "priority", **asked: object) -> int:
+    """Eight slots, of which one is busy for 100 s and three for two hours; experiment 3 waits for all. Returns when it can."""
+    driver.feed(PoolPolicyChanged.model_validate({"pool": "default", "policy": policy}), joined("a", 8, labels=["k=x"]))
+    driver.feed(submitted(1, slots=1, preemptible=False, expected=100), *requested(1, 1))
+    driver.feed(submitted(2, slots=3, preemptible=False, expected=7200), *requested(2, 1))
+    driver.feed(submitted(3, **{"slots": 8, "agent_labels": ["k=x"], "user": "bob", **asked}), *requested(3, 1))  # type: ignore[arg-type]
+    return driver.state.allocations["2-1-1"].granted_us + 7_200_000_000
+
+
+@pytest.mark.parametrize("policy", ["priority", "fifo"])
+def test_a_gang_with_constraints_has_a_reserved_start_and_others_start_before_it(driver: Driver, policy: str) -> None:
+    start_us = held_aside(driver, policy)
+    assert waits(driver, 3).expected_us == start_us, "when the last of its slots is free, not when the first one is"
+    [grant] = driver.feed(submitted(4, expected=60), *requested(4, 1))
+    assert isinstance(grant, AllocationGranted)
+    assert (grant.reason.rule, grant.backfill_until_us) == (f"{policy}.backfills", start_us)
+    assert driver.feed(submitted(5, expected=7300), *requested(5, 1)) == [], "it would delay the gang"
+    assert driver.feed(submitted(6), *requested(6, 1)) == [], "nobody knows whether it would"
+    assert waits(driver, 3).expected_us == start_us
+    driver.feed(stopped("1-1"), exited("1-1-1"), stopped("4-1"), exited("4-1-1"))
+    assert short(driver.feed(stopped("2-1"), exited("2-1-1")))[1] == "+3-1-1 a:0,1,2,3,4,5,6,7"
+
+
+def test_one_that_runs_longer_than_it_said_gives_the_room_back(driver: Driver) -> None:
+    held_aside(driver)
+    driver.feed(submitted(4, expected=60), *requested(4, 1))
+    driver.time_passes(7_300_000_000)
+    driver.feed(stopped("1-1"), exited("1-1-1"))
+    assert short(driver.feed(stopped("2-1"), exited("2-1-1"))) == ["!4-1-1", "-2-1-1"]
+    assert short(driver.feed(exited("4-1-1", "preempted")))[1] == "+3-1-1 a:0,1,2,3,4,5,6,7"
+
+
+def test_what_the_gang_leaves_over_in_its_room_may_be_used_for_long(driver: Driver) -> None:
+    """It needs 6 of 8 slots: two may go to others for good, and no more."""
+    held_aside(driver, slots=6)
+    assert len(driver.feed(submitted(4, slots=2), *requested(4, 1))) == 1
+    assert driver.feed(submitted(5), *requested(5, 1)) == []
+    driver.feed(stopped("2-1"))
+    assert short(driver.feed(exited("2-1-1")))[1:] == [], "one slot is missing still"
+    assert len(driver.feed(stopped("1-1"), exited("1-1-1"))) >= 2
+    assert held(driver) == {3: 6, 4: 2}
+
+
+def test_less_urgent_work_uses_a_room_only_if_it_can_be_preempted_or_delays_nobody(driver: Driver) -> None:
+    start_us = held_aside(driver, priority=10)
+    [backfilled] = driver.feed(submitted(5, priority=60, preemptible=False, expected=60), *requested(5, 1))
+    assert isinstance(backfilled, AllocationGranted)
+    assert backfilled.backfill_until_us == start_us
+    [lent] = driver.feed(submitted(6, slots=2, priority=60), *requested(6, 1))
+    assert isinstance(lent, AllocationGranted)
+    assert lent.backfill_until_us is None
+    assert driver.feed(submitted(4, priority=60, preemptible=False), *requested(4, 1)) == []
+    assert waits(driver, 4).expected_us is None, "what ends in the room is the gang's, and nobody knows when the gang ends"
+    assert waits(driver, 3).expected_us == start_us
+    driver.feed(stopped("1-1"), exited("1-1-1"), stopped("5-1"), exited("5-1-1"))
+    assert short(driver.feed(stopped("2-1"), exited("2-1-1"))) == ["!6-1-1", "-2-1-1"]
+
+
+def test_the_room_where_it_can_start_first_is_held_aside(driver: Driver) -> None:
+    """`b` has more free slots, but nobody knows until when the others are used; on `a` it is known."""
+    driver.feed(joined("a", 4), joined("b", 4))
+    driver.feed(submitted(1, slots=3, expected=100, exclude_agents=["b"]), *requested(1, 1))
+    driver.feed(submitted(2, slots=2, exclude_agents=["a"]), *requested(2, 1))
+    driver.feed(submitted(3, slots=4, locality="agent"), *requested(3, 1))
+    assert waits(driver, 3).expected_us == driver.state.allocations["1-1-1"].granted_us + 100_000_000
+    [grant] = driver.feed(submitted(4, slots=2), *requested(4, 1))
+    assert isinstance(grant, AllocationGranted)
+    assert [part.agent_id for part in grant.slots] == ["b"]
+
+
+def test_a_gang_behind_reckons_with_the_room_that_is_held_aside(driver: Driver) -> None:
+    """Experiment 4 needs three slots anywhere. What ends in the room before its gang starts is the gang's; then two are left
+    over, and the third comes when `b` is free."""
+    start_us = held_aside(driver, slots=6)
+    driver.feed(joined("b", 1), submitted(5, expected=9000, exclude_agents=["a"]), *requested(5, 1))
+    driver.feed(submitted(4, slots=3), *requested(4, 1))
+    later_us = driver.state.allocations["5-1-1"].granted_us + 9_000_000_000
+    assert later_us > start_us
+    assert waits(driver, 4).expected_us == later_us
+
+
+@pytest.mark.parametrize("asked", [{}, {"agent_labels": ["k=x"]}])
+def test_those_behind_are_told_for_whom_slots_are_kept(driver: Driver, asked: dict[str, object]) -> None:
+    held_aside(driver)
+    driver.feed(submitted(4, slots=3, **asked), *requested(4, 1))  # type: ignore[arg-type]
+    text = waits(driver, 4).text
+    assert "4" in text
+    assert "kept for experiment 3" in text
+
+
+def test_free_slots_of_a_room_are_lent_to_those_above_their_share(driver: Driver) -> None:
+    """Fair share: experiment 3 is within its share and could have them back."""
+    driver.feed(fair(), joined("a", 4), joined("b", 4))
+    for number, other in ((1, "b"), (2, "a")):
+        driver.feed(submitted(number, slots=2, preemptible=False, exclude_agents=[other]), *requested(number, 1))
+    driver.feed(submitted(3, slots=4, user="bob", locality="agent", weight=99), *requested(3, 1))
+    driver.feed(submitted(4, user="bob"), *requested(4, 1, 2, 3))
+    assert held(driver) == {1: 2, 2: 2, 4: 3}
+    driver.feed(stopped("2-1"), exited("2-1-1"))
+    settle_all(driver)
+    assert held(driver)[3] == 4

@@ -13,13 +13,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import Reserved, Waiting, for_trial
-from tenuto.services.scheduler.policies.rooms import Rooms
+from tenuto.services.scheduler.policies.aside import Promise, RoomsAside
+from tenuto.services.scheduler.policies.planner import Reserved, for_trial
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
 
@@ -27,26 +26,8 @@ BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""
 
 
-@dataclass
-class Promise:
-    """Of a held gang."""
-
-    experiment: Experiment
-    reserved: Reserved | None
-    """None: nobody knows when it can start."""
-
-
-class Backfilling(Rooms):
-    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
-        super().__init__(state, pool, now_us, notes)
-        self.promises: list[Promise] = []
-        """Of the gangs held in this pass, the most urgent first."""
-
+class Backfilling(RoomsAside):
     # What a policy says.
-
-    def bound_by(self, experiment: Experiment, promise: Promise) -> bool:
-        """Whether what the experiment starts could delay that held gang: not if the gang could have the slots back."""
-        return True
 
     def reachable(self, experiment: Experiment, missing: int) -> Mapping[str, int]:
         """Allocation -> slots that it would give up for this experiment at once; no more of them than make up `missing`."""
@@ -70,6 +51,12 @@ class Backfilling(Rooms):
         self.promises.append(Promise(experiment, self.reserved))
 
     def reserved_for(self, experiment: Experiment) -> Reserved | None:
+        closed = self.close_lent(experiment)
+        reserved = self._reserved_for(experiment)
+        self.open_lent(closed)
+        return reserved
+
+    def _reserved_for(self, experiment: Experiment) -> Reserved | None:
         wanted = experiment.slots_per_trial
         count = self.available() + self.leaving
         reached = self.reachable(experiment, wanted - count)
@@ -86,11 +73,12 @@ class Backfilling(Rooms):
             if item not in self.taken:
                 allocation = self.state.allocations[item]
                 slots = slots_coming_back(self.state, self.pool, allocation) - reached.get(item, 0)
+                slots -= self.waited_for(allocation, end_us)
                 yield end_us, max(0, slots), trial_id(allocation.experiment_id, allocation.trial_number)
 
     def _changes(self) -> list[tuple[int, int, str]]:
         """The same of what this pass decides: gangs that it starts end, and held ones start when it is promised to them."""
-        found: list[tuple[int, int, str]] = []
+        found = self.changes_aside()
         for draft in self.drafts:
             if isinstance(draft, AllocationGranted) and draft.pool == self.pool.name:
                 expected_us = self.state.experiments[draft.experiment_id].expected_us
@@ -117,15 +105,18 @@ class Backfilling(Rooms):
             if self.over_limit(experiment, used):
                 return
             lent = for_trial(experiment, number)
-            if not self._backfill_one(experiment, number, used) and not self.borrow(lent, number, used):
+            closed = self.close_lent(experiment)
+            started = self._backfill_one(experiment, number, used)
+            self.open_lent(closed)
+            if not started and not self.borrow(lent, number, used):
                 self.note(experiment, words.behind(experiment))
                 return
             used += self.size
 
     def _backfill_one(self, experiment: Experiment, number: int, used: int) -> bool:
         experiment = for_trial(experiment, number)
-        before, wanted = self.available(), experiment.slots_per_trial
-        if wanted > before or not self.may_backfill(experiment):
+        free, wanted = self.available(), experiment.slots_per_trial
+        if (wanted > free and not self.may_be_beside()) or not self.may_backfill(experiment):
             return False
         end_us = None if experiment.expected_us is None else self.now_us + experiment.expected_us
         first: Reserved | None = None
@@ -142,10 +133,14 @@ class Backfilling(Rooms):
                 beside.append(promise)
             else:
                 return False
-        slots = self.ground.take(experiment.constraints, wanted)
+        slots = None if self.claimed else self.ground.take(experiment.constraints, wanted)
         if slots is None:
-            return False
-        self.grant(experiment, number, used, slots, before, backfill=first)
+            found = None if self.claimed else self.take_beside(experiment, wanted)
+            if found is None:
+                return False
+            slots, free, other = found
+            first = min((item for item in (first, other) if item is not None), default=None)
+        self.grant(experiment, number, used, slots, free, backfill=first)
         for promise in beside:
             assert promise.reserved is not None
             promise.reserved = promise.reserved._replace(extra=promise.reserved.extra - wanted)

@@ -195,6 +195,7 @@ class _Pass(Combined):
 
     def _lend_the_rest(self) -> None:
         """Free slots that nobody within a share waits for, to those who will give them back."""
+        self.show_aside()
         served = {draft.trial_id for draft in self.drafts if draft.TYPE == "AllocationGranted"}  # type: ignore[attr-defined]
         for experiment in self._queue():
             if self.available() == 0 and self.notes is None and not experiment.fallback_pools:

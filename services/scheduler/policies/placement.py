@@ -119,6 +119,10 @@ class FreeSlots:
                 self._has_now(agent_id, 0)
         return hidden
 
+    def hidden_on(self, agent_id: str) -> int:
+        """Free slots of the agent that are kept back."""
+        return self._hidden.get(agent_id, 0)
+
     def show(self, agents: Iterable[str]) -> None:
         for agent_id in agents:
             count = self._hidden.pop(agent_id)

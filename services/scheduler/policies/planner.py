@@ -350,8 +350,4 @@ class Planner:
             self.notes[experiment.experiment_id] = waiting if isinstance(waiting, Waiting) else Waiting(*waiting)
 
     def _note_held(self, experiment: Experiment, free: int) -> None:
-        if self.notes is None:
-            return
-        reserved = self.reserved_for(experiment)
-        start_us, trial = (reserved.start_us, reserved.trial) if reserved else (None, "")
-        self.note(experiment, words.held(experiment, free, self.leaving, self.pool, start_us, ends=trial))
+        """Why a held gang waits (see `aside`)."""

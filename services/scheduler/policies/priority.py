@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
-from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX, Promise
+from tenuto.services.scheduler.policies.aside import Promise
+from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
 from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.quotas import Quotas
@@ -35,7 +36,7 @@ class _Pass(Quotas):
         queue = self.pool.queue
         lent = self.may_borrow()
         spared = self._spared()
-        held = level = at = looked_at = 0
+        held = level = at = looked_at = beside = 0
         """`held`: the priority that is held back by a gang that must wait; 0: none."""
         rigid_held = False
         while at < len(queue):
@@ -47,7 +48,9 @@ class _Pass(Quotas):
                 rigid_held = rigid_held or bool(held)
             nobody_gives = priority > spared and priority >= self.least_urgent()
             if self.notes is None and not lent and self.available() == 0 and nobody_gives:
-                break  # Nothing to give and nobody to preempt, here and further down.
+                beside += 1
+                if beside > BACKFILL_LOOKED_AT_MAX or not self.may_be_beside():
+                    break  # Nothing to give and nobody to preempt, here and further down.
             at += 1
             if priority == held or (rigid_held and not experiment.preemptible):
                 looked_at += 1

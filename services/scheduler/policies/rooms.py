@@ -44,6 +44,9 @@ class Given:
             for agent_id, count in self.of.pop(item, ()):
                 self.preempted[agent_id] -= count
 
+    def preempted_in(self, room: Room) -> int:
+        return sum(self.preempted.get(agent_id, 0) for agent_id in room) if self.preempted else 0
+
     def enough(self, size: Size, wanted: int, *, preempted: bool) -> bool:
         missing = wanted - size.free - size.coming
         for agent_id in size.room:
@@ -58,8 +61,6 @@ class Rooms(Planner):
         super().__init__(state, pool, now_us, notes)
         self._coming: dict[str, int] | None = None
         """Agent -> slots being freed there that no earlier gang waits for."""
-        self._aside: list[tuple[list[str], Promised]] = []
-        """Of each room held aside: agents that were not hidden before, and slots being freed."""
         self._given: dict[int, Given] = {}
 
     # What a policy says.
@@ -72,12 +73,17 @@ class Rooms(Planner):
         """Where elastic trials could give up slots for it, and at most how many."""
         return []
 
+    # What is built on it (`aside`).
+
+    def wait_in_rooms(self, experiment: Experiment, sizes: Sequence[Size]) -> None:
+        """Hold back a room for a gang for which no room has slots."""
+        raise NotImplementedError
+
     def serve_in_rooms(self, experiment: Experiment, number: int) -> Outcome:
         assert experiment.constraints is not None
         wanted = experiment.slots_per_trial
         rooms = self.ground.rooms(experiment.constraints, wanted)
         if not rooms:
-            self.blocked = self.claimed
             self.note(experiment, words.no_room(experiment, self.pool))
             return "never"
         if self.claimed:
@@ -91,14 +97,13 @@ class Rooms(Planner):
             return "soon"
         if self._make_way_in(experiment, number, sizes):
             return "soon"
-        self.note(experiment, words.no_room_yet(experiment, sizes, self._first_end(best.room)))
-        self._aside.append(self._keep(best.room, best.coming))
+        self.wait_in_rooms(experiment, sizes)
         return "aside"
 
     def _make_way_in(self, experiment: Experiment, number: int, sizes: Sequence[Size]) -> bool:
         """Whether others give it its slots in one of the rooms: by shrinking, else at the least cost."""
         wanted = experiment.slots_per_trial
-        given = self._given_for(experiment)
+        given = self.given_for(experiment)
         if not given.preempted and not given.shrunk:
             return False
         near = sorted(sizes, key=lambda size: (-size.free - size.coming, size.room))
@@ -132,7 +137,7 @@ class Rooms(Planner):
         self._keep(size.room, size.coming + min(missing, freed))
         return True
 
-    def _given_for(self, experiment: Experiment) -> Given:
+    def given_for(self, experiment: Experiment) -> Given:
         """The same for all of one priority. During a pass it only becomes less."""
         given = self._given.get(experiment.priority)
         if given is None:
@@ -141,7 +146,7 @@ class Rooms(Planner):
                 allocation = self.state.allocations[item]
                 if item in self.taken or allocation.leaving or self.rank(experiment, allocation) is None:
                     continue
-                given.of[item] = self._usable(allocation)
+                given.of[item] = self.usable_of(allocation)
                 for agent_id, count in given.of[item]:
                     given.preempted[agent_id] = given.preempted.get(agent_id, 0) + count
             for agent_id, count in self.shrinkable_on(experiment):
@@ -162,20 +167,12 @@ class Rooms(Planner):
                 coming -= count
         return self.free.hide(room), promised
 
-    def show_aside(self) -> None:
-        """Those that may be preempted may use the rooms that were held aside."""
-        for hidden, promised in self._aside:
-            self.free.show(hidden)
-            for agent_id, count in promised:
-                self._comes_on(agent_id, count)
-        self._aside = []
-
     def _comes(self, allocation: Allocation) -> None:
         """It leaves from now on."""
-        for agent_id, count in self._usable(allocation):
+        for agent_id, count in self.usable_of(allocation):
             self._comes_on(agent_id, count)
 
-    def _usable(self, allocation: Allocation) -> Promised:
+    def usable_of(self, allocation: Allocation) -> Promised:
         """Where slots can be used again when it has left."""
         found: Promised = []
         for agent_id, slot_ids in allocation.given_up:
@@ -202,7 +199,7 @@ class Rooms(Planner):
         if self._coming is None:
             self._coming = {}
             for item in self.pool.leaving:
-                for agent_id, count in self._usable(self.state.allocations[item]):
+                for agent_id, count in self.usable_of(self.state.allocations[item]):
                     self._coming[agent_id] = self._coming.get(agent_id, 0) + count
         return self._coming
 
@@ -220,10 +217,3 @@ class Rooms(Planner):
                     freed = found[item].freed + 1 if item in found else 1
                     found[item] = Candidate(allocation, freed, rank)
         return [found[item] for item in sorted(found)]
-
-    def _first_end(self, room: Room) -> int | None:
-        if self.notes is None:
-            return None
-        return next(
-            (end for end, item in self.pool.ends if any(part[0] in room for part in self.state.allocations[item].slots)), None
-        )
