@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from tenuto.schemas.config import Hyperparameters, Searcher
 from tenuto.services.searcher.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.ranking import Ranking, Rung
-from tenuto.services.searcher.state import Asked, Experiment, SearcherState, Trial, TrialStatus
+from tenuto.services.searcher.state import Asked, Experiment, Place, SearcherState, Trial, TrialStatus
 
 _CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "invalid": "i", "paused": "p", "stopped": "s"}
 _STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}
@@ -60,6 +60,7 @@ def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
     return (
         plain
         | _custom_to_json(experiment)
+        | _places_to_json(experiment)
         | {
             "settings": SEARCHER.dump_json(experiment.settings).decode(),
             "space": SPACE.dump_json(experiment.space).decode(),
@@ -74,8 +75,25 @@ def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
 
 
 def _trial_to_json(trial: Trial) -> list[Any]:
-    own_target = [] if trial.own_target is None else [trial.own_target]
-    return [trial.number, trial.rung, _CODES[trial.status], trial.score, trial.checkpoint_id, *own_target]
+    more: list[Any] = [] if trial.own_target is None and trial.place is None else [trial.own_target]
+    if trial.place is not None:
+        more.append(astuple(trial.place))
+    return [trial.number, trial.rung, _CODES[trial.status], trial.score, trial.checkpoint_id, *more]
+
+
+def _trial_from_json(item: list[Any]) -> Trial:
+    places = (Place(*place) for place in item[6:])
+    return Trial(item[0], item[1], _STATUSES[item[2]], *item[3:6], *places)
+
+
+def _places_to_json(experiment: Experiment) -> dict[str, Any]:
+    if not experiment.keeps_places:
+        return {}
+    return {
+        "keeps_places": True,
+        "vacant": [astuple(place) for place in experiment.vacant],
+        "replacements": experiment.replacements,
+    }
 
 
 def _custom_to_json(experiment: Experiment) -> dict[str, Any]:
@@ -101,7 +119,10 @@ def _experiment_from_json(item: dict[str, Any]) -> Experiment:
         memory=Map(dict(item["memory"])),
         objectives=Map({number: tuple(scores) for number, scores in item["objectives"]}),
         metric_names=tuple(item["metric_names"]),
-        trials=Map({t[0]: Trial(t[0], t[1], _STATUSES[t[2]], *t[3:]) for t in item["trials"]}),
+        trials=Map({t[0]: _trial_from_json(t) for t in item["trials"]}),
+        keeps_places=item.get("keeps_places", False),
+        vacant=tuple(Place(*place) for place in item.get("vacant", ())),
+        replacements=item.get("replacements", 0),
         creations=tuple(Asked(*asked) for asked in item.get("creations", ())),
         extensions=tuple((number, Asked(*asked)) for number, asked in item.get("extensions", ())),
         ending=item.get("ending"),

@@ -208,7 +208,7 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
         trial_id=experiment.trial_id(number),
         trial_number=number,
         hyperparameters=proposal.hyperparameters,
-        seed=_seed_of(experiment, number),
+        seed=_seed_of(experiment, number if proposal.key is None else proposal.key),
         target_length=target,
         source_checkpoint_id=proposal.source_checkpoint_id,
         parent_trial_id=None if proposal.parent is None else experiment.trial_id(proposal.parent),

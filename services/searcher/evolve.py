@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from tenuto.schemas import ids
-from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
+from tenuto.schemas.config.searchers import GridSearcher
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
@@ -29,9 +29,11 @@ from tenuto.schemas.events.search import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.operations import Create, Extend, Fail, Stop
-from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order, resized
+from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order
+from tenuto.services.searcher.limits import limits_changed
 from tenuto.services.searcher.methods import RULE_VERSION, RULE_VERSIONS_KNOWN, Method, method_for
 from tenuto.services.searcher.methods.custom import asked_for, changed_creation
+from tenuto.services.searcher.places import placed, vacated
 from tenuto.services.searcher.ranking import Rung
 from tenuto.services.searcher.state import (
     ERROR_CHARACTERS_MAX,
@@ -112,6 +114,7 @@ def _plan(method: Method) -> dict[str, Any]:
         "rungs": tuple(Rung(method.best_max(bracket.trials)) for bracket in brackets for _ in bracket.lengths),
         "remembers": method.remembers,
         "replaces": method.replaces,
+        "keeps_places": method.keeps_places,
         "trials_ceiling": method.trials_max,
         "concurrent_ceiling": method.concurrent_trials_max,
     }
@@ -138,32 +141,6 @@ def _started(experiment: Experiment, data: ExperimentStarted) -> Experiment:
 
 def _cancel_requested(experiment: Experiment, data: ExperimentCancelRequested) -> Experiment:
     return experiment if experiment.canceling else experiment.changed(canceling=True)
-
-
-def _limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) -> Experiment:
-    at_once = data.max_concurrent_trials or experiment.concurrent_trials_max
-    if experiment.settings.name != "single":
-        experiment = experiment.changed(
-            concurrent_trials_max=at_once, concurrent_ceiling=max(at_once, experiment.concurrent_ceiling)
-        )
-    if data.max_trials is None or experiment.settings.name not in MAX_TRIALS_CHANGES:
-        return experiment
-    version = experiment.rule_version or RULE_VERSION
-    method = method_for(experiment.settings, experiment.space, version)
-    started = [experiment.rungs[experiment.first(index)].started for index in range(len(experiment.brackets))]
-    # Before version 3 all that were added went to the first bracket.
-    divisor = getattr(experiment.settings, "divisor", None) if version >= 3 else None
-    brackets = resized(experiment.brackets, started, data.max_trials, divisor)
-    rungs = list(experiment.rungs)
-    for index, bracket in enumerate(brackets):
-        for rung in range(experiment.first(index), experiment.first(index) + len(bracket.lengths)):
-            rungs[rung] = rungs[rung].changed(best_max=max(rungs[rung].best_max, method.best_max(bracket.trials)))
-    return experiment.changed(
-        trials_max=data.max_trials,
-        trials_ceiling=max(data.max_trials, experiment.trials_ceiling),
-        brackets=brackets,
-        rungs=tuple(rungs),
-    )
 
 
 def _operations(experiment: Experiment, data: SearchOperationsRequested) -> Experiment:
@@ -198,9 +175,12 @@ def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
     memory = experiment.memory
     if experiment.remembers != "nothing":
         memory = memory.set(data.trial_number, json.dumps(data.hyperparameters, separators=(",", ":")))
+    place = placed(experiment, data, index)
     return experiment.with_trial(
         None,
-        Trial(data.trial_number, index, "running", own_target=data.target_length if custom else None),
+        Trial(data.trial_number, index, "running", own_target=data.target_length if custom else None, place=place),
+        vacant=experiment.vacant[1:],
+        replacements=experiment.replacements + bool(experiment.vacant),
         requested=max(experiment.requested, data.trial_number),
         rungs=experiment.with_rung(index, experiment.rungs[index].start()),
         memory=memory,
@@ -254,7 +234,7 @@ def _extended(experiment: Experiment, trial: Trial, data: TrialExtended) -> Expe
         rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
     rung = trial.rung + 1
     rungs[rung] = rungs[rung].enter()
-    return experiment.with_trial(trial, trial.changed(rung=rung, status="running", score=None), rungs=tuple(rungs))
+    return experiment.with_trial(trial, trial.changed(rung=rung, status="running", score=None, place=None), rungs=tuple(rungs))
 
 
 def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
@@ -320,14 +300,19 @@ def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experime
     if data.invalid_hyperparameters and experiment.replaces and _may_be_replaced(experiment, trial):
         # It never counted: neither for a rung nor for the number of trials.
         rungs = experiment.with_rung(index, _told(experiment, trial, experiment.rungs[index].withdraw()))
-        return experiment.with_trial(trial, trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1)
+        vacant = (*experiment.vacant, vacated(trial)) if experiment.keeps_places else ()
+        return experiment.with_trial(
+            trial, trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1, vacant=vacant
+        )
     rungs = _left(experiment, trial)
     if trial.status == "running" and trial.own_target is None:
         # It counts as worst of the rung that it did not reach. One that waited is compared there already.
         rungs = experiment.with_rung(index, _told(experiment, trial, rungs[index].arrive(None)))
+    # A point of a grid that the code refuses is done: nothing takes its place, and it tells nothing about the code.
+    refused = data.invalid_hyperparameters and experiment.rule_version >= 3 and isinstance(experiment.settings, GridSearcher)
     return experiment.with_trial(
         trial,
-        trial.changed(status="failing"),
+        trial.changed(status="invalid" if refused else "failing"),
         rungs=rungs,
         last_error=data.error[:ERROR_CHARACTERS_MAX],
         extensions=_without(experiment.extensions, trial.number),
@@ -336,7 +321,9 @@ def _failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experime
 
 def _may_be_replaced(experiment: Experiment, trial: Trial) -> bool:
     """Only one that has not been compared yet, or the comparison would have counted somebody who never was."""
-    started_here = trial.rung in _firsts(experiment)
+    copy = trial.place is not None and trial.place.parent is not None
+    # What a copy begins from is kept for it only until it has saved a checkpoint of its own.
+    started_here = trial.checkpoint_id is None if copy else trial.rung in _firsts(experiment)
     return trial.status == "running" and started_here and experiment.invalid < max(INVALID_MAX, experiment.trials_max)
 
 
@@ -347,7 +334,7 @@ def _firsts(experiment: Experiment) -> list[int]:
 _FOLDS: dict[type[EventData], Callable[[Experiment, Any], Experiment]] = {
     ExperimentStarted: _started,
     ExperimentCancelRequested: _cancel_requested,
-    ExperimentTrialLimitsChanged: _limits_changed,
+    ExperimentTrialLimitsChanged: limits_changed,
     SearchOperationsRequested: _operations,
     TrialRequested: _requested,
 }

@@ -36,6 +36,35 @@ INVALID_MAX = 100
 hyperparameters. Beyond it they count as failed: the space has next to nothing that the code takes."""
 
 
+PLACE_TRIES = 1_000_000
+"""Between the keys of two draws for one place: more than an experiment may have trials."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a trial is one of, where the search is to be the same in any order of arrival: whose hyperparameters are refused is
+    followed by another trial at the same place, and all that is drawn depends on the place instead of the trial's number."""
+
+    number: int
+    """Places are numbered in the order in which they were first filled, so it is the trial's number where nobody was replaced."""
+    rung: int
+    tries: int = 0
+    """Trials that were refused here."""
+    refused: int | None = None
+    """Number of the last one of them."""
+    parent: int | None = None
+    """Of a copy: the trial that it is a copy of, until it is compared with others,"""
+    checkpoint_id: str | None = None
+    """the checkpoint that it begins from,"""
+    hyperparameters: str | None = None
+    """and the parent's hyperparameters, as JSON."""
+
+    @property
+    def key(self) -> int:
+        """In place of the trial's number, in what is drawn for it."""
+        return self.number + self.tries * PLACE_TRIES
+
+
 @dataclass(frozen=True)
 class Trial:
     number: int
@@ -48,6 +77,8 @@ class Trial:
     """Its newest checkpoint, where the method copies trials."""
     own_target: int | None = None
     """The length that it trains to, where the method has no rungs (custom)."""
+    place: Place | None = None
+    """Where places are kept: set until the trial goes on, if there is more to say than its number and rung."""
 
     def changed(self, **fields: Any) -> Trial:
         return copied(self, fields)
@@ -105,6 +136,12 @@ class Experiment:
     remembers: Remembers = "nothing"
     replaces: bool = True
     """Whether another trial takes the place of one whose hyperparameters the model code refused."""
+    keeps_places: bool = False
+    """Whether that is the very place (`Place`), not only the next number."""
+    vacant: tuple[Place, ...] = ()
+    """Places that wait for another trial; they are filled before any new one."""
+    replacements: int = 0
+    """Trials that filled a place again."""
     trials_ceiling: int = 0
     concurrent_ceiling: int = 0
     """The largest trials_max and concurrent_trials_max there ever were: what runs already is not stopped by a lower one."""
@@ -176,6 +213,11 @@ class Experiment:
     def counted(self) -> int:
         """Trials that were asked for and not taken back."""
         return self.requested - self.invalid
+
+    @property
+    def next_place(self) -> int:
+        """The number of the next new place."""
+        return self.requested + 1 - self.replacements
 
     @property
     def wants_trials(self) -> bool:
@@ -262,6 +304,7 @@ def _check_experiment(experiment: Experiment) -> None:
             trial = experiment.trials[key[1]]
             assert (trial.status, trial.rung, trial.key) == ("paused", index, key), f"{trial} waits where it is not"
             waiting.add(trial.number)
+    assert experiment.keeps_places or not (experiment.vacant or experiment.replacements), "a place is vacant where none is kept"
     if experiment.settings.name == "custom":
         paused = {trial.number for trial in trials if trial.status == "paused"}
         due = [number for number, _ in experiment.extensions]

@@ -13,7 +13,7 @@ from tenuto.schemas.events.search import (
     TrialRequested,
     TrialStopped,
 )
-from tenuto.schemas.events.trial import TrialFailed, TrialFinished, ValidationReported
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tests.support.search_world import Recorder, submitted
 
 NAN = math.nan
@@ -45,6 +45,12 @@ class Search:
     def refuse(self, number: int) -> str:
         return self.say(TrialFailed(
             trial_id=f"1-{number}", allocation_id="a", error="too wide", failures=1, final=True, invalid_hyperparameters=True
+        ))  # fmt: skip
+
+    def save(self, number: int, length: int) -> str:
+        return self.say(CheckpointSaved(
+            trial_id=f"1-{number}", allocation_id="a", checkpoint_id=f"1-{number}@{length}", batches=length, length=length,
+            files=(), size_bytes=0, location="file:///x",
         ))  # fmt: skip
 
     def limit(self, **limits: int) -> str:

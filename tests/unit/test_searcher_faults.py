@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from bisect import bisect_left
+from typing import Any
 
 import pytest
 
@@ -88,3 +90,117 @@ def test_added_trials_are_shared_among_the_brackets_of_adaptive_asha() -> None:
     search.limit(max_trials=1000)
     assert sum(trials()) == 1000
     assert trials() == [658, 219, 82, 41]
+
+
+class Answers:
+    """Answers a search's trials in an order of its own; what a trial reports depends on its hyperparameters, seed and length."""
+
+    def __init__(self, order: int, refused: float, space: dict[str, Any] | None = None, **searcher: Any) -> None:
+        self.search = Search(space, **searcher)
+        self.order, self.refused = random.Random(order), refused
+        self.requests: dict[int, TrialRequested] = {}
+        self.targets: dict[int, int] = {}
+        self.leaving: list[int] = []
+        self.ends: dict[int, str] = {}
+        self.take()
+        while self.targets or self.leaving:
+            self.step()
+
+    def step(self) -> None:
+        if self.leaving and (not self.targets or self.order.random() < 0.5):
+            self.search.finish(self.leaving.pop(self.order.randrange(len(self.leaving))))
+        else:
+            number = self.order.choice(sorted(self.targets))
+            length = self.targets.pop(number)
+            drawn = random.Random(f"{self.drawn(number)}/{length}")
+            if random.Random(self.drawn(number)).random() < self.refused:
+                self.search.refuse(number)
+            else:
+                if self.search.recorder.state.experiments[1].settings.name == "pbt":
+                    self.search.save(number, length)
+                self.search.validate(number, length, drawn.random())
+        self.take()
+
+    def drawn(self, number: int) -> str:
+        request = self.requests[number]
+        return json.dumps([request.hyperparameters, request.seed, request.bracket], sort_keys=True)
+
+    def take(self) -> None:
+        for data in self.search.decided:
+            if isinstance(data, TrialRequested):
+                self.requests[data.trial_number] = data
+                self.targets[data.trial_number] = data.target_length
+            elif isinstance(data, (TrialExtended, TrialPaused, TrialStopped)):
+                number = int(data.trial_id.split("-")[1])
+                if isinstance(data, TrialExtended):
+                    self.targets[number] = data.target_length
+                else:
+                    self.targets.pop(number, None)
+                if isinstance(data, TrialStopped):
+                    self.leaving.append(number)
+                    self.ends[number] = f"{data.outcome} at {data.reason.numbers['length']} by {data.reason.rule}"
+
+    @property
+    def outcome(self) -> list[tuple[str, str]]:
+        assert self.search.words() == "ExperimentCompleted"
+        return sorted((self.drawn(number), end) for number, end in self.ends.items())
+
+
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        {"name": "hyperband", "max_length": {"epochs": 9}, "divisor": 3},
+        {"name": "sha", "max_trials": 27, "max_length": {"epochs": 9}, "divisor": 3},
+        {"name": "pbt", "population_size": 6, "generations": 4, "truncate_fraction": 0.5, "max_length": {"epochs": 8}},
+        {"name": "random", "max_trials": 20},
+    ],
+    ids=lambda searcher: str(searcher["name"]),
+)
+def test_any_order_of_arrival_is_the_same_search_also_where_hyperparameters_are_refused(searcher: dict[str, Any]) -> None:
+    def run(order: int, refused: float) -> list[tuple[str, str]]:
+        return Answers(order, refused, max_concurrent_trials=1 + order % 9, **searcher).outcome
+
+    first = run(0, 0.2)
+    refusals = sum("invalid" in end for _, end in first)
+    assert refusals >= 2
+    assert len(first) == len(run(0, 0.0)) + refusals, "as many trials as without refusals"
+    for order in range(1, 25):
+        assert run(order, 0.2) == first
+
+
+def test_a_refused_copy_is_followed_by_another_one_of_the_same_parent() -> None:
+    search = Search(
+        name="pbt", population_size=4, generations=3, truncate_fraction=0.25, max_concurrent_trials=4, max_length={"epochs": 3}
+    )
+    for number in (1, 2, 3, 4):
+        search.save(number, 1)
+        search.validate(number, 1, float(number))
+    copy = next(data for data in search.decided if isinstance(data, TrialRequested))
+    assert (copy.trial_number, copy.parent_trial_id) == (5, "1-1")
+    search.save(1, 2)
+    search.validate(1, 2, 1.0)  # Its parent has trained on, and has other checkpoints.
+    search.validate(2, 2, 2.0)
+    assert search.validate(3, 2, 3.0) == "3|"
+    assert search.refuse(5) == "5xfailed +6"
+    again = search.decided[-1]
+    assert isinstance(again, TrialRequested)
+    assert (again.parent_trial_id, again.source_checkpoint_id) == (copy.parent_trial_id, copy.source_checkpoint_id)
+    assert (again.target_length, again.seed != copy.seed) == (copy.target_length, True)
+    assert again.hyperparameters != copy.hyperparameters
+    assert again.reason.numbers["replaces"] == 5
+    assert "takes the place of trial 1-5" in again.reason.text
+    search.recorder.state = load(dump(search.recorder.state))
+    assert search.refuse(6) == "6xfailed +7"
+    search.save(7, 2)
+    # The generation is compared when it is there: four go on, or are replaced.
+    assert sorted(search.validate(7, 2, 0.5).split()) == ["+8", "1>3", "2>3", "3xearly_stopped", "7>3"]
+
+
+def test_a_copy_that_is_refused_after_its_first_checkpoint_is_not_replaced() -> None:
+    """What it began from may be deleted by then."""
+    search = Search(name="pbt", population_size=2, generations=2, max_concurrent_trials=2, max_length={"epochs": 2})
+    for number in (1, 2):
+        search.save(number, 1)
+        search.validate(number, 1, float(number))
+    search.save(3, 2)
+    assert search.refuse(3) == "3xfailed"

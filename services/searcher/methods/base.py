@@ -14,7 +14,7 @@ from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.methods.reasons import completed, length, metric_value, reason, show
 from tenuto.services.searcher.methods.versions import RULE_VERSION
 from tenuto.services.searcher.sampling import Undrawable, drawn, sample
-from tenuto.services.searcher.state import Experiment, Remembers, Trial
+from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
 
 T = TypeVar("T", bound=Any)
 
@@ -37,6 +37,8 @@ class Proposal:
     """Its first target, where the method does not compare at rungs."""
     stopped: bool = False
     """It was stopped before it could start: it is on record, and does not run."""
+    key: int | None = None
+    """What its training is seeded by, in place of its number."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,12 @@ class Method(Protocol):
     @property
     def replaces(self) -> bool:
         """Whether another trial takes the place of one whose hyperparameters the model code refused."""
+        ...
+
+    @property
+    def keeps_places(self) -> bool:
+        """Whether such a trial is followed by one at the same place (`state.Place`), for the sake of a search that is the same in
+        any order of arrival."""
         ...
 
     @property
@@ -142,6 +150,10 @@ class Rules(Generic[T]):
         return True
 
     @property
+    def keeps_places(self) -> bool:
+        return False
+
+    @property
     def asks_outside(self) -> bool:
         return False
 
@@ -173,6 +185,13 @@ class Rules(Generic[T]):
     def last(self, experiment: Experiment) -> TrialExtended | None:
         return None
 
+    def again(self, experiment: Experiment, place: Place) -> Proposal | None:
+        """Another trial at a place, in a search that keeps places."""
+        hyperparameters = self.hyperparameters(experiment.seed, place.key)
+        if hyperparameters is None:
+            return None
+        return Proposal(hyperparameters, place.rung, why=follows(experiment, place), numbers=follower(place), key=place.key)
+
     # -- for methods with rungs
 
     def worst(self, experiment: Experiment, trial: Trial) -> TrialStopped:
@@ -201,6 +220,15 @@ def place(experiment: Experiment, rung: int) -> str:
     return f"rung {rung - experiment.first(bracket)} ({length(experiment, rung)}) of bracket {bracket}"
 
 
+def follows(experiment: Experiment, place: Place) -> str:
+    assert place.refused is not None
+    return f"It takes the place of trial {experiment.trial_id(place.refused)}, whose hyperparameters the model code refused"
+
+
+def follower(place: Place) -> dict[str, JsonScalar]:
+    return {"replaces": place.refused}
+
+
 def unsatisfiable(settings: Searcher, space: Hyperparameters, rule_version: int) -> str | None:
     """Why no trial can be drawn at all; None: one can."""
     if rule_version < 3 and not settings.constraints:
@@ -224,4 +252,17 @@ def unsatisfiable(settings: Searcher, space: Hyperparameters, rule_version: int)
     )
 
 
-__all__ = ["Method", "Proposal", "Rules", "Waits", "length", "metric_value", "place", "reason", "show", "unsatisfiable"]
+__all__ = [
+    "Method",
+    "Proposal",
+    "Rules",
+    "Waits",
+    "follower",
+    "follows",
+    "length",
+    "metric_value",
+    "place",
+    "reason",
+    "show",
+    "unsatisfiable",
+]

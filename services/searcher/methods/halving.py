@@ -8,7 +8,8 @@ rungs that `max_rungs` allows. Its brackets do not depend on each other: they st
 the places that the last trials of a rung leave free.
 
 After a rung of n_i trials is complete, the best floor(n_i / eta) go on, at least one. Because a rung is compared only when it
-is complete, the order in which trials report changes nothing: one seed is one search.
+is complete, the order in which trials report changes nothing: one seed is one search. So that this holds where the model code
+refuses hyperparameters, another trial takes the very place of the refused one (`state.Place`).
 
 Departures: a trial that failed, or whose metric is missing or not finite, counts as worst. A waiting trial that cannot be among
 the best any more is stopped at once instead of at the end of its rung.
@@ -32,14 +33,21 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     def best_max(self, trials: int) -> int:
         return max(1, trials // self.settings.divisor)
 
+    @property
+    def keeps_places(self) -> bool:
+        return self.rule_version >= 3
+
     def next_trial(self, experiment: Experiment) -> Proposal | None:
-        hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)
+        if experiment.vacant:
+            return self.again(experiment, experiment.vacant[0])
+        key = experiment.next_place
+        hyperparameters = self.hyperparameters(experiment.seed, key)
         if hyperparameters is None:
             return None
         rung = 0
         for bracket in experiment.brackets:
             if experiment.rungs[rung].started < bracket.trials:
-                return Proposal(hyperparameters, rung)
+                return Proposal(hyperparameters, rung, key=key)
             rung += len(bracket.lengths)
         return None
 

@@ -11,7 +11,8 @@ Generations are in step, where the paper's workers are not: a generation is comp
 changes the search, and a population may be larger than the slots.
 
 A copy is a trial of its own (`parent_trial_id`, `source_checkpoint_id`), so the lineage is in the record and each trial has one
-set of hyperparameters from start to end.
+set of hyperparameters from start to end. If the model code refuses the hyperparameters of a copy, another copy of the same
+parent takes its place, and its generation waits for it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ from tenuto.schemas.config import (
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.services.searcher.ladder import Bracket
-from tenuto.services.searcher.methods.base import Proposal, Rules, length, metric_value, reason, show, unsatisfiable
+from tenuto.services.searcher.methods.base import (
+    Proposal,
+    Rules,
+    follower,
+    follows,
+    length,
+    metric_value,
+    reason,
+    show,
+    unsatisfiable,
+)
 from tenuto.services.searcher.methods.reasons import completed
 from tenuto.services.searcher.ranking import Key
 from tenuto.services.searcher.sampling import (
@@ -46,7 +57,7 @@ from tenuto.services.searcher.sampling import (
     read,
     steps,
 )
-from tenuto.services.searcher.state import Experiment, Remembers, Trial
+from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
 
 _BITS = 128
 
@@ -81,6 +92,10 @@ class Pbt(Rules[PbtSearcher]):
     def remembers(self) -> Remembers:
         return "living"
 
+    @property
+    def keeps_places(self) -> bool:
+        return self.rule_version >= 3
+
     def best_max(self, trials: int) -> int:
         return self.settings.population_size
 
@@ -88,6 +103,8 @@ class Pbt(Rules[PbtSearcher]):
 
     def _generation(self, experiment: Experiment) -> int | None:
         """Index of the complete generation whose successors are not all chosen yet; None: one is still training."""
+        if experiment.vacant and experiment.wants_trials:
+            return None
         for index in range(len(experiment.lengths)):
             rung = experiment.rungs[index]
             if index == 0 and rung.started < self.settings.population_size and experiment.wants_trials:
@@ -133,10 +150,13 @@ class Pbt(Rules[PbtSearcher]):
     # -- decisions
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
-        number = experiment.requested + 1
+        if experiment.vacant:
+            vacant = experiment.vacant[0]
+            return self.again(experiment, vacant) if vacant.parent is None else self._copy_again(experiment, vacant)
+        number = experiment.next_place
         if experiment.rungs[0].started < self.settings.population_size:
             hyperparameters = self.hyperparameters(experiment.seed, number)
-            return None if hyperparameters is None else Proposal(hyperparameters)
+            return None if hyperparameters is None else Proposal(hyperparameters, key=number)
         index = self._generation(experiment)
         if index is None or self._copies(experiment, index) == 0:
             return None
@@ -145,18 +165,8 @@ class Pbt(Rules[PbtSearcher]):
     def _copy(self, experiment: Experiment, index: int, number: int) -> Proposal | None:
         parents = self._parents(experiment, index)
         parent = parents[below(len(parents), draw_bits(experiment.seed, number, "pbt.parent"))]
-        origin = json.loads(experiment.memory[parent])
+        hyperparameters = self._changed(experiment.memory[parent], experiment.seed, number)
         trial = experiment.trials[parent]
-        hyperparameters = configuration(
-            # A starting point is where the search begins, not where a copy goes.
-            self.settings.model_copy(update={"starting_points": []}),
-            self.space,
-            number,
-            lambda attempt: self.explored(origin, experiment.seed, number, attempt),
-            self.rule_version,
-        )
-        if hyperparameters is None:
-            hyperparameters = origin
         rank = experiment.rungs[index].best.rank((trial.score or 0.0, parent)) + 1
         return Proposal(
             hyperparameters,
@@ -168,7 +178,36 @@ class Pbt(Rules[PbtSearcher]):
             numbers={"generation": index, "parent_rank": rank, "parent_metric": metric_value(experiment, trial.score)},
             source_checkpoint_id=trial.checkpoint_id,
             parent=parent,
+            key=number,
         )
+
+    def _copy_again(self, experiment: Experiment, vacant: Place) -> Proposal:
+        assert vacant.hyperparameters is not None
+        assert vacant.parent is not None
+        return Proposal(
+            self._changed(vacant.hyperparameters, experiment.seed, vacant.key),
+            rung=vacant.rung,
+            rule="copy",
+            why=f"{follows(experiment, vacant)}: again a copy of trial {experiment.trial_id(vacant.parent)} from its checkpoint,"
+            " with otherwise changed hyperparameters",
+            numbers={"generation": vacant.rung - 1} | follower(vacant),
+            source_checkpoint_id=vacant.checkpoint_id,
+            parent=vacant.parent,
+            key=vacant.key,
+        )
+
+    def _changed(self, parents: str, seed: int, number: int) -> dict[str, Any]:
+        """The parent's hyperparameters (JSON), explored from."""
+        origin: dict[str, Any] = json.loads(parents)
+        found = configuration(
+            # A starting point is where the search begins, not where a copy goes.
+            self.settings.model_copy(update={"starting_points": []}),
+            self.space,
+            number,
+            lambda attempt: self.explored(origin, seed, number, attempt),
+            self.rule_version,
+        )
+        return origin if found is None else found
 
     def explored(self, origin: dict[str, Any], seed: int, number: int, attempt: int) -> dict[str, Any]:
         values = {}

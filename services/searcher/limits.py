@@ -1,0 +1,35 @@
+"""What changed limits of trials mean for an experiment that runs."""
+
+from __future__ import annotations
+
+from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
+from tenuto.schemas.events.request import ExperimentTrialLimitsChanged
+from tenuto.services.searcher.ladder import resized
+from tenuto.services.searcher.methods import RULE_VERSION, method_for
+from tenuto.services.searcher.state import Experiment
+
+
+def limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) -> Experiment:
+    at_once = data.max_concurrent_trials or experiment.concurrent_trials_max
+    if experiment.settings.name != "single":
+        experiment = experiment.changed(
+            concurrent_trials_max=at_once, concurrent_ceiling=max(at_once, experiment.concurrent_ceiling)
+        )
+    if data.max_trials is None or experiment.settings.name not in MAX_TRIALS_CHANGES:
+        return experiment
+    version = experiment.rule_version or RULE_VERSION
+    method = method_for(experiment.settings, experiment.space, version)
+    started = [experiment.rungs[experiment.first(index)].started for index in range(len(experiment.brackets))]
+    # Before version 3 all that were added went to the first bracket.
+    divisor = getattr(experiment.settings, "divisor", None) if version >= 3 else None
+    brackets = resized(experiment.brackets, started, data.max_trials, divisor)
+    rungs = list(experiment.rungs)
+    for index, bracket in enumerate(brackets):
+        for rung in range(experiment.first(index), experiment.first(index) + len(bracket.lengths)):
+            rungs[rung] = rungs[rung].changed(best_max=max(rungs[rung].best_max, method.best_max(bracket.trials)))
+    return experiment.changed(
+        trials_max=data.max_trials,
+        trials_ceiling=max(data.max_trials, experiment.trials_ceiling),
+        brackets=brackets,
+        rungs=tuple(rungs),
+    )

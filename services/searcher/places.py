@@ -1,0 +1,28 @@
+"""Which place a trial has, and what is left of it when the model code refuses its hyperparameters."""
+
+from __future__ import annotations
+
+from tenuto.schemas.events.search import TrialRequested
+from tenuto.services.searcher.records import copied
+from tenuto.services.searcher.state import Experiment, Place, Trial
+
+
+def placed(experiment: Experiment, data: TrialRequested, rung: int) -> Place | None:
+    """The place of a trial that is asked for now; None where it is that of its number, or none is kept."""
+    if not experiment.keeps_places:
+        return None
+    if experiment.vacant:
+        return experiment.vacant[0]
+    place = Place(experiment.next_place, rung)
+    if data.parent_trial_id is not None:
+        parent = int(data.parent_trial_id.rsplit("-", 1)[1])
+        hyperparameters = experiment.memory.get(parent)
+        changes = {"parent": parent, "checkpoint_id": data.source_checkpoint_id, "hyperparameters": hyperparameters}
+        return copied(place, changes)
+    return None if place.number == data.trial_number else place
+
+
+def vacated(trial: Trial) -> Place:
+    """The place, for another trial."""
+    place = trial.place or Place(trial.number, trial.rung)
+    return copied(place, {"tries": place.tries + 1, "refused": trial.number})
