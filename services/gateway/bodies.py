@@ -67,12 +67,17 @@ class NewUserBody(Model):
 class PolicyBody(Model):
     policy: PolicyName
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
-    """fair_share: past use counts against its owner, and is forgotten by half in this time."""
+    """fair_share: past use counts against its owner, and is forgotten by half in this time. null: only the present counts.
+    Without this field it stays as it is."""
 
 
 class ShareBody(Model):
+    """What is not named stays as it is."""
+
     weight: float = Field(default=1.0, gt=0, le=1e6)
+    """1 at first."""
     max_slots: int | None = Field(default=None, ge=1)
+    """Most slots that all its experiments use at once. null: no limit, as at first."""
 
 
 class CloseBody(Model):

@@ -88,9 +88,11 @@ class RequestOperations(_Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeCluster(_Asked):
-    """What the request says, as it will be recorded."""
+    """What the request says, as it will be recorded, but for what stays as it is."""
 
     request: ClusterRequest
+    stays: frozenset[str] = frozenset()
+    """Fields of a ShareChanged or a PoolPolicyChanged that the user did not name."""
 
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations

@@ -12,12 +12,13 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import Request
 from tenuto.services.gateway import decide, evolve, state
-from tenuto.services.gateway.state import Live, State, User
+from tenuto.services.gateway.state import Live, Share, State, User
 
 
 class GatewayCore:
     name = "gateway"
-    rule_version = 1
+    rule_version = 2
+    """2: shares and half-lives are remembered; a snapshot of version 1 does not know those that were set before it."""
     consumes = frozenset({"ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"})
     emits = frozenset(
         {
@@ -65,6 +66,8 @@ class GatewayCore:
             "submitted": state.submitted,
             "live": [vars(state.live[key]) for key in sorted(state.live)],
             "users": [vars(state.users[key]) for key in sorted(state.users)],
+            "shares": {key: list(state.shares[key]) for key in sorted(state.shares)},
+            "half_lives": dict(state.half_lives.items()),
         }
         return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
@@ -76,4 +79,6 @@ class GatewayCore:
             Map({item["experiment_id"]: Live(**item) for item in document["live"]}),
             Map({user.name: user for user in users}),
             Map({user.token_hash: user.name for user in users}),
+            Map({owner: Share(*share) for owner, share in document["shares"].items()}),
+            Map(document["half_lives"]),
         )

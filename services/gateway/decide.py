@@ -9,6 +9,7 @@ from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import (
+    ClusterRequest,
     ExperimentCancelRequested,
     ExperimentMoved,
     ExperimentPauseRequested,
@@ -19,6 +20,8 @@ from tenuto.schemas.events.request import (
     ExperimentSubmitted,
     ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
+    PoolPolicyChanged,
+    ShareChanged,
     UserCreated,
     UserRemoved,
 )
@@ -71,7 +74,18 @@ def _change_cluster(state: State, command: ChangeCluster) -> Sequence[EventData]
             raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
     if isinstance(request, UserRemoved) and request.name not in state.users:
         raise Refused(f"There is no user {request.name}; `tenuto user ls` lists those that there are.", "not_found")
-    return [request]
+    return [_with_what_stays(state, request, command.stays)]
+
+
+def _with_what_stays(state: State, request: ClusterRequest, stays: frozenset[str]) -> ClusterRequest:
+    """The event says all of a share or policy, so that it can be understood alone."""
+    now: dict[str, float | int | None] = {}
+    if isinstance(request, ShareChanged):
+        share = state.shares.get(f"{request.owner}/{request.name}")
+        now = share._asdict() if share is not None else {}
+    elif isinstance(request, PoolPolicyChanged):
+        now = {"usage_half_life_hours": state.half_lives.get(request.pool)}
+    return request.model_copy(update={name: now[name] for name in sorted(stays & now.keys())})
 
 
 def _live(state: State, command: ExperimentCommand) -> Live:

@@ -17,14 +17,16 @@ from tenuto.schemas.events.request import (
     ExperimentSubmitted,
     ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
+    PoolPolicyChanged,
     Request,
     SearchOperationsRequested,
+    ShareChanged,
     UserCreated,
     UserRemoved,
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.operations import Create
-from tenuto.services.gateway.state import Live, State, User
+from tenuto.services.gateway.state import Live, Share, State, User
 
 
 def evolve(state: State, event: Event) -> State:
@@ -46,6 +48,14 @@ def evolve(state: State, event: Event) -> State:
         return replace(state, submitted=submitted, live=state.live.set(data.experiment_id, live))
     if isinstance(data, UserCreated):
         return _with_user(_without_user(state, data.name), User(data.name, data.admin, data.token_hash))
+    if isinstance(data, ShareChanged):
+        share = Share(data.weight, data.max_slots)
+        return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
+    if isinstance(data, PoolPolicyChanged):
+        hours = data.usage_half_life_hours
+        if hours is not None:
+            return replace(state, half_lives=state.half_lives.set(data.pool, hours))
+        return replace(state, half_lives=state.half_lives.delete(data.pool)) if data.pool in state.half_lives else state
     if isinstance(data, UserRemoved):
         return _without_user(state, data.name)
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):

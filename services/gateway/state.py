@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from immutables import Map
 
@@ -42,6 +43,13 @@ class User:
     token_hash: str
 
 
+class Share(NamedTuple):
+    """Of a workspace or a user, as it was set last."""
+
+    weight: float
+    max_slots: int | None
+
+
 @dataclass(frozen=True)
 class State:
     submitted: int = 0
@@ -51,6 +59,10 @@ class State:
     """By name; the one whose token is the cluster's own is not among them."""
     names: Map[str, str] = field(default_factory=Map)
     """Name by hash of the token."""
+    shares: Map[str, Share] = field(default_factory=Map)
+    """By `workspace/<name>` and `user/<name>`, where one was set."""
+    half_lives: Map[str, float] = field(default_factory=Map)
+    """Pool -> hours, where past use counts."""
 
     def may_all(self, user: str) -> bool:
         return user == ADMIN or (user in self.users and self.users[user].admin)

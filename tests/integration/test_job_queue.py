@@ -205,6 +205,27 @@ async def test_shares_are_listed_with_what_is_used(world: World) -> None:
     }  # fmt: skip
 
 
+async def test_what_is_not_named_of_a_share_or_a_policy_stays(world: World) -> None:
+    async def vision(**body: Any) -> tuple[float, int | None]:
+        await world.send("PUT", "/shares/workspace/vision", body)
+        (row,) = (await world.http.get("/shares")).json()
+        return row["weight"], row["max_slots"]
+
+    async def half_life(**body: Any) -> float | None:
+        await world.send("PUT", "/pools/default", {"policy": "fair_share", **body})
+        (pool,) = (await world.http.get("/jobs", params={"pool": "default"})).json()["pools"]
+        return pool["usage_half_life_hours"]  # type: ignore[no-any-return]
+
+    await world.tell(joined("a", 2))
+    assert await vision(weight=2, max_slots=8) == (2.0, 8)
+    assert await vision(weight=3) == (3.0, 8)
+    assert await vision(max_slots=4) == (3.0, 4)
+    assert await vision(max_slots=None) == (3.0, None)
+    assert await half_life(usage_half_life_hours=24) == 24
+    assert await half_life() == 24
+    assert await half_life(usage_half_life_hours=None) is None
+
+
 async def test_a_scheduler_that_is_away_is_named(world: World) -> None:
     await stop_task(world.answering)
     response = await world.http.get("/jobs")

@@ -12,10 +12,12 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.commands import (
     CancelExperiment,
+    ChangeCluster,
     ChangeExperiment,
     PauseExperiment,
     ResumeExperiment,
@@ -38,6 +40,7 @@ class Driver:
         self.state = self.core.initial()
         self.log: list[Event] = []
         self.count = 0
+        self.user = "ada"
 
     def record(self, data: EventData) -> None:
         self.count += 1
@@ -58,12 +61,12 @@ class Driver:
         self.count += 1
         if experiment_id is not None:
             fields["experiment_id"] = experiment_id
-        command = kind(id=name_id("command", str(self.count)), time_us=0, user="ada", **fields)
-        assert command.actor == "user:ada"
+        command = kind(id=name_id("command", str(self.count)), time_us=0, user=self.user, **fields)
+        assert command.actor == f"user:{self.user}"
         drafts = list(self.core.decide(self.state, command))
         for draft in drafts:
             assert draft.TYPE in self.core.emits
-            assert self.core.correlation_id(self.state, draft) == str(draft.experiment_id)  # type: ignore[attr-defined]
+            assert self.core.correlation_id(self.state, draft) == str(getattr(draft, "experiment_id", ""))
             self.record(draft)
         return drafts
 
@@ -161,3 +164,40 @@ def test_limits_of_trials_change_where_the_search_allows_it() -> None:
     assert types(driver.ask(ChangeExperiment, 1, max_concurrent_trials=3)) == ["ExperimentTrialLimitsChanged"]
     with pytest.raises(Refused, match="planned from the start"):
         driver.ask(ChangeExperiment, 1, max_trials=300)
+
+
+def share(owner: str = "user", **fields: Any) -> dict[str, Any]:
+    """A request that names these fields only."""
+    stays = frozenset({"weight", "max_slots"} - fields.keys())
+    return {"request": ShareChanged.model_validate({"owner": owner, "name": "eve", **fields}), "stays": stays}
+
+
+def half_life(policy: str, **fields: Any) -> dict[str, Any]:
+    stays = frozenset({"usage_half_life_hours"} - fields.keys())
+    return {"request": PoolPolicyChanged.model_validate({"pool": "default", "policy": policy, **fields}), "stays": stays}
+
+
+@pytest.mark.parametrize("recovered", [False, True])
+def test_what_is_not_named_of_a_share_or_a_policy_stays(recovered: bool) -> None:
+    driver = Driver()
+    driver.user = "admin"
+
+    def ask(**fields: Any) -> Any:
+        if recovered:
+            driver.state = driver.core.load(driver.core.dump(driver.state))
+        (event,) = driver.ask(ChangeCluster, **fields)
+        return event
+
+    def changed(owner: str = "user", **fields: Any) -> tuple[float, int | None]:
+        event = ask(**share(owner, **fields))
+        return event.weight, event.max_slots
+
+    assert changed(max_slots=8) == (1.0, 8)
+    assert changed(weight=2) == (2.0, 8)
+    assert changed(max_slots=4) == (2.0, 4)
+    assert changed("workspace", weight=3) == (3.0, None), "another owner of the same name"
+    assert changed(max_slots=None) == (2.0, None)
+    assert ask(**half_life("fair_share", usage_half_life_hours=24)).usage_half_life_hours == 24
+    assert ask(**half_life("priority")).usage_half_life_hours == 24
+    assert ask(**half_life("fair_share", usage_half_life_hours=None)).usage_half_life_hours is None
+    assert ask(**half_life("fair_share")).usage_half_life_hours is None

@@ -61,9 +61,9 @@ async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], 
 
 @router.put("/pools/{pool}", response_model=Recorded)
 async def set_policy(door: Door, pool: PoolName, body: PolicyBody) -> Response:
-    """By which policy the pool shares its slots. It may be set before the pool has agents."""
+    """By which policy the pool shares its slots, also before it has agents. A half-life that is not named stays."""
     request = PoolPolicyChanged(pool=pool, policy=body.policy, usage_half_life_hours=body.usage_half_life_hours)
-    return await record(door, request)
+    return await record(door, request, _not_named(body))
 
 
 @router.get("/shares", response_model=list[ShareRow])
@@ -74,8 +74,13 @@ async def shares(door: Door) -> Response:
 
 @router.put("/shares/{owner}/{name}", response_model=Recorded)
 async def set_share(door: Door, owner: Literal["workspace", "user"], name: OwnerName, body: ShareBody) -> Response:
-    """Weight and quota of a workspace or a user, in all pools."""
-    return await record(door, ShareChanged(owner=owner, name=name, weight=body.weight, max_slots=body.max_slots))
+    """Weight and quota of a workspace or a user, in all pools. What is not named stays as it is."""
+    request = ShareChanged(owner=owner, name=name, weight=body.weight, max_slots=body.max_slots)
+    return await record(door, request, _not_named(body))
+
+
+def _not_named(body: PolicyBody | ShareBody) -> frozenset[str]:
+    return frozenset(type(body).model_fields) - body.model_fields_set
 
 
 @router.post("/agents/{agent_id}/disable", response_model=Recorded)
@@ -99,7 +104,7 @@ async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
         raise not_found(f"slot {slot_id} on agent {agent_id}")
 
 
-async def record(door: Gateway, request: ClusterRequest) -> Response:
-    command = ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), request=request)
+async def record(door: Gateway, request: ClusterRequest, stays: frozenset[str] = frozenset()) -> Response:
+    command = ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), request=request, stays=stays)
     events = await door.carry_out(command)
     return answer(Recorded(position=events[-1].position))

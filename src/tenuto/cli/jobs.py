@@ -164,9 +164,15 @@ def set_policy(
     half_life_hours: Annotated[
         float | None, typer.Option(help="fair_share: past use counts, and is forgotten by half in this time.")
     ] = None,
+    no_half_life: Annotated[bool, typer.Option("--no-half-life", help="Past use counts no longer, and is forgotten.")] = False,
 ) -> None:
-    """Choose how a pool shares its slots."""
-    client(context).put(f"/pools/{pool}", {"policy": policy, "usage_half_life_hours": half_life_hours})
+    """Choose how a pool shares its slots. A half-life that was set stays, unless another one or --no-half-life is given."""
+    if no_half_life and half_life_hours is not None:
+        raise CliError("Give either --half-life-hours or --no-half-life.")
+    body: dict[str, Any] = {"policy": policy}
+    if no_half_life or half_life_hours is not None:
+        body["usage_half_life_hours"] = half_life_hours
+    client(context).put(f"/pools/{pool}", body)
     print(f"Pool {pool} shares by {policy}.")
 
 
@@ -194,11 +200,22 @@ def set_share(
     context: typer.Context,
     owner: Annotated[str, typer.Argument(help="workspace or user.")],
     name: str,
-    weight: Annotated[float, typer.Option(help="Share relative to others, in pools that share fairly.")] = 1.0,
-    max_slots: Annotated[int, typer.Option(help="Most slots it uses at once; 0: no limit.", min=0)] = 0,
+    weight: Annotated[float | None, typer.Option(help="Share relative to others, in pools that share fairly.")] = None,
+    max_slots: Annotated[int | None, typer.Option(help="Most slots that it uses at once.", min=1)] = None,
+    no_max_slots: Annotated[bool, typer.Option("--no-max-slots", help="Remove the limit.")] = False,
 ) -> None:
-    """Set weight and quota of a workspace or a user."""
+    """Set weight and quota of a workspace or a user. What is not named stays as it is."""
     if owner not in ("workspace", "user"):
         raise CliError(f"The owner of a share is a workspace or a user, not {owner!r}.")
-    client(context).put(f"/shares/{owner}/{name}", {"weight": weight, "max_slots": max_slots or None})
-    print(f"{owner.capitalize()} {name} has weight {weight:g}" + (f" and at most {max_slots} slots." if max_slots else "."))
+    if no_max_slots and max_slots is not None:
+        raise CliError("Give either --max-slots or --no-max-slots.")
+    body: dict[str, Any] = {} if weight is None else {"weight": weight}
+    if no_max_slots or max_slots is not None:
+        body["max_slots"] = max_slots
+    if not body:
+        raise CliError("Nothing is named that should change; give --weight, --max-slots or --no-max-slots.")
+    client(context).put(f"/shares/{owner}/{name}", body)
+    said = [] if weight is None else [f"weight {weight:g}"]
+    if "max_slots" in body:
+        said.append("no limit of slots" if max_slots is None else f"at most {max_slots} slot{'s' * (max_slots != 1)}")
+    print(f"{owner.capitalize()} {name} has {' and '.join(said)} from now on.")
