@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from tenuto.cli.jobs import _sentence
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import PoolPolicyChanged
 from tenuto.schemas.events.trial import CheckpointSaved
@@ -102,6 +102,16 @@ def test_a_trial_that_grows_to_its_share_says_so(driver: Driver) -> None:
     )
 
 
+def test_an_elastic_trial_that_shrinks_to_a_fair_share_is_told_the_shares(driver: Driver) -> None:
+    single = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
+    elastic = {"slots_per_trial": {"min": 1, "max": 4}, "searcher": single}
+    driver.feed(joined("a", 4), fair(), submitted(1, user="x", **elastic), *requested(1, 1))
+    driver.feed(submitted(2, user="y", slots=2), *requested(2, 1))
+    reason = next(event.data.reason for event in reversed(driver.log) if isinstance(event.data, AllocationResized))
+    assert reason.text.endswith("Experiment 2 has 0 of its fair share of 2, and experiment 1 has 4, more than its share of 2.")
+    assert reason.numbers.items() >= {"slots_held": 4, "slots_share": 2, "wanted_by_slots_share": 2}.items()
+
+
 @pytest.mark.parametrize("policy", ["priority", "fifo"])
 def test_one_that_outran_its_backfill_is_told_so(driver: Driver, policy: Literal["priority", "fifo"]) -> None:
     driver.feed(joined("a", 4), PoolPolicyChanged(pool="default", policy=policy))
@@ -168,7 +178,7 @@ def test_under_fair_share_who_is_furthest_below_its_share_is_first(driver: Drive
     assert list(queue(driver)) == [2, 3, 1], "2 has nothing yet, 3 can have nothing here, 1 has all of its share"
 
 
-@pytest.mark.parametrize("locality", ["any"])
+@pytest.mark.parametrize("locality", ["any", "agent"])
 def test_a_held_gang_is_told_whose_end_it_waits_for(driver: Driver, locality: str) -> None:
     driver.feed(
         joined("a", 4), submitted(1, expected=100), *requested(1, 1), submitted(2, slots=2, expected=300), *requested(2, 1)

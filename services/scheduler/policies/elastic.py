@@ -116,6 +116,10 @@ class Elastic(Backfilling):
         """Whether trials of the other experiment give up what they have above their least for this one."""
         raise NotImplementedError
 
+    def compared(self, experiment: Experiment, other: Experiment) -> tuple[str, dict[str, JsonScalar]]:
+        """Why the other experiment gives up slots for this one: what the policy compared, as a further sentence and numbers."""
+        return "", {"priority": other.priority, "wanted_by_priority": experiment.priority}
+
     def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
         """Elastic trials, and how many slots each may give up for this experiment."""
         for item in self.pool.elastic:
@@ -220,9 +224,10 @@ class Elastic(Backfilling):
         left = smaller(now, droppable(self.state, self.pool, now, room)[:slots])
         if left == now:
             return
-        text = words.shrinks(wanted_by, missing, allocation, count(now), count(left))
-        numbers: dict[str, JsonScalar] = {"wanted_by_experiment": wanted_by.experiment_id, "slots_missing": missing}
-        self._resize(allocation, left, "shrinks", text, numbers)
+        compared, numbers = self.compared(wanted_by, self.state.experiments[allocation.experiment_id])
+        text = words.shrinks(wanted_by, missing, allocation, count(now), count(left)) + compared
+        facts = {"wanted_by_experiment": wanted_by.experiment_id, "slots_missing": missing, **numbers}
+        self._resize(allocation, left, "shrinks", text, facts)
 
     def _resize(self, allocation: Allocation, slots: SlotSet, rule: str, text: str, numbers: dict[str, JsonScalar]) -> None:
         experiment = self.state.experiments[allocation.experiment_id]

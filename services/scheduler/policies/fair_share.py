@@ -236,6 +236,21 @@ class _Pass(Combined):
         self, experiment: Experiment, trial: str, victim: Candidate, missing: int
     ) -> tuple[str, dict[str, JsonScalar]]:
         other = self.state.experiments[victim.allocation.experiment_id]
+        held, shares, numbers = self._shares_of(experiment, other)
+        if self.is_guest(other):
+            return words.guest(experiment, trial, victim, missing, other.pool), numbers
+        return words.above_share(experiment, trial, victim, missing, held, shares), numbers
+
+    def compared(self, experiment: Experiment, other: Experiment) -> tuple[str, dict[str, JsonScalar]]:
+        held, shares, numbers = self._shares_of(experiment, other)
+        if other.experiment_id == experiment.experiment_id or self.is_guest(other):
+            return "", numbers
+        return words.both_shares((experiment.experiment_id, other.experiment_id), held, shares), numbers
+
+    def _shares_of(
+        self, experiment: Experiment, other: Experiment
+    ) -> tuple[tuple[int, int], tuple[int, int], dict[str, JsonScalar]]:
+        """Slots that the two hold, their shares, and both as numbers."""
         keys = (experiment.experiment_id, other.experiment_id)
         held = (self._counted(keys[0]), self.pool.held.get(keys[1], 0))
         shares = (self.targets.get(keys[0], 0), self.targets.get(keys[1], 0))
@@ -245,9 +260,7 @@ class _Pass(Combined):
             "wanted_by_slots_held": held[0],
             "wanted_by_slots_share": shares[0],
         }
-        if self.is_guest(other):
-            return words.guest(experiment, trial, victim, missing, other.pool), numbers
-        return words.above_share(experiment, trial, victim, missing, held, shares), numbers
+        return held, shares, numbers
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         return 0 if self.spared.has(allocation) else None

@@ -105,6 +105,14 @@ def shrinks(wanted_by: Experiment, missing: int, allocation: Allocation, before:
     )
 
 
+def both_shares(experiments: tuple[int, int], held: tuple[int, int], shares: tuple[int, int]) -> str:
+    """Of the one that wants slots, and of the one that has more than its share."""
+    return (
+        f" Experiment {experiments[0]} has {held[0]} of its fair share of {shares[0]}, and experiment {experiments[1]} has "
+        f"{held[1]}, more than its share of {shares[1]}."
+    )
+
+
 def grows(trial: str, before: int, after: int, free: int) -> str:
     there = "1 slot is free and nobody waits for it" if free == 1 else f"{free} slots are free and nobody waits for them"
     return f"{there}; trial {trial} saves a checkpoint and goes on with {slots(after)} instead of {before}."
