@@ -1,4 +1,4 @@
-"""What is drawn where constraints, conditions and grids leave little, and how a search ends that can draw nothing more."""
+"""What is drawn where constraints and conditions leave little, and how a search ends that can draw nothing more."""
 
 from __future__ import annotations
 

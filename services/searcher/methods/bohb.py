@@ -52,6 +52,8 @@ BANDWIDTH_MIN = 1e-3
 """Both are the paper's and its code's."""
 CATEGORY_SLACK = 1.0
 """Results worth of doubt about a category: the fewer there are, the closer to even odds."""
+MODEL_ATTEMPTS_MAX = 20
+"""Times that the model is asked for a trial until the constraints hold, before it is drawn at random."""
 _BITS = 128
 _MIDDLE = 0.5
 
@@ -124,10 +126,16 @@ class Bohb(Asha):
             return super().next_trial(experiment)
         good, others = self._densities(experiment, rung)
         hyperparameters = configuration(
-            self.settings, self.space, number, lambda attempt: self._best_candidate(seed, number, attempt, good, others)
+            self.settings,
+            self.space,
+            number,
+            lambda attempt: self._best_candidate(seed, number, attempt, good, others),
+            self.rule_version,
+            **({"attempts_max": MODEL_ATTEMPTS_MAX} if self.rule_version >= 3 else {}),
         )
         if hyperparameters is None:
-            return None
+            # The model may never leave a forbidden corner.
+            return super().next_trial(experiment) if self.rule_version >= 3 else None
         results = len(experiment.rungs[rung].best) + len(self._lost(experiment, rung))
         return Proposal(
             hyperparameters,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenuto.schemas.config import GridSearcher
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.services.searcher.methods.base import place
@@ -44,14 +45,16 @@ def given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialS
 def invalid(experiment: Experiment, trial: Trial, cause: ValidationReported | TrialFailed) -> TrialStopped:
     """The model's code cannot do with its hyperparameters."""
     said = cause.error.split("\n", 1)[0][:ERROR_LINE_CHARACTERS_MAX] if isinstance(cause, TrialFailed) else ""
+    then = "it counts for nothing" + (", and another trial takes its place" if trial.own_target is None else "")
+    if not experiment.replaces:
+        then = "this point of the grid is done"
     return TrialStopped(
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="failed",
         reason=reason(
             "invalid_hyperparameters",
-            f"The model code refused its hyperparameters ({said}): it counts for nothing"
-            + (", and another trial takes its place." if trial.own_target is None else "."),
+            f"The model code refused its hyperparameters ({said}): {then}.",
             rung=trial.rung,
             length=experiment.lengths[trial.rung],
             invalid=experiment.invalid,
@@ -106,6 +109,14 @@ def ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | E
         return ExperimentFailed(
             experiment_id=experiment.id,
             error=f"{which} failed. The last error was: {experiment.last_error}",
+            trials=count,
+        )
+    grid = isinstance(experiment.settings, GridSearcher) and experiment.rule_version >= 3
+    if grid and not experiment.validated and experiment.last_error:
+        # Refused points do not count as failed.
+        return ExperimentFailed(
+            experiment_id=experiment.id,
+            error=f"All {count:,} trials failed or were refused by the model code. The last error was: {experiment.last_error}",
             trials=count,
         )
     if not experiment.metric_seen:
