@@ -13,6 +13,7 @@ from tenuto.schemas.config import (
     PbtSearcher,
 )
 from tenuto.services.searcher.methods import method_for
+from tenuto.services.searcher.methods.pbt import Pbt
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,13 @@ class Preview:
     method: str
     unit: str
     trials: int
+    """All trials; of population-based training also the copies."""
     concurrent_trials: int
     rungs: tuple[RungPlan, ...]
     cost: int
     """Length trained in all, in `unit`."""
     full_cost: int
-    """What the same trials would cost if each were trained to the full length."""
+    """What the same trials would cost if each were trained to the full length, from its beginning."""
     exact: bool
     """False: the counts are those of comparing everybody at once; asynchronous rules decide with what is there, so that a few
     more trials go on."""
@@ -58,6 +60,8 @@ def preview(config: ExperimentConfig) -> Preview:
                 continue  # who is replaced is replaced by a copy: the population stays as large
             trials = max(1, trials // getattr(settings, "divisor", 1))
     trials = sum(bracket.trials for bracket in method.brackets)
+    if isinstance(method, Pbt):
+        trials += method.replaced * (len(method.brackets[0].lengths) - 1)
     exact = not isinstance(settings, (AshaSearcher, AdaptiveAshaSearcher, BohbSearcher))
     return Preview(
         method=settings.name,

@@ -18,6 +18,8 @@ from tenuto.services.searcher.ladder import Bracket, adaptive_brackets, hyperban
 from tenuto.services.searcher.methods import METHODS, method_for
 from tenuto.services.searcher.methods.sobol import DIMENSIONS_MAX, sobol_point
 from tenuto.services.searcher.preview import preview
+from tenuto.services.searcher.simulation.curves import PowerLaw
+from tenuto.services.searcher.simulation.run import simulate
 from tests.support.search_world import Worker, World, submitted
 
 
@@ -276,16 +278,37 @@ def test_every_configured_method_has_rules() -> None:
     assert names == METHODS.keys()
 
 
-@pytest.mark.parametrize("name", ["sha", "hyperband", "random"])
-def test_the_preview_is_what_the_search_then_does(name: str) -> None:
-    more = {} if name == "hyperband" else {"max_trials": 32}
-    request = submitted({"name": name, "max_length": {"epochs": 27}} | more)
-    plan = preview(request.config)
-    world = World(request, seed=2, objective=curve)
-    log = world.run()
-    assert plan.exact
-    assert plan.cost == world.trained
-    assert plan.trials == sum(event.type == "TrialRequested" for event in log)
+@pytest.mark.parametrize(
+    ("name", "more", "exact"),
+    [
+        ("single", {}, True),
+        ("random", {"max_trials": 32}, True),
+        ("sobol", {"max_trials": 32, "constraints": ["lr < 0.05"]}, True),
+        ("grid", {}, True),
+        ("sha", {"max_trials": 32}, True),
+        ("sha", {"max_trials": 50, "divisor": 3}, True),
+        ("hyperband", {}, True),
+        ("pbt", {}, True),
+        ("pbt", {"population_size": 7, "generations": 4, "truncate_fraction": 0.5}, True),
+        ("asha", {"max_trials": 32, "max_rungs": 1}, True),
+        ("tpe", {"max_trials": 12}, True),
+        ("asha", {"max_trials": 32}, False),
+        ("adaptive_asha", {"max_trials": 32}, False),
+        ("bohb", {"max_trials": 32}, False),
+    ],
+)
+def test_the_preview_is_what_the_search_then_does(name: str, more: dict[str, Any], exact: bool) -> None:
+    space = SPACE
+    if name == "grid":
+        space = {"kind": SPACE["kind"], "momentum": SPACE["momentum"], "lr": SPACE["lr"]}
+    config = submitted({"name": name, "max_length": {"epochs": 27}} | more, space=space).config
+    plan = preview(config)
+    done = simulate(config, PowerLaw(config.hyperparameters, 27), seed=2)
+    assert done.ended == "ExperimentCompleted"
+    assert plan.exact is exact
+    assert plan.trials == done.trials
+    if exact:
+        assert plan.cost == done.trained
 
 
 def test_the_command_previews_without_a_cluster(tmp_path: Path) -> None:
