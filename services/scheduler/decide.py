@@ -93,7 +93,7 @@ def _planned(state: State, names: list[str], policy: Policy | None, now_us: int)
 
 
 def _lenders_first(state: State, names: list[str]) -> list[str]:
-    """Of two that lend each other, the first in `names` comes later."""
+    """Of pools that lend each other one comes before a lender of its own: that one comes again at the end."""
     lends = {name: {entry[0] for entry in state.pools[name].lends_to} for name in names if name in state.pools}
     ordered: list[str] = []
     seen: set[str] = set()
@@ -108,7 +108,8 @@ def _lenders_first(state: State, names: list[str]) -> list[str]:
 
     for name in names:
         visit(name)
-    return ordered
+    early = [name for at, name in enumerate(ordered) if any(name in lends.get(lender, ()) for lender in ordered[at + 1 :])]
+    return ordered + early
 
 
 def _evicted(state: State, data: EventData) -> list[EventData]:

@@ -93,3 +93,29 @@ def test_a_gang_that_can_never_start_takes_nothing_from_one_that_waits() -> None
     driver.feed(stopped("9-1"), exited("9-1-1"))
     driver.feed(stopped("2-1"), exited("2-1-1"))
     assert held(driver) == {1: 1, 3: 7}
+
+
+def test_of_pools_that_lend_each_other_none_lends_what_its_own_trial_grows_into() -> None:
+    driver = Driver()
+    driver.feed(fair(), joined("a", 1), joined("b", 2), submitted(3, slots=4, fallback_pools=["other"]), *requested(3, 1))
+    elastic = {"min": 1, "max": 4, "keep_seconds": 0}
+    driver.feed(
+        submitted(6, slots=elastic, pool="other", fallback_pools=["default"], searcher=SINGLE, user="g"), *requested(6, 1)
+    )
+    driver.feed(submitted(7, slots=elastic, searcher=SINGLE, user="h"), *requested(7, 1))
+    for _ in range(20):
+        leaving = [key for key in sorted(driver.state.allocations) if driver.state.allocations[key].leaving]
+        for item in leaving:
+            driver.feed(exited(item, "preempted"))
+    assert not leaving, "slots go to and fro"
+    assert held(driver) == {7: 3}
+
+
+def test_a_pool_borrows_what_its_lender_leaves_over_in_the_same_event_though_they_lend_each_other() -> None:
+    driver = Driver()
+    driver.feed(joined("a", 4), submitted(1, slots=2, fallback_pools=["other"], locality="agent"), *requested(1, 1, 2, 3))
+    driver.feed(submitted(5, slots=1, pool="other", fallback_pools=["default"]), *requested(5, 1, 2))
+    assert held(driver) == {1: 4}
+    driver.feed(stopped("1-1"), exited("1-1-1"))
+    assert held(driver) == {1: 4}
+    assert granted(driver.feed(stopped("1-2"), exited("1-2-1"))) == {"5-1": "default", "5-2": "default"}

@@ -255,7 +255,11 @@ class Elastic(Backfilling):
 
     def growing(self) -> list[Growing]:
         found: list[Growing] = []
+        granted: dict[int, int] = {}
+        """Experiment -> trials granted slots in this pass: they wait no more."""
         for at, draft in enumerate(self.drafts):
+            if isinstance(draft, AllocationGranted):
+                granted[draft.experiment_id] = granted.get(draft.experiment_id, 0) + 1
             if isinstance(draft, AllocationGranted) and draft.pool == self.pool.name and draft.backfill_until_us is None:
                 experiment = self.state.experiments[draft.experiment_id]
                 if experiment.elastic:
@@ -267,7 +271,8 @@ class Elastic(Backfilling):
             experiment = self.state.experiments[allocation.experiment_id]
             settled = allocation.leaving == "resized" or self.now_us - allocation.granted_us >= experiment.keep_us
             wanted = not experiment.paused and experiment.trials[allocation.trial_number].phase == "wanted"
-            if item in self.taken or not settled or not wanted or experiment.waiting:
+            waits = len(experiment.waiting) > granted.get(experiment.experiment_id, 0)
+            if item in self.taken or not settled or not wanted or waits:
                 continue
             entry = Growing(experiment, allocation.trial_number, self.slots_soon(allocation), experiment.slots_most)
             entry.allocation = allocation

@@ -1,11 +1,12 @@
-"""Which pools lend their free slots: those that no trial of their own could use them in."""
+"""Which pools lend their free slots: those that no trial of their own could use them in, be it by starting or by growing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from tenuto.services.scheduler.policies.placement import Ground
-from tenuto.services.scheduler.state import Experiment, Pool, State
+from tenuto.services.scheduler.policies.targets import divided
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
 
 OWN_LOOKED_AT_MAX = 100
 """Experiments that wait in a pool that may lend: of more than that, one can surely use its slots."""
@@ -14,9 +15,9 @@ OWN_LOOKED_AT_MAX = 100
 class Lenders:
     """During one pass."""
 
-    def __init__(self, state: State, quota_left: Callable[[str], int | None]) -> None:
+    def __init__(self, state: State, now_us: int, quota_left: Callable[[str], int | None]) -> None:
         """`quota_left`: slots that an owner may use in addition; None: any number."""
-        self._state, self._quota_left = state, quota_left
+        self._state, self._now_us, self._quota_left = state, now_us, quota_left
         self._grounds: dict[str, Ground | None] = {}
 
     def ground(self, name: str) -> Ground | None:
@@ -29,10 +30,24 @@ class Lenders:
     def _wanted(self, pool: Pool) -> bool:
         """Whether a trial of its own waits for its slots, and not only because of a limit or its size."""
         first = [self._state.experiments[entry[2]] for entry in pool.queue[:OWN_LOOKED_AT_MAX]]
-        return len(pool.queue) > len(first) or any(self._can_use(pool, experiment) for experiment in first)
+        if len(pool.queue) > len(first):
+            return True
+        waits = any(self._can_use(pool, experiment, experiment.slots_per_trial) for experiment in first)
+        return waits or any(self._can_grow(pool, self._state.allocations[item]) for item in pool.elastic)
 
-    def _can_use(self, pool: Pool, experiment: Experiment) -> bool:
-        wanted = experiment.slots_per_trial
+    def _can_grow(self, pool: Pool, allocation: Allocation) -> bool:
+        experiment = self._state.experiments[allocation.experiment_id]
+        wanted = experiment.open and experiment.trials[allocation.trial_number].phase == "wanted" and not experiment.waiting
+        settled = allocation.leaving == "resized" or self._now_us - allocation.granted_us >= experiment.keep_us
+        larger = allocation.size_soon < experiment.slots_most
+        if experiment.pool != pool.name or not (wanted and settled and larger and self._can_use(pool, experiment, 1)):
+            return False
+        if policy_of(self._state, pool.name).name != "fair_share":
+            return True
+        share = divided(self._state, pool, self._now_us).targets.get(experiment.experiment_id, 0)
+        return pool.held.get(experiment.experiment_id, 0) < share
+
+    def _can_use(self, pool: Pool, experiment: Experiment, wanted: int) -> bool:
         if wanted > pool.capacity:
             return False
         left = [self._quota_left(owner) for owner in experiment.owners] if self._state.shares else []

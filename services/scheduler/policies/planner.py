@@ -85,7 +85,7 @@ class Planner:
         """Owner -> slots granted in this pass."""
         self.granted_slots: dict[int, int] = {}
         """Experiment -> slots granted in this pass."""
-        self._lenders = Lenders(state, self.quota_left)
+        self._lenders = Lenders(state, now_us, self.quota_left)
 
     # What a policy says.
 
