@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,7 +29,7 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     notes: dict[int, Waiting] = {}
     auxiliary.plan(state, pool, notes)
     policy = policy_of(state, name).name
-    shortened = _shortened(pool, policy)
+    shortened = _shortened(state, pool, policy)
     drafts = POLICIES[policy](state, shortened, now_us, notes)
     shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else {}
     # Those that need no slots are not behind anybody.
@@ -39,17 +40,29 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     return [row.model_copy(update={"position": at}) for at, row in enumerate(rows, 1)]
 
 
-def _shortened(pool: Pool, policy: str) -> Pool:
-    """With no more of its queue than is shown. A fair share depends on all who wait; no other reason does."""
-    if policy == "fair_share":
+def _shortened(state: State, pool: Pool, policy: str) -> Pool:
+    """With no more of its queue than is shown. A fair share depends on all who wait; no other reason does. Where not all of one
+    priority are shown, the first of each owner are, as it is the owners who take turns."""
+    if policy == "fair_share" or len(pool.queue) <= ROWS_MAX:
         return pool
-    key = (lambda entry: entry[1:]) if policy == "fifo" else None
-    return replace(pool, queue=tuple(sorted(sorted(pool.queue, key=key)[:ROWS_MAX])))
+    if policy == "fifo":
+        return replace(pool, queue=tuple(sorted(sorted(pool.queue, key=lambda entry: entry[1:])[:ROWS_MAX])))
+    level = pool.queue[ROWS_MAX][0]
+    start, end = (bisect_left(pool.queue, (priority, float("-inf"), 0)) for priority in (level, level + 1))
+    turns: dict[tuple[str, str], int] = {}
+    found: list[tuple[int, int]] = []
+    for at in range(start, end):
+        experiment = state.experiments[pool.queue[at][2]]
+        owner = (experiment.workspace, experiment.user)
+        turns[owner] = turn = turns.get(owner, 0) + 1
+        found.append((turn, at))
+    shown = sorted(at for _, at in sorted(found)[: ROWS_MAX - start])
+    return replace(pool, queue=(*pool.queue[:start], *(pool.queue[at] for at in shown)))
 
 
 def _order(state: State, pool: Pool, policy: str, served: Iterable[int]) -> list[int]:
     """Those that wait as the pass `served` them. Among them, those that wait for nothing: where they would be served if they did,
-    or before all, where that depends on what each has."""
+    or after all, where that depends on what each has."""
     by_priority = policy == "priority"
 
     def place(key: int) -> tuple[int, float, int]:
@@ -61,7 +74,7 @@ def _order(state: State, pool: Pool, policy: str, served: Iterable[int]) -> list
     leaving = {state.allocations[item].experiment_id for item in pool.leaving}
     others = sorted({*pool.held, *leaving} - queued, key=place)
     if policy == "fair_share":
-        return [*others, *waiting]
+        return [*waiting, *others]
     order: list[int] = []
     for key in waiting:
         while others and place(others[0]) < place(key):

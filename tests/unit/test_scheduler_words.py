@@ -14,7 +14,7 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import PoolPolicyChanged
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.queue import QueueRow
-from tenuto.services.scheduler.explain import explain
+from tenuto.services.scheduler.explain import ROWS_MAX, explain
 from tests.support.scheduler_driver import Driver, exited, fair, joined, requested, stopped, submitted
 
 WRONG_NUMBER = re.compile(
@@ -190,3 +190,18 @@ def test_a_held_gang_is_told_whose_end_it_waits_for(driver: Driver, locality: st
     shown = _sentence(json.loads(row.to_json()))
     assert re.search(r"; expected [^;]*\d\d:\d\d[^;]* when trial 2-1 ends$", shown), shown
     assert shown.count("expected") == 1
+
+
+def test_a_long_queue_shows_what_is_next_of_each_owner() -> None:
+    driver = Driver(checks=False)
+    for experiment in range(1, ROWS_MAX + 100):
+        driver.feed(submitted(experiment, user="ada", priority=50), *requested(experiment, 1))
+    last = ROWS_MAX + 100
+    driver.feed(
+        submitted(last, user="olga", priority=50), *requested(last, 1), submitted(last + 1, priority=1), *requested(last + 1, 1)
+    )
+    rows = queue(driver)
+    assert len(rows) == ROWS_MAX
+    assert {last, last + 1} <= rows.keys()
+    assert [row.position for row in rows.values()] == list(range(1, ROWS_MAX + 1))
+    assert [key for key in (1, last) if not rows[key].text] == []
