@@ -204,3 +204,43 @@ def test_a_copy_that_is_refused_after_its_first_checkpoint_is_not_replaced() -> 
         search.validate(number, 1, float(number))
     search.save(3, 2)
     assert search.refuse(3) == "3xfailed"
+
+
+def stops(search: Search, rule: str) -> list[TrialStopped]:
+    every = [event.data for event in search.recorder.log if event.type == "TrialStopped"]
+    return [data for data in every if isinstance(data, TrialStopped) and data.reason.rule == rule]
+
+
+def test_the_recorded_cut_off_is_the_value_that_decided() -> None:
+    search = Search(name="sha", max_trials=16, divisor=4, max_length={"epochs": 16}, max_concurrent_trials=16)
+    for number in range(1, 17):
+        search.validate(number, 1, float(17 - number))
+    early = stops(search, "sha.stop")[0].reason
+    assert (early.numbers["rank"], early.numbers["of"], early.numbers["expected"]) == (5, 5, 16)
+    assert (early.numbers["top"], early.numbers["cut_off"], early.numbers["metric"]) == (4, 15.0, 16.0)
+
+    search = asha(40, 40, max_length={"epochs": 4})
+    for number in range(1, 16):
+        search.validate(number, 1, float(number))
+    reason = stops(search, "asha.no_chance")[0].reason
+    assert (reason.numbers["top"], reason.numbers["cut_off"], reason.numbers["metric"]) == (14, 14.0, 15.0)
+    assert "14 better ones are known" in reason.text
+
+    search = Search(name="pbt", population_size=4, generations=2, truncate_fraction=0.25, max_length={"epochs": 2})
+    for number in range(1, 5):
+        search.save(number, 1)
+        search.validate(number, 1, float(number))
+    reason = stops(search, "pbt.truncate")[0].reason
+    assert (reason.numbers["top"], reason.numbers["cut_off"], reason.numbers["metric"]) == (3, 3.0, 4.0)
+
+
+def test_a_trial_that_goes_on_for_a_failed_one_is_not_said_to_be_among_the_best() -> None:
+    search = Search(name="sha", max_trials=4, divisor=2, max_length={"epochs": 2}, max_rungs=2, max_concurrent_trials=4)
+    for number in (1, 2, 3):
+        search.validate(number, 1, float(number))
+    search.fail(1)
+    assert search.validate(4, 1, 4.0) == "2>2 4>2"
+    goes_on = search.decided[1]
+    assert isinstance(goes_on, TrialExtended)
+    assert "rank 4, loss 4, is among the best 2 (1/2) that are left" in goes_on.reason.text
+    assert (goes_on.reason.numbers["top"], goes_on.reason.numbers["cut_off"]) == (4, 4.0)

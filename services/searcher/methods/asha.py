@@ -198,7 +198,11 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         return experiment.brackets[experiment.bracket_of(rung)].trials // self.settings.divisor
 
     def _no_chance(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
-        promotable = self._promotable(experiment, rung)
+        promotable, limit = self._promotable(experiment, rung), None
+        kept = ""
+        if self.rule_version >= 3:
+            limit = promotable + WAITING_SPARE
+            kept = f", and {limit} better ones are known"
         trials = experiment.brackets[experiment.bracket_of(rung)].trials
         return self._stopped(
             experiment,
@@ -206,10 +210,13 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             key,
             "asha.no_chance",
             f"at {place(experiment, rung)}, {show(experiment, key[0])}: of"
-            f" {trials:,} trials at most the best {promotable} can go on",
+            f" {trials:,} trials at most the best {promotable} can go on{kept}",
+            limit,
         )
 
-    def _stopped(self, experiment: Experiment, index: int, key: Key, rule: str, text: str) -> TrialStopped:
+    def _stopped(
+        self, experiment: Experiment, index: int, key: Key, rule: str, text: str, compared: int | None = None
+    ) -> TrialStopped:
         rung = experiment.rungs[index]
         before = rung.best.rank(key)
         rank = before + 1
@@ -218,15 +225,19 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             outcome="early_stopped",
-            reason=reason(rule, f"{place} {text}, so it is stopped.", **self._numbers(experiment, index, key, before)),
+            reason=reason(rule, f"{place} {text}, so it is stopped.", **self._numbers(experiment, index, key, before, compared)),
         )
 
-    def _numbers(self, experiment: Experiment, index: int, key: Key, rank: int) -> dict[str, Any]:
-        """The comparison as numbers: ranks count from 1; `cut_off` is the metric of the last one in the top 1/eta."""
+    def _numbers(self, experiment: Experiment, index: int, key: Key, rank: int, compared: int | None = None) -> dict[str, Any]:
+        """The comparison as numbers: ranks count from 1; `cut_off` is the metric of the last one in the top 1/eta, or of the one
+        with rank `compared`."""
         rung = experiment.rungs[index]
         top = rung.size // self.settings.divisor
         if self.stops:
             top = max(1, top)
+        expected = {}
+        if compared is not None:
+            top, expected = compared, {"expected": experiment.brackets[experiment.bracket_of(index)].trials}
         rank += 1
         cut_off = rung.best[top - 1][0] if 1 <= top <= len(rung.best) else None
         bracket = experiment.bracket_of(index)
@@ -239,4 +250,5 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             "cut_off": metric_value(experiment, cut_off),
             "metric": metric_value(experiment, key[0]),
             "divisor": self.settings.divisor,
+            **expected,
         }

@@ -31,7 +31,8 @@ from tenuto.services.searcher.state import Experiment, Trial
 
 class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     def best_max(self, trials: int) -> int:
-        return max(1, trials // self.settings.divisor)
+        # All of them: a trial that failed while it waited lets a worse one go on. Rules before version 3 forgot their ranks.
+        return trials if self.rule_version >= 3 else max(1, trials // self.settings.divisor)
 
     @property
     def keeps_places(self) -> bool:
@@ -117,9 +118,16 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         size = experiment.rungs[rung].size
         return max(1, size // self.settings.divisor) - experiment.rungs[rung + 1].entered
 
+    def _last_rank(self, experiment: Experiment, rung: int) -> int:
+        """Of a complete rung: the rank (from 1) of the last trial that goes on."""
+        here = experiment.rungs[rung]
+        places = min(self._places(experiment, rung), len(here.waiting))
+        return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else max(1, here.size // self.settings.divisor)
+
     def _extended(self, experiment: Experiment, rung: int, key: Key) -> TrialExtended:
         here = experiment.rungs[rung]
         rank, top = here.best.rank(key) + 1, max(1, here.size // self.settings.divisor)
+        left = " that are left" if rank > top and self.rule_version >= 3 else ""
         return TrialExtended(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
@@ -127,15 +135,18 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
             reason=reason(
                 f"{self.settings.name}.promotion",
                 f"All {here.size} trials of {place(experiment, rung)} are compared: rank {rank}, {show(experiment, key[0])}, is"
-                f" among the best {top} (1/{self.settings.divisor}), so it trains on to {length(experiment, rung + 1)}.",
-                **self._numbers(experiment, rung, key),
+                f" among the best {top} (1/{self.settings.divisor}){left}, so it trains on to {length(experiment, rung + 1)}.",
+                **self._numbers(experiment, rung, key, self._last_rank(experiment, rung)),
             ),
         )
 
     def _stopped(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
         here = experiment.rungs[rung]
         expected, goes_on = self._expected(experiment, rung)
-        rank = here.best.rank(key) + 1
+        rank, compared = here.best.rank(key) + 1, goes_on
+        if self.rule_version >= 3 and self._is_complete(experiment, rung):
+            expected, compared = here.size, self._last_rank(experiment, rung)
+            goes_on = max(1, here.size // self.settings.divisor)
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
@@ -145,13 +156,16 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
                 f"{'Rank' if rank <= here.best_max else 'Not better than rank'} {rank} of the {here.size} trials so far at"
                 f" {place(experiment, rung)}, {show(experiment, key[0])}: of {expected} only the best {goes_on} go on, so it"
                 " is stopped.",
-                **self._numbers(experiment, rung, key),
+                **self._numbers(experiment, rung, key, compared),
+                **({"expected": expected} if self.rule_version >= 3 else {}),
             ),
         )
 
-    def _numbers(self, experiment: Experiment, rung: int, key: Key) -> dict[str, int | float | None]:
+    def _numbers(self, experiment: Experiment, rung: int, key: Key, compared: int) -> dict[str, int | float | None]:
+        """`compared`: the last rank that goes on, whose value is the cut-off."""
         here, bracket = experiment.rungs[rung], experiment.bracket_of(rung)
-        top = max(1, here.size // self.settings.divisor)
+        # Before version 3 it was that of the trials so far, whatever the decision compared.
+        top = compared if self.rule_version >= 3 else max(1, here.size // self.settings.divisor)
         rank = here.best.rank(key) + 1
         return {
             "bracket": bracket,

@@ -289,14 +289,19 @@ class Pbt(Rules[PbtSearcher]):
         return f"rank {rung.best.rank(key) + 1} of {rung.size}, {show(experiment, key[0])},"
 
     def _numbers(self, experiment: Experiment, index: int, key: Key) -> dict[str, int | float | None]:
-        rung = experiment.rungs[index]
+        rung, kept = experiment.rungs[index], self._kept(experiment, index)
+        compared: dict[str, int | float | None] = {}
+        if self.rule_version >= 3:
+            worst = rung.best[kept - 1][0] if kept <= len(rung.best) else None
+            compared = {"top": kept, "cut_off": metric_value(experiment, worst)}
         return {
             "rung": index,
             "length": experiment.lengths[index],
             "rank": rung.best.rank(key) + 1,
             "of": rung.size,
-            "kept": self._kept(experiment, index),
+            "kept": kept,
             "metric": metric_value(experiment, key[0]),
+            **compared,
         }
 
 

@@ -10,8 +10,9 @@ import typer
 from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.errors import CliError
 
-CUT_OFF_RULES = ("asha.promotion", "asha.wait", "asha.go_on", "asha.stop", "sha.promotion", "hyperband.promotion")
-"""Their decisions compare a trial with the last one of the top 1/divisor."""
+NO_CUT_OFF_RULES = ("asha.finalist", "asha.no_chance", "sha.stop", "hyperband.stop")
+"""What they record as the cut-off is not what decided: the first compares with nobody, the others only where the record says how
+many trials were expected (rules before version 3 recorded another value)."""
 SAID = {
     "TrialRequested": "started",
     "TrialExtended": "goes on",
@@ -70,8 +71,8 @@ def sentence(data: dict[str, Any]) -> str:
         text = "R" + text[1:]
     cut_off, top = numbers.get("cut_off"), numbers.get("top")
     if cut_off is not None and top != numbers.get("rank"):
-        # A rung that is not complete is compared with whom it may get yet: there the value is no bound, but tells how far it was.
-        bound = reason["rule"] in CUT_OFF_RULES
+        # Where the value did not decide, it still tells how far the trial was from those that were better then.
+        bound = reason["rule"] not in NO_CUT_OFF_RULES or "expected" in numbers
         text += f" The cut-off was {cut_off:.6g} (rank {top})." if bound else f" Rank {top} had {cut_off:.6g} then."
     if data.get("parent_trial_id") and data["parent_trial_id"] not in text:
         text += f" Copied from trial {data['parent_trial_id']}."
