@@ -276,3 +276,21 @@ def test_free_slots_of_a_room_are_lent_to_those_above_their_share(driver: Driver
     driver.feed(stopped("2-1"), exited("2-1-1"))
     settle_all(driver)
     assert held(driver)[3] == 4
+
+
+@pytest.mark.parametrize("asked", [{}, {"locality": "agent"}])
+@pytest.mark.parametrize("slots", [{"slots": 1}, {"slots_per_trial": {"min": 1, "max": 2, "keep_seconds": 0}}])
+def test_nobody_gives_way_where_the_slots_are_held_aside_for_another(
+    driver: Driver, asked: dict[str, object], slots: dict[str, object]
+) -> None:
+    """What experiment 1 gave up, 3 would get, not 4; and as 3 has too few still, 1 would be lent it again, for ever."""
+    searcher = {"name": "single", "metric": "loss", "max_length": {"batches": 100}}
+    driver.feed(joined("a", 5))
+    driver.feed(submitted(2, slots=3, preemptible=False), *requested(2, 1))
+    driver.feed(submitted(1, priority=60, **{"searcher": searcher, **slots}), *requested(1, 1))  # type: ignore[arg-type]
+    if "slots" in slots:
+        driver.feed(submitted(5, priority=60), *requested(5, 1))
+    assert driver.state.pools["default"].free == 0
+    assert driver.feed(submitted(3, slots=5, locality="agent"), *requested(3, 1)) == []
+    assert driver.feed(submitted(4, preemptible=False, **asked), *requested(4, 1)) == []  # type: ignore[arg-type]
+    assert driver.feed(submitted(6, user="bob", **asked), *requested(6, 1)) == []  # type: ignore[arg-type]

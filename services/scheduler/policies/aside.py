@@ -122,6 +122,7 @@ class RoomsAside(Rooms):
                 reserved = None  # Another gang may be there first.
             agents, coming = self._keep(size.room, self._coming_in(size.room))
             agents = [agent_id for agent_id in agents if agent_id not in spoken_for]
+            self.held_agents.update(agents)
             self._aside.append(Aside(experiment, reserved, agents, coming))
             return reserved
         return None
@@ -133,6 +134,7 @@ class RoomsAside(Rooms):
                 self.free.show(item.agents)
                 self._move_coming(item, 1)
                 item.lent = True
+        self.held_agents.clear()
         self._stuck.clear()
 
     def _comes(self, allocation: Allocation) -> None:
@@ -157,6 +159,7 @@ class RoomsAside(Rooms):
         for item in closed:
             hidden = set(self.free.hide(item.agents))
             item.agents = [agent_id for agent_id in item.agents if agent_id in hidden]
+            self.held_agents.update(item.agents)
             self._move_coming(item, -1)
             item.lent = False
         return closed
@@ -164,6 +167,7 @@ class RoomsAside(Rooms):
     def open_lent(self, closed: Sequence[Aside]) -> None:
         for item in closed:
             self.free.show(item.agents)
+            self.held_agents.difference_update(item.agents)
             self._move_coming(item, 1)
             item.lent = True
 

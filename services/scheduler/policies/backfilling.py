@@ -40,7 +40,7 @@ class Backfilling(RoomsAside):
             if until_us > self.now_us:
                 break
             allocation = self.state.allocations[item]
-            freed = slots_coming_back(self.state, self.pool, allocation)
+            freed = self.comes_back(allocation)
             if item not in self.taken and freed and self.state.experiments[allocation.experiment_id].preemptible:
                 found.append(Candidate(allocation, freed, 0))
         return found

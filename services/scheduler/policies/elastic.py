@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
@@ -37,12 +38,14 @@ GUEST_RANK = 100
 """Behind all priorities: trials of other pools grow last."""
 
 
-def droppable(state: State, pool: Pool, slots: SlotSet, room: Room | None = None) -> list[tuple[str, int]]:
+def droppable(
+    state: State, pool: Pool, slots: SlotSet, room: Room | None = None, held: AbstractSet[str] = frozenset()
+) -> list[tuple[str, int]]:
     """Slots that can be given up and used by others, in the order in which it costs the gang least: those on agents where it has
-    the fewest, so that it stays together."""
+    the fewest, so that it stays together. `held`: agents whose slots others wait for."""
     found: list[tuple[int, str, int]] = []
     for agent_id, slot_ids in slots:
-        if room is not None and agent_id not in room:
+        if agent_id in held or (room is not None and agent_id not in room):
             continue
         agent = state.agents.get(agent_id)
         usable = usable_slots(pool, agent) if agent else ()
@@ -173,7 +176,11 @@ class Elastic(Backfilling):
         """Elastic trials with the slots that each can give up for this experiment, of these agents only if a room is given."""
         found: list[Candidate] = []
         for allocation, most in self.spare(experiment) if self.pool.elastic else ():
-            freed = min(most, len(droppable(self.state, self.pool, self.slots_soon(allocation), room))) if most > 0 else 0
+            freed = (
+                min(most, len(droppable(self.state, self.pool, self.slots_soon(allocation), room, self.held_agents)))
+                if most > 0
+                else 0
+            )
             if freed > 0:
                 found.append(Candidate(allocation, freed, 0))
         return found
@@ -221,7 +228,7 @@ class Elastic(Backfilling):
     def shrink(self, allocation: Allocation, slots: int, wanted_by: Experiment, missing: int, room: Room | None = None) -> None:
         """It goes on with so many slots less."""
         now = self.slots_soon(allocation)
-        left = smaller(now, droppable(self.state, self.pool, now, room)[:slots])
+        left = smaller(now, droppable(self.state, self.pool, now, room, self.held_agents)[:slots])
         if left == now:
             return
         compared, numbers = self.compared(wanted_by, self.state.experiments[allocation.experiment_id])

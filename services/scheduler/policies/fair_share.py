@@ -273,7 +273,7 @@ class _Pass(Combined):
     def spared(self) -> Spared:
         """Made when it is first needed: most passes preempt nobody."""
         if self._spared is None:
-            self._spared = Spared(self.state, self.pool, self.shares.above, self.targets, self.taken)
+            self._spared = Spared(self.state, self.pool, self.shares.above, self.targets, self.taken, self.comes_back)
         return self._spared
 
     def gains(self, candidates: Sequence[Candidate], given: Mapping[str, int]) -> list[int]:

@@ -21,7 +21,7 @@ from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
@@ -113,7 +113,7 @@ class _Pass(Quotas):
                 break
             if item not in self.taken:
                 total -= found.get(item, 0)
-                found[item] = slots_coming_back(self.state, self.pool, self.state.allocations[item])
+                found[item] = self.comes_back(self.state.allocations[item])
                 total += found[item]
         return found
 
@@ -164,7 +164,7 @@ class _Pass(Quotas):
                 at += 1
                 if allocation.allocation_id in self.taken:
                     continue
-                count = slots_coming_back(self.state, self.pool, allocation)
+                count = self.comes_back(allocation)
                 if count:
                     found.append(Candidate(allocation, count, 100 + rank))
                     freed += count
@@ -183,7 +183,7 @@ class _Pass(Quotas):
             if item in self.taken or added.get(key, 0) >= missing:
                 continue
             allocation = self.state.allocations[item]
-            freed = slots_coming_back(self.state, self.pool, allocation)
+            freed = self.comes_back(allocation)
             if freed:
                 found.append(Candidate(allocation, freed, 100 + rank))
                 added[key] = added.get(key, 0) + max(0, freed - given.get(item, 0))

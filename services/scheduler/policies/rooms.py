@@ -10,7 +10,7 @@ from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.placement import Room
 from tenuto.services.scheduler.policies.planner import Outcome, Planner, Waiting
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, slots_coming_back, usable_slots
 
 ROOMS_MAX = 32
 """Rooms with enough victims that are compared, those where the fewest slots are missing first."""
@@ -62,6 +62,8 @@ class Rooms(Planner):
         self._coming: dict[str, int] | None = None
         """Agent -> slots being freed there that no earlier gang waits for."""
         self._given: dict[int, Given] = {}
+        self.held_agents: set[str] = set()
+        """Agents whose slots are held aside for gangs that are ahead: whoever gave way there would do so in vain."""
 
     # What a policy says.
 
@@ -172,6 +174,12 @@ class Rooms(Planner):
         for agent_id, count in self.usable_of(allocation):
             self._comes_on(agent_id, count)
 
+    def comes_back(self, allocation: Allocation) -> int:
+        """Slots that the gang that is served now can use once the allocation is released."""
+        if not self.held_agents:
+            return slots_coming_back(self.state, self.pool, allocation)
+        return sum(count for agent_id, count in self.usable_of(allocation) if agent_id not in self.held_agents)
+
     def usable_of(self, allocation: Allocation) -> Promised:
         """Where slots can be used again when it has left."""
         found: Promised = []
@@ -206,6 +214,8 @@ class Rooms(Planner):
     def _candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
         found: dict[str, Candidate] = {}
         for agent_id in room:
+            if agent_id in self.held_agents:
+                continue
             agent = self.state.agents[agent_id]
             usable = usable_slots(self.pool, agent)
             for slot, item in agent.used:

@@ -9,7 +9,7 @@ size, so an experiment of such is listed whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 from tenuto.services.scheduler.policies.victims import Candidate
@@ -22,9 +22,18 @@ Gang = tuple[float, Allocation]
 class Spared:
     """During one pass. `taken`: who was told to leave in it, which the pass adds to."""
 
-    def __init__(self, state: State, pool: Pool, above: Iterable[int], targets: Mapping[int, int], taken: set[str]) -> None:
-        """`above`: experiments that hold more than their target."""
+    def __init__(
+        self,
+        state: State,
+        pool: Pool,
+        above: Iterable[int],
+        targets: Mapping[int, int],
+        taken: set[str],
+        comes_back: Callable[[Allocation], int] | None = None,
+    ) -> None:
+        """`above`: experiments that hold more than their target. `comes_back`: slots that can be used when one is released."""
         self._state, self._pool, self._targets, self._taken = state, pool, targets, taken
+        self._comes_back = comes_back or (lambda allocation: slots_coming_back(state, pool, allocation))
         self._known_taken: set[str] = set(taken)
         self._order: dict[int, list[Allocation]] = {}
         """Of the experiments that were looked at and are not elastic: their gangs as they stood when the pass began."""
@@ -118,7 +127,7 @@ class Spared:
             at += 1
 
     def _found(self, above: float, key: int, at: int, allocation: Allocation) -> list[tuple[float, int, int, Candidate]]:
-        freed = slots_coming_back(self._state, self._pool, allocation)
+        freed = self._comes_back(allocation)
         return [(-above, key, at, Candidate(allocation, freed, 0))] if freed else []
 
     def _catch_up(self) -> None:
