@@ -167,6 +167,8 @@ class Rules(Generic[T]):
         """Those of a trial that depends on its number alone. Raises Undrawable where no draw keeps the constraints; by rules
         before version 3 it is None then."""
         settings, space, version = self.settings, self.space, self.rule_version
+        if not settings.constraints and trial_number > len(settings.starting_points):
+            return sample(space, seed, trial_number)
         return drawn(settings, space, seed, trial_number, lambda attempt: sample(space, seed, trial_number, attempt), version)
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
