@@ -91,7 +91,7 @@ def _joined(room: Room) -> AgentJoined:
 
 def _resources(draw: random.Random, job: Job, rooms: list[Room], chosen: frozenset[str]) -> dict[str, Any]:
     pools = sorted({room.pool for room in rooms})
-    pool = draw.choice(pools)
+    pool = draw.choice(rooms).pool  # So that the load is about the same in both.
     resources: dict[str, Any] = {"pool": pool, "priority": job.priority, "workspace": job.workspace}
     others = [name for name in pools if name != pool]
     if others and draw.random() < 0.4:
