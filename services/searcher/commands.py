@@ -26,3 +26,17 @@ class ProposeTrial:
     def id(self) -> UUID:
         """One proposal per trial: the same again, or another one for the same trial, is never carried out twice."""
         return name_id("proposal", str(self.experiment_id), str(self.trial_number))
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """No sampler will ever propose the next trial of this experiment: it fails, once its other trials are finished."""
+
+    experiment_id: int
+    error: str
+    """For the user: what, why, and what to do."""
+    time_us: int = 0
+
+    @property
+    def id(self) -> UUID:
+        return name_id("give-up", str(self.experiment_id))

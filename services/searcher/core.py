@@ -8,8 +8,8 @@ from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.services.searcher.codec import dump, load
-from tenuto.services.searcher.commands import ProposeTrial
-from tenuto.services.searcher.decide import decide, propose, settle
+from tenuto.services.searcher.commands import GiveUp, ProposeTrial
+from tenuto.services.searcher.decide import decide, give_up, propose, settle
 from tenuto.services.searcher.evolve import evolve, experiment_of
 from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.state import SearcherState, check, initial
@@ -29,8 +29,8 @@ CONSUMES = frozenset(
 
 
 class SearcherCore:
-    """A `Core[SearcherState]`. What users want reaches it as recorded requests; its only command is a trial that a sampler
-    outside the pure rules proposes."""
+    """A `Core[SearcherState]`. What users want reaches it as recorded requests; its only commands are a trial that a
+    sampler outside the pure rules proposes, and that there will be none."""
 
     name = "searcher"
     consumes = CONSUMES
@@ -49,6 +49,8 @@ class SearcherCore:
     def decide(self, state: SearcherState, cause: Event | Command) -> list[EventData]:
         if isinstance(cause, ProposeTrial):
             return propose(state, cause)
+        if isinstance(cause, GiveUp):
+            return give_up(state, cause)
         if not isinstance(cause, Event):
             raise Refused("The searcher takes no commands; ask the REST interface instead.", "invalid")
         return decide(state, cause.data, self.rule_version) if cause.type in CONSUMES else []

@@ -19,7 +19,7 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
-from tenuto.services.searcher.commands import ProposeTrial
+from tenuto.services.searcher.commands import GiveUp, ProposeTrial
 from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of, paused
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, Waits
@@ -77,6 +77,14 @@ def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:
         )
     numbers: dict[str, JsonScalar] = {"sampler": command.sampler, "results": command.results}
     return [requested(experiment, Proposal(command.hyperparameters, rule="proposed", why=why, numbers=numbers))]
+
+
+def give_up(state: SearcherState, command: GiveUp) -> list[EventData]:
+    """The end of a search that waits for nothing but a proposal; else nothing."""
+    experiment = state.experiments.get(command.experiment_id)
+    if experiment is None or not experiment.rule_version or experiment.trials or not experiment.wants_trials:
+        return []
+    return [ExperimentFailed(experiment_id=experiment.id, error=command.error, trials=experiment.requested)]
 
 
 class _Decision:

@@ -1,4 +1,7 @@
-"""Hands proposals of outside samplers in: whenever the state wants a trial of theirs, one is asked for and submitted."""
+"""Hands proposals of outside samplers in: whenever the state wants a trial of theirs, one is asked for and submitted.
+
+Where a sampler cannot propose, the experiment's trials that run are finished, and then it fails with the reason.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,27 @@ from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.loop import LoopStopped, ServiceLoop
 from tenuto.schemas.envelope import Event
 from tenuto.services.searcher.adapters.samplers import SamplerMissing, propose, wanting
-from tenuto.services.searcher.state import SearcherState
+from tenuto.services.searcher.commands import GiveUp
+from tenuto.services.searcher.sampling import Undrawable
+from tenuto.services.searcher.state import Experiment, SearcherState
 
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 5.0
 """After a sampler failed or the log was away: long enough not to fill the service's log, short enough to go on soon."""
+FAILURES_MAX = 5
+"""Of a sampler, one after the other, before its experiment fails: half a minute, in which a lack of memory or of files may pass.
+What is missing or cannot be drawn stays so, and is not tried again."""
 
 
 class Proposer:
-    def __init__(self, loop: ServiceLoop[SearcherState], clock: Clock) -> None:
-        self._loop, self._clock = loop, clock
+    def __init__(self, loop: ServiceLoop[SearcherState], clock: Clock, retry_seconds: float = RETRY_SECONDS) -> None:
+        self._loop, self._clock, self._retry_seconds = loop, clock, retry_seconds
         self._changed = asyncio.Event()
+        self._failures: dict[int, int] = {}
+        """By experiment: how often its sampler failed since it last proposed."""
+        self._hopeless: dict[int, str] = {}
+        """By experiment: why there will be no proposal."""
         loop.on_folded(self._tell)
 
     def _tell(self, state: SearcherState, events: Sequence[Event]) -> None:
@@ -39,21 +51,48 @@ class Proposer:
                 await self._changed.wait()
 
     async def _round(self) -> bool:
-        """One proposal for each experiment that wants one; whether there was any."""
-        wanted = wanting(self._loop.state)
+        """One proposal for each experiment that wants one; whether there may be more to do at once."""
+        known = self._loop.state.experiments
+        for about in (self._failures, self._hopeless):
+            for gone in [number for number in about if number not in known]:
+                del about[gone]
+        wanted = [item for item in wanting(self._loop.state) if item.id not in self._hopeless or not item.trials]
         failed = False
         for experiment in wanted:
             try:
-                command = await asyncio.to_thread(propose, experiment)
-                await self._loop.submit(dataclasses.replace(command, time_us=self._clock.now_us()))
+                await self._serve(experiment)
             except LoopStopped:
                 raise
-            except (SamplerMissing, LogUnavailable, Refused) as error:
+            except (LogUnavailable, Refused) as error:
                 failed = True
                 logger.error("experiment %s: %s", experiment.id, error)
-            except Exception:
+            except Exception as error:
                 failed = True
-                logger.exception("experiment %s: the %s sampler failed", experiment.id, experiment.settings.name)
+                self._failed(experiment, error)
         if failed:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(self._retry_seconds)
         return bool(wanted)
+
+    async def _serve(self, experiment: Experiment) -> None:
+        if (error := self._hopeless.get(experiment.id)) is not None:
+            await self._loop.submit(GiveUp(experiment.id, error, self._clock.now_us()))
+            return
+        try:
+            command = await asyncio.to_thread(propose, experiment)
+        except (SamplerMissing, Undrawable) as missing:
+            logger.error("experiment %s: %s", experiment.id, missing)
+            self._hopeless[experiment.id] = str(missing)
+            return
+        self._failures.pop(experiment.id, None)
+        await self._loop.submit(dataclasses.replace(command, time_us=self._clock.now_us()))
+
+    def _failed(self, experiment: Experiment, error: Exception) -> None:
+        name = experiment.settings.name
+        logger.error("experiment %s: the %s sampler failed", experiment.id, name, exc_info=error)
+        failures = self._failures[experiment.id] = self._failures.get(experiment.id, 0) + 1
+        if failures >= FAILURES_MAX:
+            self._hopeless[experiment.id] = (
+                f"The {name} sampler could not propose trial {experiment.requested + 1}: it failed {failures} times, the last"
+                f" time with {type(error).__name__}: {error}. The searcher's log has the details; submit the experiment again, or"
+                " with another searcher."
+            )

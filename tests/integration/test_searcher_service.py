@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import patch
 
 from nats.aio.client import Client
 
@@ -21,11 +22,13 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.search import TrialExtended, TrialRequested, TrialStopped
+from tenuto.schemas.events.search import ExperimentFailed, TrialExtended, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFinished, ValidationReported
 from tenuto.schemas.ids import name_id
+from tenuto.services.searcher.adapters.samplers import _SAMPLERS
 from tenuto.services.searcher.app import Searcher, build
 from tenuto.services.searcher.core import SearcherCore
+from tenuto.services.searcher.proposer import FAILURES_MAX
 from tests.support.search_world import ENDS, submitted
 
 SETTINGS = Settings(snapshot_events=10, batch_events_max=7)
@@ -135,6 +138,63 @@ async def test_proposals_of_a_sampler_survive_restarts() -> None:
     verdict = verify_decisions(SearcherCore(), events)
     assert verdict.ok, verdict.divergences
     assert verdict.from_commands == 14
+
+
+async def failed_search(startup_trials: int, **searcher: Any) -> list[Event]:
+    """A search whose sampler does not work, to its end."""
+    log = MemoryEventLog()
+    settings = {"name": "tpe", "max_trials": 14, "max_concurrent_trials": 3, "startup_trials": startup_trials} | searcher
+    await log.append(Append([told(submitted(settings), "submitted")]))
+    async with running(log) as app, asyncio.timeout(60):
+        app._proposer._retry_seconds = 0.01
+        await drive(log, 0, 1000)
+    events = await log.read(0, 1000)
+    verdict = verify_decisions(SearcherCore(), events)
+    assert verdict.ok, verdict.divergences
+    return events
+
+
+async def test_a_search_without_its_sampler_fails_before_anything_trains() -> None:
+    with patch.dict("tenuto.services.searcher.adapters.samplers._PACKAGES", {"tpe": "no-such-package"}):
+        events = await failed_search(startup_trials=4)
+    assert [event.type for event in events] == ["ExperimentSubmitted", "ExperimentStarted", "ExperimentFailed"]
+    assert isinstance(events[-1].data, ExperimentFailed)
+    assert "needs the package no-such-package" in events[-1].data.error
+
+
+async def test_a_sampler_that_goes_on_failing_ends_its_search_when_what_runs_is_finished() -> None:
+    failures = 0
+
+    def broken(*_: Any) -> Any:
+        nonlocal failures
+        failures += 1
+        raise MemoryError("no room for the model")
+
+    with patch.dict("tenuto.services.searcher.adapters.samplers._SAMPLERS", {"tpe": broken}):
+        events = await failed_search(startup_trials=4)
+    assert failures == FAILURES_MAX
+    ended = events[-1].data
+    assert isinstance(ended, ExperimentFailed)
+    assert ended.trials >= 4
+    assert "failed 5 times, the last time with MemoryError: no room for the model" in ended.error
+    assert sum(event.type == "TrialFinished" for event in events) == ended.trials
+
+
+async def test_a_failure_of_a_sampler_that_passes_costs_nothing() -> None:
+    failures = 0
+    works = _SAMPLERS["tpe"]
+
+    def moody(*arguments: Any) -> Any:
+        nonlocal failures
+        failures += 1
+        if failures % FAILURES_MAX:
+            raise MemoryError
+        return works(*arguments)
+
+    with patch.dict("tenuto.services.searcher.adapters.samplers._SAMPLERS", {"tpe": moody}):
+        events = await failed_search(startup_trials=4, max_trials=7, max_concurrent_trials=1)
+    assert events[-1].type == "ExperimentCompleted"
+    assert failures >= 3 * FAILURES_MAX, "a proposal that came too late is made again"
 
 
 async def test_a_killed_process_goes_on(database: Any, nats: Any) -> None:

@@ -32,9 +32,9 @@ from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.sampling import (
     Leaf,
     Path,
-    configuration,
     draw,
     draw_bits,
+    drawn,
     exponent_of,
     fill,
     in_use,
@@ -73,17 +73,19 @@ def wanting(state: SearcherState) -> list[Experiment]:
 
 
 def propose(experiment: Experiment) -> ProposeTrial:
-    """The next trial. Raises SamplerMissing."""
+    """The next trial. Raises SamplerMissing, also while the model does not propose yet: better before anything has trained; and
+    Undrawable where constraints leave nothing."""
     number = experiment.requested + 1
     seed, space, settings = experiment.seed, experiment.space, experiment.settings
+    _named(_PACKAGES[settings.name], settings.name)
     results = results_of(experiment)
     startup = getattr(settings, "startup_trials", 0)
     if len(results.told) < startup:
         name, ask = "random", None
     else:
         try:
-            drawn = draw_bits(seed, number, "sampler") >> (128 - _SEED_BITS)
-            name, ask = _SAMPLERS[settings.name](experiment, results, drawn)
+            sampler_seed = draw_bits(seed, number, "sampler") >> (128 - _SEED_BITS)
+            name, ask = _SAMPLERS[settings.name](experiment, results, sampler_seed)
         except ImportError as error:
             raise SamplerMissing(
                 f"The {settings.name} searcher cannot be used where the searcher runs: {error}. Install the missing package"
@@ -94,7 +96,7 @@ def propose(experiment: Experiment) -> ProposeTrial:
         # Attempts beyond the sampler's are drawn at random: it may never leave a forbidden corner.
         return sample(space, seed, number, index) if ask is None or index >= ASKS_MAX else ask(index)
 
-    hyperparameters = configuration(settings, space, number, attempt) or attempt(0)
+    hyperparameters = drawn(settings, space, seed, number, attempt, experiment.rule_version) or attempt(0)
     return ProposeTrial(experiment.id, number, hyperparameters, name, len(results.told))
 
 
@@ -289,10 +291,10 @@ def _cmaes(experiment: Experiment, results: Results, seed: int) -> tuple[str, As
 
     def ask(index: int) -> dict[str, Any]:
         place = cma.ask()
-        drawn = {path: draw(leaf, draw_bits(experiment.seed, number, f"cmaes/{index}", path)) for path, leaf in known.items()}
+        values = {path: draw(leaf, draw_bits(experiment.seed, number, f"cmaes/{index}", path)) for path, leaf in known.items()}
         for (path, leaf), at in zip(axes, place, strict=False):
-            drawn[path] = draw(leaf, min((1 << 128) - 1, max(0, int(float(at) * (1 << 53)) << 75)))
-        return fill(experiment.space, in_use(experiment.space, drawn))
+            values[path] = draw(leaf, min((1 << 128) - 1, max(0, int(float(at) * (1 << 53)) << 75)))
+        return fill(experiment.space, in_use(experiment.space, values))
 
     return name, ask
 
@@ -314,6 +316,7 @@ def _place(axes: list[tuple[Path, Any]], hyperparameters: dict[str, Any], dimens
     return place
 
 
+_PACKAGES = {"tpe": "optuna", "gp": "optuna", "nsga2": "optuna", "cmaes": "cmaes"}
 _SAMPLERS: dict[str, Callable[[Experiment, Results, int], tuple[str, Ask]]] = {
     "tpe": _tpe,
     "gp": _gp,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import inf, isfinite
 from statistics import median
+from typing import Any
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.methods import RULE_VERSION
+from tenuto.services.searcher.sampling import drawn, sample
 from tenuto.services.searcher.simulation.curves import Curves
 from tenuto.services.searcher.simulation.run import Outcome, Own, Surroundings, simulate
 
@@ -39,9 +41,21 @@ class MethodResult:
 
 
 def target_of(config: ExperimentConfig, curves: Curves, draws: int = TARGET_DRAWS) -> float:
-    """The best loss of so many independent draws at full length, which no search here has drawn."""
-    length = config.searcher.max_length.value
-    return min(curves.loss(sample(config.hyperparameters, _TARGET_SEED, number), length) for number in range(1, draws + 1))
+    """The best loss of so many independent draws at full length, which no search here has drawn and which keep the constraints.
+    Raises Undrawable."""
+    length, space = config.searcher.max_length.value, config.hyperparameters
+    settings = config.searcher.model_copy(update={"starting_points": []})
+
+    def anew(number: int) -> dict[str, Any]:
+        found = drawn(
+            settings, space, _TARGET_SEED, number, lambda attempt: sample(space, _TARGET_SEED, number, attempt), RULE_VERSION
+        )
+        assert found is not None, "by these rules what cannot be drawn raises"
+        return found
+
+    losses = [curves.loss(anew(number), length) for number in range(1, draws + 1)]
+    # A configuration without a loss is no target.
+    return min((loss for loss in losses if isfinite(loss)), default=inf)
 
 
 def compare(

@@ -54,6 +54,8 @@ def search(
 
     from tenuto.cli.output import console, print_json, table
     from tenuto.cli.preview import read_config
+    from tenuto.services.searcher.adapters.samplers import SamplerMissing
+    from tenuto.services.searcher.sampling import Undrawable
     from tenuto.services.searcher.simulation.compare import compare
     from tenuto.services.searcher.simulation.run import SearchStuck, Surroundings
 
@@ -64,6 +66,8 @@ def search(
         results = compare(variants(parsed, methods), curves_of(parsed, curves), around, seeds, own)
     except SearchStuck as error:
         raise CliError(f"{searcher} does not come to an end: {error}.") from error
+    except (SamplerMissing, Undrawable) as error:
+        raise CliError(str(error)) from error
     if picture is not None:
         draw(results, picture, parsed.searcher.max_length.unit)
     if json:
@@ -105,7 +109,7 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
 
     from tenuto.services.searcher.methods import METHODS
 
-    mine = config.searcher.model_dump(mode="json", exclude_none=True)
+    mine = {key: value for key, value in config.searcher.model_dump(mode="json").items() if value is not None}
     found: dict[str, ExperimentConfig] = {config.searcher.name: config}
     for name in filter(None, (part.strip() for part in methods.split(","))):
         if name not in METHODS:
@@ -119,7 +123,8 @@ def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConf
             kept["max_trials"] = 256
         while True:
             try:
-                whole = config.model_dump(mode="json", exclude_none=True) | {"searcher": kept | {"name": name}}
+                # With what is None: a hyperparameter's value may be.
+                whole = config.model_dump(mode="json") | {"searcher": kept | {"name": name}}
                 found[name] = type(config).model_validate(whole)
                 break
             except ValidationError as error:
