@@ -67,7 +67,8 @@ class History:
     def __init__(self, seed: int) -> None:
         draw = random.Random(seed)
         self.promises = Promises()
-        self.foretold = Foretold() if seed % FORETOLD_EACH == 0 else None
+        with_constraints = draw.random() < 0.5
+        self.foretold = Foretold(heads_only=with_constraints) if seed % FORETOLD_EACH == 0 else None
         agents, slots = draw.choice((2, 4, 8, 16, 32)), draw.choice((1, 2, 4, 8))
         jobs = generated(
             FORETOLD_JOBS if self.foretold else draw.randint(50, 400), agents * slots, seed, arrivals=draw.choice(ARRIVALS),
@@ -77,7 +78,8 @@ class History:
         policy = draw.choice(POLICIES)
         costs = Costs(failures_us=draw.choice((0, 24 * 3600 * SECOND)), checkpoint_us=draw.choice((60, 600)) * SECOND)
         if self.foretold:
-            self.features, policy, costs = FORETOLD_FEATURES, "fifo", replace(costs, failures_us=0)
+            self.features = (*FORETOLD_FEATURES, "constraints") if with_constraints else FORETOLD_FEATURES
+            policy, costs = "fifo", replace(costs, failures_us=0)
         elif draw.random() < PLAIN:
             self.features = ()
         script: Script = (

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class Foretold:
     """Asks before each event why trials wait, as people do, and keeps the earliest start that it was told for each."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, heads_only: bool = False) -> None:
+        """`heads_only`: only of the gang that is next. With constraints nobody knows where those ahead of a gang will be."""
+        self.heads_only = heads_only
         self.wrong: list[str] = []
         self.starts_us: dict[str, int] = {}
         """Trial -> the earliest start that was foretold."""
@@ -40,8 +42,9 @@ class Foretold:
         for name in sorted(state.pools):
             if not state.pools[name].queue:
                 continue
-            for row in explain(state, name, self._asked_us):
-                if row.expected_us is None or not row.trials_waiting:
+            rows = [row for row in explain(state, name, self._asked_us) if row.trials_waiting and row.slots_per_trial]
+            for row in rows[:1] if self.heads_only else rows:
+                if row.expected_us is None:
                     continue
                 self.answers += 1
                 trial = trial_id(row.experiment_id, state.experiments[row.experiment_id].waiting[0])
