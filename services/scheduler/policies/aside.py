@@ -36,6 +36,8 @@ class Aside(Promise):
     """Of its room, without those that were held back already."""
     coming: Promised = field(default_factory=list)
     """Slots being freed there."""
+    free: int = 0
+    """Slots of these agents that are held back."""
     lent: bool = False
     """True: those served now may use it, as the gang could have the slots back."""
 
@@ -46,6 +48,10 @@ class RoomsAside(Rooms):
         self.promises: list[Promise] = []
         """Of the gangs held in this pass that any slots will do for, the most urgent first."""
         self._aside: list[Aside] = []
+        self._spoken_for: set[str] = set()
+        """Agents of all rooms held aside."""
+        self._tried: set[tuple[Constraints | None, int, bool, tuple[int, ...]]] = set()
+        """(constraints, slots, preemptible, rooms that it could use) of gangs that did not fit beside them."""
         self._stuck: dict[tuple[Constraints, int, int], Iterator[tuple[Size, Reserved | None]]] = {}
         """(constraints, slots, priority) of gangs that must wait -> the rooms that the next ones of these wait for. Slots only
         become fewer in a pass, so what did not fit for one fits for none."""
@@ -113,7 +119,7 @@ class RoomsAside(Rooms):
 
     def _hold(self, experiment: Experiment, rooms: Iterator[tuple[Size, Reserved | None]]) -> Reserved | None:
         """Hold the next room aside that is not wholly held back already."""
-        spoken_for = {agent_id for item in self._aside for agent_id in item.agents}
+        spoken_for = self._spoken_for
         for size, reserved in rooms:
             if spoken_for.issuperset(size.room):
                 continue
@@ -123,7 +129,8 @@ class RoomsAside(Rooms):
             agents, coming = self._keep(size.room, self._coming_in(size.room))
             agents = [agent_id for agent_id in agents if agent_id not in spoken_for]
             self.held_agents.update(agents)
-            self._aside.append(Aside(experiment, reserved, agents, coming))
+            spoken_for.update(agents)
+            self._aside.append(Aside(experiment, reserved, agents, coming, self._hidden_in(agents)))
             return reserved
         return None
 
@@ -136,6 +143,7 @@ class RoomsAside(Rooms):
                 item.lent = True
         self.held_agents.clear()
         self._stuck.clear()
+        self._tried.clear()
 
     def _comes(self, allocation: Allocation) -> None:
         super()._comes(allocation)
@@ -159,6 +167,7 @@ class RoomsAside(Rooms):
         for item in closed:
             hidden = set(self.free.hide(item.agents))
             item.agents = [agent_id for agent_id in item.agents if agent_id in hidden]
+            item.free = self._hidden_in(item.agents)
             self.held_agents.update(item.agents)
             self._move_coming(item, -1)
             item.lent = False
@@ -173,25 +182,33 @@ class RoomsAside(Rooms):
 
     def may_be_beside(self) -> bool:
         """Whether there are free slots in rooms held aside that others may use for a while."""
-        return any(
-            not item.lent and item.reserved is not None and any(self.free.hidden_on(agent_id) for agent_id in item.agents)
-            for item in self._aside
-        )
+        return any(item.free and not item.lent and item.reserved is not None for item in self._aside)
+
+    def _hidden_in(self, agents: Sequence[str]) -> int:
+        return sum(self.free.hidden_on(agent_id) for agent_id in agents)
 
     def take_beside(self, experiment: Experiment, wanted: int) -> tuple[tuple[AgentSlots, ...], int, Reserved | None] | None:
         """Slots, also of rooms held aside where it delays nobody; how many were free there and elsewhere; and the earliest start
         until which it must have ended."""
         end_us = None if experiment.expected_us is None else self.now_us + experiment.expected_us
-        beside = [item for item in self._aside if not item.lent and _delays_not(item.reserved, end_us, wanted)]
-        free = self.available() + sum(self.free.hidden_on(agent_id) for item in beside for agent_id in item.agents)
-        if not beside or wanted > free:
+        found = [
+            at
+            for at, item in enumerate(self._aside)
+            if item.free and not item.lent and _delays_not(item.reserved, end_us, wanted)
+        ]
+        beside = [self._aside[at] for at in found]
+        free = self.available() + sum([item.free for item in beside])
+        key = (experiment.constraints, wanted, experiment.preemptible, tuple(found))
+        if not beside or wanted > free or key in self._tried:
             return None
         for item in beside:
             self.free.show(item.agents)
         slots = self.ground.take(experiment.constraints, wanted)
         for item in beside:
             self.free.hide(item.agents)
+            item.free = self._hidden_in(item.agents)
         if slots is None:
+            self._tried.add(key)
             return None
         first: Reserved | None = None
         for item in beside:

@@ -45,6 +45,10 @@ class FreeSlots:
         self._racks = racks
         self._by_rack: dict[str, dict[str, int]] | None = None
         """Rack -> its agents with free slots, and how many: made when it is first needed."""
+        self._counts: dict[str, int] | None = None
+        """Agent -> its free slots, of those that have any: made when it is first needed."""
+        self.shown = 0
+        """How often slots that were kept back could be used again."""
         self._idle = idle
         self._changed: list[tuple[int, str]] | None = None
         """The idle agents, once something was taken: most passes take nothing."""
@@ -55,9 +59,15 @@ class FreeSlots:
 
     def on(self, agent_id: str) -> int:
         """Free slots of one agent."""
-        if agent_id in self._hidden:
-            return 0
-        return len(self._rest[agent_id]) if agent_id in self._rest else len(self._slots_of(agent_id))
+        return self.counts.get(agent_id, 0)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Agent -> its free slots, of those that have any."""
+        if self._counts is None:
+            idle = self._changed if self._changed is not None else self._idle
+            self._counts = {agent_id: count for count, agent_id in idle}
+        return self._counts
 
     def take(self, wanted: int) -> tuple[AgentSlots, ...]:
         """`wanted` slots, which must be free, in rank order: on the one agent where they leave least over, or else in the one
@@ -89,7 +99,9 @@ class FreeSlots:
         return list(self._by_rack[best[1]]) if best else None
 
     def _has_now(self, agent_id: str, count: int) -> None:
-        """Keeps what is known of racks true."""
+        """Keeps what is known of agents and racks true."""
+        if self._counts is not None:
+            self._counts[agent_id] = count
         rack = self._racks().get(agent_id) if self._by_rack is not None else None
         if self._by_rack is not None and rack is not None:
             agents = self._by_rack.setdefault(rack, {})
@@ -127,6 +139,7 @@ class FreeSlots:
         for agent_id in agents:
             count = self._hidden.pop(agent_id)
             if count:
+                self.shown += 1
                 insort(self._sorted(), (count, agent_id))
                 self.count += count
                 self._has_now(agent_id, count)
@@ -183,6 +196,9 @@ class Ground:
         self.free = FreeSlots(pool.idle, pool.free, lambda agent_id: state.agents[agent_id].free, lambda: racks_of(state, pool))
         self._rooms: dict[tuple[Constraints, int], list[Room]] = {}
         self._allowed: dict[Constraints, dict[str, bool]] = {}
+        self._too_few: dict[tuple[Constraints, int], int] = {}
+        """(constraints, slots) of gangs that did not fit -> `FreeSlots.shown` then: they fit when slots are shown again at the
+        earliest."""
 
     def allows(self, constraints: Constraints, agent_id: str) -> bool:
         known = self._allowed.setdefault(constraints, {})
@@ -212,7 +228,8 @@ class Ground:
         return [tuple(racks[name]) for name in sorted(racks)]
 
     def free_in(self, room: Room) -> int:
-        return sum(self.free.on(agent_id) for agent_id in room)
+        counts = self.free.counts
+        return counts.get(room[0], 0) if len(room) == 1 else sum([counts.get(agent_id, 0) for agent_id in room])
 
     def take(self, constraints: Constraints | None, wanted: int) -> tuple[AgentSlots, ...] | None:
         """Slots for a gang, or None if it does not fit now."""
@@ -220,6 +237,15 @@ class Ground:
             return None
         if constraints is None:
             return self.free.take(wanted)
+        key = (constraints, wanted)
+        if self._too_few.get(key) == self.free.shown:
+            return None
+        slots = self._take_in_rooms(constraints, wanted)
+        if slots is None:
+            self._too_few[key] = self.free.shown
+        return slots
+
+    def _take_in_rooms(self, constraints: Constraints, wanted: int) -> tuple[AgentSlots, ...] | None:
         spread = constraints.placement == "spread"
         if constraints.locality == "agent" or not spread:
             agent_id = self.free.best_agent(wanted, lambda item: self.allows(constraints, item))
