@@ -11,4 +11,6 @@ RULE_VERSION = 3
 RULE_VERSIONS_KNOWN = (1, 2, 3)
 """Version 2 says the bracket and the parent of each new trial; its decisions for the methods of version 1 are the same.
 Version 3 goes on where a trial cannot be drawn at first, takes each point of a grid once, and walks on along the Sobol sequence
-where a constraint forbids a point."""
+where a constraint forbids a point. It fills the very place of a refused trial in sha, hyperband and pbt, keeps all scores of a
+rung and shares added trials among the brackets, lets bohb learn from trials without a score, and records the value that a stop
+was compared with."""
