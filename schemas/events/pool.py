@@ -74,6 +74,16 @@ class AllocationReleased(Pool):
     reason: Reason
 
 
+@event("SlotsReserved")
+class SlotsReserved(Pool):
+    """The trial is next and must wait. What becomes free is kept for it, and it is before all others of its priority until it
+    starts: others could hold less than its owner by then, and would be before it."""
+
+    trial_id: str
+    experiment_id: int
+    reason: Reason
+
+
 @event("CapacityWanted")
 class CapacityWanted(Pool):
     slots: int = Field(ge=0)

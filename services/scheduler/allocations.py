@@ -101,6 +101,7 @@ def add_allocation(state: State, allocation: Allocation, turn_until_us: int = 0)
         experiment,
         allocations=with_item(experiment.allocations, allocation.allocation_id),
         slots_used=experiment.slots_used + allocation.size,
+        reserved_us=0,
         turn_until_us=max(experiment.turn_until_us, turn_until_us),
     )
     trial = experiment.trials[allocation.trial_number]

@@ -117,6 +117,7 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "slots_most": experiment.slots_most,
         "keep_us": experiment.keep_us,
         "width": experiment.width,
+        "reserved_us": experiment.reserved_us,
         "idle_since_us": experiment.idle_since_us,
         "turn_until_us": experiment.turn_until_us,
         "paused": experiment.paused,

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
+from tenuto.schemas.events.pool import (
+    AllocationGranted,
+    AllocationPreempted,
+    AllocationReleased,
+    AllocationResized,
+    SlotsReserved,
+)
 from tenuto.services.scheduler import check, codec
 from tenuto.services.scheduler.decide import decide
 from tenuto.services.scheduler.evolve import CONSUMED, OWN, evolve
@@ -30,7 +36,7 @@ class SchedulerCore:
         return decide(state, cause)
 
     def correlation_id(self, state: State, data: EventData) -> str:
-        assert isinstance(data, AllocationGranted | AllocationPreempted | AllocationResized | AllocationReleased)
+        assert isinstance(data, AllocationGranted | AllocationPreempted | AllocationResized | AllocationReleased | SlotsReserved)
         return str(data.experiment_id)
 
     def guards(self, state: State, cause: Event | Command) -> Mapping[str, int]:

@@ -40,7 +40,8 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
         if allocation is None:
             return ()
         elastic = state.experiments[allocation.experiment_id].elastic
-        due = any_due(state.pools[allocation.pool], now_us) and policy_of(state, allocation.pool).name == "fair_share"
+        pool = state.pools.get(allocation.pool)
+        due = pool is not None and any_due(pool, now_us) and policy_of(state, pool.name).name == "fair_share"
         return _planned(state, [allocation.pool], policy, now_us) if elastic or due else ()
     if isinstance(data, AgentData | ClusterRequest):
         # An agent may have changed its pool, a share holds in all pools. Such events are rare, so all pools are planned.

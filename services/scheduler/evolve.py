@@ -101,7 +101,7 @@ def _change_experiment(state: State, experiment_id: int, **changes: Any) -> Stat
 
 
 def _paused(state: State, data: requests.ExperimentPauseRequested) -> State:
-    return _change_experiment(state, data.experiment_id, paused=True)
+    return _change_experiment(state, data.experiment_id, paused=True, reserved_us=0)
 
 
 def _resumed(state: State, data: requests.ExperimentResumeRequested) -> State:
@@ -109,7 +109,7 @@ def _resumed(state: State, data: requests.ExperimentResumeRequested) -> State:
 
 
 def _priority_changed(state: State, data: requests.ExperimentPriorityChanged) -> State:
-    return _change_experiment(state, data.experiment_id, priority=data.priority)
+    return _change_experiment(state, data.experiment_id, priority=data.priority, reserved_us=0)
 
 
 def _slot_limit_changed(state: State, data: requests.ExperimentSlotLimitChanged) -> State:
@@ -121,7 +121,7 @@ def _weight_changed(state: State, data: requests.ExperimentWeightChanged) -> Sta
 
 
 def _moved(state: State, data: requests.ExperimentMoved) -> State:
-    return _change_experiment(state, data.experiment_id, place=data.place)
+    return _change_experiment(state, data.experiment_id, place=data.place, reserved_us=0)
 
 
 def _pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
@@ -131,7 +131,7 @@ def _pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
     fallback = tuple(name for name in experiment.fallback_pools if name != data.pool)
     # In two steps, out of the old pools' queues and into the new ones'.
     state = indexes.put_experiment(state, replace(experiment, waiting=()))
-    return indexes.put_experiment(state, replace(experiment, pool=data.pool, fallback_pools=fallback))
+    return indexes.put_experiment(state, replace(experiment, pool=data.pool, fallback_pools=fallback, reserved_us=0))
 
 
 def _policy_changed(state: State, data: requests.PoolPolicyChanged, now_us: int) -> State:
@@ -360,6 +360,10 @@ def _preempted(state: State, data: pools.AllocationPreempted) -> State:
     return _leave(state, data.allocation_id, "preempted")
 
 
+def _reserved(state: State, data: pools.SlotsReserved, now_us: int) -> State:
+    return _change_experiment(state, data.experiment_id, reserved_us=now_us)
+
+
 def _resized(state: State, data: pools.AllocationResized) -> State:
     allocation = state.allocations.get(data.allocation_id)
     if allocation is None or allocation.leaving not in ("", "resized"):
@@ -406,8 +410,9 @@ _TIMED_FOLDS: dict[str, Callable[[State, Any, int], State]] = {
     "ExperimentSubmitted": _submitted,
     "AllocationGranted": _granted,
     "AllocationReleased": _released,
+    "SlotsReserved": _reserved,
     "CheckpointSaved": _checkpoint_saved,
     "PoolPolicyChanged": _policy_changed,
 }
-OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationResized", "AllocationReleased"})
+OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationResized", "AllocationReleased", "SlotsReserved"})
 CONSUMED = (frozenset(_FOLDS) | frozenset(_TIMED_FOLDS)) - OWN

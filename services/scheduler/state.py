@@ -79,6 +79,8 @@ class Experiment:
     """A trial may use up to so many slots; 0 where it always uses `slots_per_trial`."""
     keep_us: int = 0
     """An elastic trial keeps its size at least so long before it grows."""
+    reserved_us: int = 0
+    """Since when slots are kept for its next trial, which is the first of its priority until it starts; 0: none are."""
     width: int = 1
     """Trials that the search is expected to run at once: the first ones leave room for the others."""
     paused: bool = False
@@ -242,8 +244,7 @@ class Pool:
     victims: tuple[tuple[int, int, int, str], ...] = ()
     """(-priority, size, -since_us, allocation) of the other preemptible live allocations, sorted."""
     held: Map[int, int] = field(default_factory=Map)
-    """Experiment -> slots of its live allocations here that are not leaving, with those that resized ones go on with; none with
-    0."""
+    """Experiment -> slots of its live allocations here that are not leaving, with those that resized ones go on with; never 0."""
     elastic: tuple[str, ...] = ()
     """Live allocations of elastic experiments that are not leaving, or are resized; sorted."""
     ends: tuple[tuple[int, str], ...] = ()

@@ -56,8 +56,9 @@ def no_hold(state: State, pool: Pool, now_us: int) -> list[EventData]:
     """A policy that lets small gangs pass large ones of their own priority."""
 
     class Eager(priority._Pass):
-        def _serve_all(self, experiment: Experiment) -> bool:
-            super()._serve_all(experiment)
+        def _serve_next(self, experiment: Experiment) -> bool:
+            if not super()._serve_next(experiment):
+                self.equals.done(experiment)
             return True
 
     return Eager(state, pool, now_us).plan() if pool.queue else []

@@ -129,7 +129,7 @@ def test_backfill_never_delays_the_gang_at_the_head(
     ahead = [Job(0, "ada", slots, seconds * SECOND, expected_us=seconds * SECOND) for slots, seconds in running]
     gang = Job(1, "ada", 8, 50 * SECOND)
     behind = [
-        Job(2 + after * SECOND, "bob", slots, seconds * SECOND, expected_us=seconds * SECOND) for slots, seconds, after in small
+        Job(2 + after * SECOND, "ada", slots, seconds * SECOND, expected_us=seconds * SECOND) for slots, seconds, after in small
     ]
     assert started([*ahead, gang, *behind]) == started([*ahead, gang])
 
@@ -143,9 +143,10 @@ def test_backfill_uses_what_would_be_idle() -> None:
 
 
 def test_a_recorded_history_is_run_again_under_another_policy() -> None:
-    """Two experiments on two slots, by priority in order of arrival; under fair share the second would have begun at once."""
+    """One user's two experiments on two slots, by priority in order of arrival; under fair share the second would have begun at
+    once."""
     driver = Driver()
-    driver.feed(joined("a", 2), submitted(1, user="ada"), *requested(1, 1, 2, 3, 4), submitted(2, user="bob"), *requested(2, 1))
+    driver.feed(joined("a", 2), submitted(1, user="ada"), *requested(1, 1, 2, 3, 4), submitted(2, user="ada"), *requested(2, 1))
     for trial in ("1-1", "1-2", "1-3", "1-4", "2-1"):
         driver.feed(driver.started(f"{trial}-1"))
         driver.time_passes(100 * SECOND)

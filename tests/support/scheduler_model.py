@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.schemas.envelope import Event
 
-OWN = {"AllocationGranted", "AllocationPreempted", "AllocationReleased"}
+OWN = {"AllocationGranted", "AllocationPreempted", "AllocationReleased", "SlotsReserved"}
 
 
 @dataclass
@@ -29,12 +29,16 @@ class Model:
             resources = data.config.resources
             self.experiments[data.experiment_id] = {
                 "pool": resources.pool, "priority": resources.priority, "size": resources.slots_per_trial,
-                "max": resources.max_slots, "paused": False, "over": False,
+                "max": resources.max_slots, "paused": False, "over": False, "place": float(data.experiment_id),
+                "owner": (resources.workspace, data.user), "reserved": False,
             }  # fmt: skip
         elif kind in ("ExperimentPauseRequested", "ExperimentResumeRequested"):
-            self.experiments[data.experiment_id]["paused"] = kind == "ExperimentPauseRequested"
+            paused = kind == "ExperimentPauseRequested"
+            self.experiments[data.experiment_id].update({"paused": True, "reserved": False} if paused else {"paused": False})
         elif kind == "ExperimentPriorityChanged":
-            self.experiments[data.experiment_id]["priority"] = data.priority
+            self.experiments[data.experiment_id].update(priority=data.priority, reserved=False)
+        elif kind == "ExperimentMoved":
+            self.experiments[data.experiment_id].update(place=data.place, reserved=False)
         elif kind == "ExperimentSlotLimitChanged":
             self.experiments[data.experiment_id]["max"] = data.max_slots
         elif kind in ("ExperimentCancelRequested", "ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"):
@@ -127,8 +131,31 @@ class Model:
     def used(self, experiment: int) -> int:
         return sum(len(a["slots"]) for a in self.live.values() if self.trials[a["trial"]]["experiment"] == experiment)
 
+    def holds(self, pool: str, owner: tuple[str, str]) -> int:
+        """Slots of an owner's allocations that stay."""
+        return sum(
+            len(allocation["slots"])
+            for allocation in self.live.values()
+            if allocation["pool"] == pool and not self.leaving(allocation) and self.owner(allocation["trial"]) == owner
+        )
+
+    def owner(self, trial: str) -> tuple[str, str]:
+        return self.experiments[self.trials[trial]["experiment"]]["owner"]  # type: ignore[no-any-return]
+
+    def before(self, pool: str, one: tuple[int, int, int, str, int], other: tuple[int, int, int, str, int]) -> bool:
+        """Whether one demand is served before another one of the same priority: one owner's by place, of several owners' that
+        of who holds less, unless slots are reserved for it."""
+        facts, others = self.experiments[one[1]], self.experiments[other[1]]
+        places = (facts["place"], *one[1:3]) < (others["place"], *other[1:3])
+        if facts["owner"] == others["owner"]:
+            return places
+        if facts["reserved"] or others["reserved"]:
+            return bool(facts["reserved"])
+        held, other_held = self.holds(pool, facts["owner"]), self.holds(pool, others["owner"])
+        return held < other_held or (held == other_held and places)
+
     def demands(self, pool: str) -> list[tuple[int, int, int, str, int]]:
-        """(priority, experiment, number, trial, slots) of what may be granted, in order; the slot limit not yet looked at."""
+        """(priority, experiment, number, trial, slots) of what may be granted, sorted; the slot limit not yet looked at."""
         busy = {allocation["trial"] for allocation in self.live.values()}
         found = []
         for name, trial in self.trials.items():
@@ -149,6 +176,10 @@ class Model:
         data: Any = event.data
         if event.type == "AllocationGranted":
             yield from self._granted(data)
+        elif event.type == "SlotsReserved":
+            if data.trial_id not in [demand[3] for demand in self.demands(data.pool)]:
+                yield f"slots are reserved for {data.trial_id}, which may not be granted"
+            self.experiments[data.experiment_id]["reserved"] = True
         elif event.type == "AllocationPreempted":
             allocation = self.live.get(data.allocation_id)
             if allocation is None or self.leaving(allocation):
@@ -176,11 +207,29 @@ class Model:
             yield f"{data.allocation_id}: {slots} is not a gang of {experiment['size']}"
         if not self.may_start(trial["experiment"]):
             yield f"{data.allocation_id}: its experiment is at its slot limit"
+        yield from self._fair(data, len(slots))
+        experiment["reserved"] = False
         trial["grants"] += 1
         if data.allocation_id != f"{data.trial_id}-{trial['grants']}":
             yield f"{data.allocation_id}: should be the trial's allocation {trial['grants']}"
         agents = {part.agent_id for part in data.slots}
         self.live[data.allocation_id] = {"trial": data.trial_id, "pool": data.pool, "slots": slots, "agents": agents}
+
+    def _fair(self, data: Any, size: int) -> Iterable[str]:
+        """No other owner that holds less could have had these slots."""
+        free, demands = len(self.free(data.pool)), self.demands(data.pool)
+        granted = next((demand for demand in demands if demand[3] == data.trial_id), None)
+        if granted is None or not size or data.reason.rule != "priority.fits":
+            return
+        firsts: dict[tuple[str, str], tuple[int, int, int, str, int]] = {}
+        for demand in demands:
+            if demand[0] == granted[0] and demand[4] and self.may_start(demand[1]):
+                first = firsts.setdefault(self.owner(demand[3]), demand)
+                if self.before(data.pool, demand, first):
+                    firsts[self.owner(demand[3])] = demand
+        for demand in firsts.values():
+            if demand[4] <= free and demand != granted and self.before(data.pool, demand, granted):
+                yield f"{data.trial_id} of priority {granted[0]} was granted slots before {demand[3]}"
 
     def _preempted(self, data: Any, victim: dict[str, Any]) -> Iterable[str]:
         wanted_by = data.reason.numbers["wanted_by_trial"]
@@ -215,8 +264,8 @@ class Model:
             if size > free:
                 continue
             # It could run; only a more deserving gang, for which the slots are kept, excuses that it does not.
-            keepers = [d for d in startable[:at] if d[4] > free and (d[0] == priority or self._reachable(pool, d, coming))]
-            if not keepers:
+            equals = [d for d in startable if d[0] == priority and d[4] > free and self.before(pool, d, startable[at])]
+            if not equals and not any(d[4] > free and d[0] < priority and self._reachable(pool, d, coming) for d in startable):
                 yield f"{trial} of priority {priority} waits for {size} slots while {free} are free"
         if startable and startable[0][4] > coming and self._reachable(pool, startable[0], coming):
             yield f"{startable[0][3]} could run by preempting less urgent ones, but nothing was preempted"

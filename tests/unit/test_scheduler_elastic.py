@@ -215,8 +215,8 @@ def test_a_waiting_gang_gets_what_an_elastic_trial_has_above_its_least(driver: D
 
 def test_it_never_shrinks_below_its_least(driver: Driver) -> None:
     driver.feed(joined("a", 4), submitted(1, slots_per_trial={"min": 3, "max": 4}, searcher=one()), *requested(1, 1))
-    assert driver.feed(submitted(2, slots=2), *requested(2, 1)) == []
-    assert sizes(driver) == {"1-1": 4}
+    driver.feed(submitted(2, slots=2), *requested(2, 1))
+    assert (sizes(driver), driver.state.allocations["1-1-1"].leaving) == ({"1-1": 4}, "")
 
 
 def test_a_less_urgent_gang_does_not_shrink_a_more_urgent_one(driver: Driver) -> None:

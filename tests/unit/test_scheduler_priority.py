@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
-from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, SlotsReserved
+from tenuto.schemas.events.request import (
+    ExperimentMoved,
+    ExperimentPoolChanged,
+    ExperimentPriorityChanged,
+    PoolPolicyChanged,
+    ShareChanged,
+)
 from tenuto.services.scheduler.explain import explain
 from tests.support.scheduler_driver import Driver, exited, held, joined, requested, settle_all, short, stopped, submitted
 
@@ -145,3 +151,98 @@ def test_slots_that_are_being_freed_for_an_owner_count_in_its_quota(driver: Driv
     driver.feed(joined("a", 4), quota("ada", 1, "user"), submitted(1, user="bob", priority=60), *requested(1, 1, 2, 3, 4))
     driver.feed(submitted(2, priority=1))
     assert short(driver.feed(*requested(2, 1, 2))) == ["!1-4-1"]
+
+
+# Equals
+
+
+def ends(driver: Driver, experiment: int) -> list[str]:
+    """One of its running trials ends."""
+    allocation = next(key for key in driver.state.experiments[experiment].allocations)
+    return short(driver.feed(stopped(allocation.rsplit("-", 1)[0]), exited(allocation)))
+
+
+def test_users_of_one_priority_hold_equally_many_slots_however_much_they_submit(driver: Driver) -> None:
+    driver.feed(submitted(1, user="ada"), *requested(1, *range(1, 30)), submitted(2, user="ada"), *requested(2, *range(1, 30)))
+    driver.feed(submitted(3, user="bob"), *requested(3, *range(1, 30)), submitted(4, user="eve", slots=2), *requested(4, 1))
+    driver.feed(joined("a", 9))
+    assert held(driver) == {1: 4, 3: 3, 4: 2}  # the ninth slot is the earlier one's
+    ends(driver, 4)
+    assert held(driver) == {1: 5, 3: 4}
+    assert ends(driver, 1)[-1].startswith("+1-"), "equally many: the earlier one's is next"
+    driver.feed(submitted(5, user="new"))
+    ends(driver, 3)
+    assert held(driver) == {1: 5, 3: 4}
+    driver.feed(*requested(5, 1, 2))
+    assert ends(driver, 1)[-1].startswith("+5-1-1")
+
+
+def test_weights_of_users_and_workspaces_count_among_equals(driver: Driver) -> None:
+    driver.feed(ShareChanged(owner="user", name="ada", weight=2.0), ShareChanged(owner="workspace", name="w", weight=3.0))
+    driver.feed(submitted(1, user="bob"), *requested(1, *range(1, 30)), submitted(2, user="ada"), *requested(2, *range(1, 30)))
+    driver.feed(submitted(3, user="bob", workspace="w"), *requested(3, *range(1, 30)), joined("a", 12))
+    assert held(driver) == {1: 2, 2: 4, 3: 6}
+
+
+def test_slots_of_other_priorities_count_and_urgency_goes_first(driver: Driver) -> None:
+    driver.feed(joined("a", 6), submitted(1, user="ada", priority=1), *requested(1, 1, 2))
+    driver.feed(submitted(5, slots=4, user="x", priority=1), *requested(5, 1))
+    driver.feed(submitted(2, user="ada"), *requested(2, *range(1, 9)), submitted(3, user="bob"), *requested(3, *range(1, 9)))
+    ends(driver, 5)
+    assert held(driver) == {1: 2, 2: 1, 3: 3}
+
+
+def test_moves_order_a_users_own_experiments_and_those_who_hold_equally_much(driver: Driver) -> None:
+    driver.feed(submitted(1, user="ada"), submitted(2, user="ada"), submitted(3, user="bob"))
+    driver.feed(*requested(1, 1, 2), *requested(2, 1, 2), *requested(3, 1, 2), ExperimentMoved(experiment_id=2, place=0.5))
+    driver.feed(joined("a", 1))
+    assert held(driver) == {2: 1}
+    driver.feed(ExperimentMoved(experiment_id=3, place=0.25))
+    driver.feed(joined("b", 1), joined("c", 1), joined("d", 1))
+    assert held(driver) == {2: 2, 3: 2}
+
+
+def test_a_gang_that_waits_is_not_overtaken_by_those_who_hold_less(driver: Driver) -> None:
+    """Bob's trials end one after the other, and he holds less than Ada each time: she would wait for ever, beside free slots."""
+    driver.feed(
+        joined("a", 9), submitted(1, user="ada"), *requested(1, 1), submitted(2, user="bob"), *requested(2, *range(1, 40))
+    )
+    assert held(driver) == {1: 1, 2: 8}
+    driver.feed(submitted(3, user="ada", slots=8), *requested(3, 1))
+    assert driver.state.experiments[3].reserved_us == 0, "nothing is free yet"
+    for _ in range(20):
+        if 3 in held(driver):
+            break
+        ends(driver, 2)
+    assert held(driver) == {1: 1, 3: 8}
+    reserved = [event.data for event in driver.log if isinstance(event.data, SlotsReserved)]
+    assert [(data.trial_id, data.pool) for data in reserved] == [("3-1", "default")]
+    driver.feed(stopped("3-1"), exited("3-1-1"))
+    assert held(driver) == {1: 1, 2: 8}, "what was reserved is used up"
+
+
+def test_a_gang_for_one_agent_is_not_overtaken_for_ever_either(driver: Driver) -> None:
+    driver.feed(
+        joined("a", 4), submitted(1, user="ada"), *requested(1, 1), submitted(2, user="bob"), *requested(2, *range(1, 40))
+    )
+    driver.feed(submitted(3, user="ada", slots=3, locality="agent"), *requested(3, 1))
+    for _ in range(20):
+        if 3 in held(driver):
+            break
+        ends(driver, 2)
+    assert held(driver) == {1: 1, 3: 3}
+
+
+def test_what_users_change_ends_a_reservation(driver: Driver) -> None:
+    driver.feed(joined("a", 4), submitted(1, user="ada", preemptible=False), *requested(1, 1), submitted(2, user="bob", slots=4))
+    driver.feed(*requested(2, 1))
+    assert driver.state.experiments[2].reserved_us
+    assert driver.core.load(driver.core.dump(driver.state)) == driver.state
+    for change in (
+        ExperimentMoved(experiment_id=2, place=9.0),
+        ExperimentPriorityChanged(experiment_id=2, priority=50),
+        ExperimentPoolChanged(experiment_id=2, pool="other"),
+    ):
+        driver.record(change)
+        driver.state = driver.core.evolve(driver.state, driver.log[-1])
+        assert driver.state.experiments[2].reserved_us == 0

@@ -191,8 +191,8 @@ def test_a_gang_with_constraints_has_a_reserved_start_and_others_start_before_it
     [grant] = driver.feed(submitted(4, expected=60), *requested(4, 1))
     assert isinstance(grant, AllocationGranted)
     assert (grant.reason.rule, grant.backfill_until_us) == (f"{policy}.backfills", start_us)
-    assert driver.feed(submitted(5, expected=7300), *requested(5, 1)) == [], "it would delay the gang"
-    assert driver.feed(submitted(6), *requested(6, 1)) == [], "nobody knows whether it would"
+    assert short(driver.feed(submitted(5, expected=7300), *requested(5, 1))) == [], "it would delay the gang"
+    assert short(driver.feed(submitted(6), *requested(6, 1))) == [], "nobody knows whether it would"
     assert waits(driver, 3).expected_us == start_us
     driver.feed(stopped("1-1"), exited("1-1-1"), stopped("4-1"), exited("4-1-1"))
     assert short(driver.feed(stopped("2-1"), exited("2-1-1")))[1] == "+3-1-1 a:0,1,2,3,4,5,6,7"
@@ -211,7 +211,7 @@ def test_what_the_gang_leaves_over_in_its_room_may_be_used_for_long(driver: Driv
     """It needs 6 of 8 slots: two may go to others for good, and no more."""
     held_aside(driver, slots=6)
     assert len(driver.feed(submitted(4, slots=2), *requested(4, 1))) == 1
-    assert driver.feed(submitted(5), *requested(5, 1)) == []
+    assert short(driver.feed(submitted(5), *requested(5, 1))) == []
     driver.feed(stopped("2-1"))
     assert short(driver.feed(exited("2-1-1")))[1:] == [], "one slot is missing still"
     assert len(driver.feed(stopped("1-1"), exited("1-1-1"))) >= 2
@@ -226,7 +226,7 @@ def test_less_urgent_work_uses_a_room_only_if_it_can_be_preempted_or_delays_nobo
     [lent] = driver.feed(submitted(6, slots=2, priority=60), *requested(6, 1))
     assert isinstance(lent, AllocationGranted)
     assert lent.backfill_until_us is None
-    assert driver.feed(submitted(4, priority=60, preemptible=False), *requested(4, 1)) == []
+    assert short(driver.feed(submitted(4, priority=60, preemptible=False), *requested(4, 1))) == []
     assert waits(driver, 4).expected_us is None, "what ends in the room is the gang's, and nobody knows when the gang ends"
     assert waits(driver, 3).expected_us == start_us
     driver.feed(stopped("1-1"), exited("1-1-1"), stopped("5-1"), exited("5-1-1"))
@@ -291,6 +291,6 @@ def test_nobody_gives_way_where_the_slots_are_held_aside_for_another(
     if "slots" in slots:
         driver.feed(submitted(5, priority=60), *requested(5, 1))
     assert driver.state.pools["default"].free == 0
-    assert driver.feed(submitted(3, slots=5, locality="agent"), *requested(3, 1)) == []
-    assert driver.feed(submitted(4, preemptible=False, **asked), *requested(4, 1)) == []  # type: ignore[arg-type]
-    assert driver.feed(submitted(6, user="bob", **asked), *requested(6, 1)) == []  # type: ignore[arg-type]
+    assert short(driver.feed(submitted(3, slots=5, locality="agent"), *requested(3, 1))) == []
+    assert short(driver.feed(submitted(4, preemptible=False, **asked), *requested(4, 1))) == []  # type: ignore[arg-type]
+    assert short(driver.feed(submitted(6, user="bob", **asked), *requested(6, 1))) == []  # type: ignore[arg-type]

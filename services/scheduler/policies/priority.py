@@ -1,8 +1,8 @@
 """Priority with preemption, and no starvation within a priority.
 
-Waiting trials are served in the order (priority, place, experiment, trial), as `planner` says. A gang may preempt allocations
-of strictly lower priority. One that is held holds back the trials behind it at its own priority until it fits, so that small
-gangs cannot starve a large one. Trials of lower priority may use the slots meanwhile, because they can be preempted.
+The most urgent are served first, and among equals in the order of `equals`, each as `planner` says. A gang may preempt
+allocations of strictly lower priority. One that is held holds back the trials behind it at its own priority until it fits, so
+that small gangs cannot starve a large one. Trials of lower priority may use the slots meanwhile, because they can be preempted.
 
 Skipped, holding nobody back: experiments at their slot limit, and gangs larger than all usable slots of the pool. A gang that
 must be on one agent or rack holds back only the one that is nearest to having its slots.
@@ -12,15 +12,22 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, SlotsReserved
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.ids import trial_id
+from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.aside import Promise
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
 from tenuto.services.scheduler.policies.elastic import GUEST_RANK
-from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.equals import Equals
+from tenuto.services.scheduler.policies.planner import Reserved, Waiting
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.victims import Candidate
+from tenuto.services.scheduler.slotsets import SlotSet, count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 
@@ -32,53 +39,147 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
 class _Pass(Quotas):
     policy = "priority"
 
+    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
+        super().__init__(state, pool, now_us, notes)
+        self._equals: Equals | None = None
+        """Made when it is first needed: most passes have nothing to give."""
+        self._served: dict[int, tuple[int, int]] = {}
+        """Experiment -> how many of its waiting trials were served, and the slots that it has then."""
+        self._waits_first = False
+        """True: a gang of this priority has slots reserved."""
+        self._beside = 0
+        """How often only slots that are held aside were left."""
+
+    @property
+    def equals(self) -> Equals:
+        if self._equals is None:
+            self._equals = Equals(self.state, self.pool)
+        return self._equals
+
     def serve_queue(self) -> None:
         queue = self.pool.queue
         lent = self.may_borrow()
         spared = self._spared()
-        held = level = at = looked_at = beside = 0
-        """`held`: the priority that is held back by a gang that must wait; 0: none."""
+        at = 0
         rigid_held = False
         while at < len(queue):
-            priority, _, experiment_id = queue[at]
-            experiment = self.state.experiments[experiment_id]
-            if priority != level:
-                self.show_aside()
-                level, looked_at = priority, 0
-                rigid_held = rigid_held or bool(held)
-            nobody_gives = priority > spared and priority >= self.least_urgent()
-            if self.notes is None and not lent and self.available() == 0 and nobody_gives:
-                beside += 1
-                if beside > BACKFILL_LOOKED_AT_MAX or not self.may_be_beside():
-                    break  # Nothing to give and nobody to preempt, here and further down.
-            at += 1
-            if priority == held or (rigid_held and not experiment.preemptible):
+            level = queue[at][0]
+            self.show_aside()
+            if self._nothing_to_do(level, spared, lent):
+                break
+            held = self._serve_level(level, spared, lent, rigid_held)
+            rigid_held = rigid_held or held
+            at = bisect_left(queue, (level + 1, float("-inf"), 0))
+
+    def _nothing_to_do(self, level: int, spared: int, lent: bool) -> bool:
+        """Nothing to give and nobody to preempt, at this priority and further down."""
+        if self.notes is not None or lent or self.available() > 0 or level <= spared or level < self.least_urgent():
+            return False
+        self._beside += 1
+        return self._beside > BACKFILL_LOOKED_AT_MAX or not self.may_be_beside()
+
+    def _serve_level(self, level: int, spared: int, lent: bool, rigid_held: bool) -> bool:
+        """Serve those of one priority. True: one of them is held, and those behind it are with it."""
+        self.equals.begin(level)
+        self._waits_first = held = False
+        looked_at = 0
+        while (experiment := self.equals.next()) is not None:
+            if self._nothing_to_do(level, spared, lent):
+                break
+            if held or (rigid_held and not experiment.preemptible):
                 looked_at += 1
                 hopeless = looked_at > BACKFILL_LOOKED_AT_MAX or not self.may_backfill(experiment)
-                if self.notes is None and not lent and hopeless:
-                    if priority == held:
-                        at = bisect_left(queue, (priority + 1, float("-inf"), 0))
-                    continue
-                self.backfill(experiment)
-            elif not self._serve_all(experiment):
-                held = priority
+                if self.notes is not None or lent or not hopeless:
+                    done, used = self._served.get(experiment.experiment_id, (0, experiment.slots_used))
+                    self.backfill(replace(experiment, waiting=experiment.waiting[done:], slots_used=used))
+                elif held:
+                    break
+                self.equals.done(experiment)
+            elif not self._serve_next(experiment):
+                held = True
                 self.reserve(experiment)
+                self.equals.done(experiment)
+        return held
 
-    def _serve_all(self, experiment: Experiment) -> bool:
-        """Serve the experiment's waiting trials. False: one must wait, and those behind it at its priority with it."""
-        used = experiment.slots_used
-        for number in experiment.waiting:
-            outcome = self.serve(experiment, number, used)
-            if outcome in ("never", "aside") and experiment.trials[number].excluded:
-                continue  # Another of its trials may go where this one failed.
-            if outcome == "limit":
-                self.kept_back(experiment, number, used)
-            if outcome in ("never", "limit", "aside"):
-                return True
-            if outcome == "held":
-                return False
-            used += self.size
+    def _serve_next(self, experiment: Experiment) -> bool:
+        """Serve the experiment's next waiting trial. False: it must wait, and those behind it at its priority with it."""
+        key = experiment.experiment_id
+        at, used = self._served.get(key, (0, experiment.slots_used))
+        if at >= len(experiment.waiting):
+            self.equals.done(experiment)
+            return True
+        number = experiment.waiting[at]
+        outcome = self.serve(experiment, number, used)
+        if outcome in ("granted", "soon"):
+            self._served[key] = (at + 1, used + self.size)
+            if outcome == "soon":
+                self.equals.add(experiment, self.size)
+                self._waits_first = self._waits_first or self.equals.has_reserved(experiment)
+            return True
+        if outcome in ("held", "aside"):
+            self._reserve_slots(experiment, number, outcome)
+        if outcome == "held":
+            return False
+        if outcome in ("never", "aside") and experiment.trials[number].excluded:
+            self._served[key] = (at + 1, used)  # Another of its trials may go where this one failed.
+            return True
+        if outcome == "limit":
+            self.kept_back(experiment, number, used)
+        self.equals.done(experiment)
         return True
+
+    def _reserve_slots(self, experiment: Experiment, number: int, outcome: str) -> None:
+        """Remember that slots are kept for it, where other owners could be before it later. Of those with constraints, which hold
+        nobody else back, one at a time."""
+        if not self.equals.has_reserved(experiment) and (outcome == "held" or not self._waits_first):
+            trial = trial_id(experiment.experiment_id, number)
+            numbers: dict[str, JsonScalar] = {
+                "priority": experiment.priority,
+                "slots_wanted": experiment.slots_per_trial,
+                "slots_free": self.available(),
+            }
+            reason = Reason(rule="priority.reserves", text=words.reserves(experiment, trial), numbers=numbers)
+            self.drafts.append(
+                SlotsReserved(pool=self.pool.name, trial_id=trial, experiment_id=experiment.experiment_id, reason=reason)
+            )
+        self._waits_first = True
+
+    # What owners hold.
+
+    def grant(
+        self,
+        experiment: Experiment,
+        number: int,
+        used: int,
+        slots: tuple[AgentSlots, ...],
+        free: int,
+        *,
+        pool: str = "",
+        backfill: Reserved | None = None,
+    ) -> None:
+        super().grant(experiment, number, used, slots, free, pool=pool, backfill=backfill)
+        self.equals.granted(experiment, 0 if pool else self.size)
+
+    def preempt(
+        self,
+        experiment: Experiment,
+        number: int,
+        chosen: Sequence[Candidate],
+        free: int,
+        leaving: int,
+        missing: int,
+    ) -> None:
+        super().preempt(experiment, number, chosen, free, leaving, missing)
+        for victim in chosen:
+            self.equals.add(self.state.experiments[victim.allocation.experiment_id], -victim.allocation.size)
+
+    def _resize(self, allocation: Allocation, slots: SlotSet, rule: str, text: str, numbers: dict[str, JsonScalar]) -> None:
+        change = count(slots) - count(self.slots_soon(allocation))
+        super()._resize(allocation, slots, rule, text, numbers)
+        if self._equals is not None:
+            self._equals.add(self.state.experiments[allocation.experiment_id], change)
+
+    # Who gives way.
 
     def _spared(self) -> int:
         """The least urgent priority of trials that could give up slots; 0: none can."""

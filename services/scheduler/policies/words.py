@@ -248,6 +248,13 @@ def held(
     return ("held", *_expected(text, numbers, ends))
 
 
+def reserves(experiment: Experiment, trial: str) -> str:
+    return (
+        f"Trial {trial} needs {slots(experiment.slots_per_trial)}, which are not free, and nobody has to give way to it; it is "
+        f"the first of priority {experiment.priority} until it has them, whatever others hold then."
+    )
+
+
 def behind(experiment: Experiment) -> Words:
     text = f"{_needs(experiment)}; the free slots are kept for those ahead of it"
     return ("behind", text, {"slots_wanted": experiment.slots_per_trial})
