@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, SlotsReserved
 from tenuto.schemas.events.request import (
@@ -11,6 +15,7 @@ from tenuto.schemas.events.request import (
     ExperimentPriorityChanged,
     PoolPolicyChanged,
     ShareChanged,
+    SlotsClosed,
 )
 from tenuto.services.scheduler.explain import explain
 from tests.support.scheduler_driver import Driver, exited, held, joined, requested, settle_all, short, stopped, submitted
@@ -151,6 +156,34 @@ def test_slots_that_are_being_freed_for_an_owner_count_in_its_quota(driver: Driv
     driver.feed(joined("a", 4), quota("ada", 1, "user"), submitted(1, user="bob", priority=60), *requested(1, 1, 2, 3, 4))
     driver.feed(submitted(2, priority=1))
     assert short(driver.feed(*requested(2, 1, 2))) == ["!1-4-1"]
+
+
+# Victims
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 3), min_size=2, max_size=6),
+    closed=st.sets(st.integers(0, 17), max_size=8),
+    wanted=st.integers(1, 6),
+)
+@example(sizes=[2, 2, 2], closed={3, 5}, wanted=2)
+def test_a_pass_takes_the_fewest_slots_also_where_some_are_closed(sizes: list[int], closed: set[int], wanted: int) -> None:
+    """Against every set of running gangs. The one that is least to be lost may free only a part of its slots."""
+    driver = Driver(checks=False)
+    driver.feed(joined("a", sum(sizes)))
+    for number, size in enumerate(sizes, 1):
+        driver.feed(submitted(number, slots=size, priority=60), *requested(number, 1))
+    driver.feed(*(SlotsClosed(agent_id="a", slot_id=slot, drain=True) for slot in sorted(closed) if slot < sum(sizes)))
+    frees = {
+        key: (item.size, sum(slot not in closed for _, slots in item.slots for slot in slots))
+        for key, item in driver.state.allocations.items()
+    }
+    decided = driver.feed(submitted(99, slots=wanted, priority=10), *requested(99, 1))
+    chosen = [data.allocation_id for data in decided if isinstance(data, AllocationPreempted)]
+    every = [one for count in range(1, len(frees) + 1) for one in combinations(sorted(frees), count)]
+    enough = [(sum(frees[key][0] for key in one), len(one)) for one in every if sum(frees[key][1] for key in one) >= wanted]
+    assert ((sum(frees[key][0] for key in chosen), len(chosen)) == min(enough)) if enough else chosen == []
 
 
 # Equals

@@ -253,7 +253,8 @@ class _Pass(Quotas):
         return [*overdue, *(entry[3] for entry in self.pool.victims[:less_urgent] if entry[3] not in overdue)]
 
     def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
-        """Of each priority and size the latest saved or granted, as many as could be needed."""
+        """Of each priority and size the latest saved or granted, as many as could be needed. Those with slots that were closed
+        meanwhile free less than others of their size, so they do not count for that."""
         victims = self.pool.victims
         found = self._overdue(experiment)
         at, total = 0, sum(item.freed for item in found)
@@ -268,9 +269,9 @@ class _Pass(Quotas):
                 count = self.comes_back(allocation)
                 if count:
                     found.append(Candidate(allocation, count, 100 + rank))
-                    freed += count
+                    freed += count if count == size else 0
+                    total += count
             at = max(at, bisect_left(victims, (rank, size + 1)))
-            total += freed
         return found if total >= missing else ()
 
     def all_candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int]) -> Sequence[Candidate]:
@@ -287,5 +288,5 @@ class _Pass(Quotas):
             freed = self.comes_back(allocation)
             if freed:
                 found.append(Candidate(allocation, freed, 100 + rank))
-                added[key] = added.get(key, 0) + max(0, freed - given.get(item, 0))
+                added[key] = added.get(key, 0) + (max(0, freed - given.get(item, 0)) if freed == size else 0)
         return self._overdue(experiment) + found
