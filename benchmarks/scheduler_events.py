@@ -123,10 +123,10 @@ def _judged(outcome: Outcome, cluster: Cluster) -> list[str]:
     work = sum(trial.slots * trial.script.work_us for trial in cluster.trials.values())
     if not outcome.unfinished and abs(outcome.useful - work) > 1e-6 * work:
         wrong.append(f"{outcome.useful} of {work} slot-microseconds were trained")
-    # The bound is about all agents; what is offered shrinks when they fail or are closed.
-    shrinks = cluster.costs.failures_us or any(data.TYPE == "SlotsClosed" for _, data in cluster.script.facts)
-    if not shrinks and outcome.utilisation > outcome.bound + 1e-6:
-        wrong.append(f"more than the bound was used: {outcome.utilisation} of {outcome.bound}")
+    # The bound is about all agents, whether they fail or are closed; `utilisation` is not.
+    used = outcome.useful / max(1, outcome.capacity * (outcome.end_us - outcome.start_us))
+    if used > outcome.bound + 1e-6:
+        wrong.append(f"more than the bound was used: {used} of {outcome.bound}")
     cluster.core.check(cluster.state)
     return wrong
 
