@@ -44,6 +44,9 @@ def check_submission(space: Mapping[str, Any], searcher: Searcher) -> list[tuple
     known = dict(leaves_by_path(space))
     for path, leaf in known.items():
         found += _range(f"hyperparameters.{path}", leaf)
+    if found:
+        return found  # what follows calculates with the ranges
+    for path, leaf in known.items():
         found += _when(path, leaf, known)
     if found:
         return found
@@ -89,7 +92,7 @@ def _range(where: str, leaf: Any) -> Found:
     if leaf.step is not None and steps(leaf) > STEPS_MAX:
         yield (
             f"{where}.step",
-            f"is too small for the range: it would have {steps(leaf):.3g} values; leave it out, or make it larger",
+            f"is too small for the range, which would have more than {STEPS_MAX:,} values; leave it out, or make it larger",
         )
 
 
@@ -122,9 +125,12 @@ def _misfit(leaf: Any, value: Any) -> str | None:
     if leaf.step is None:
         return None
     # The nearest value that is drawn; a range need not end on one.
-    index = min(steps(leaf) - 1, max(0, round((at - leaf.minval) / leaf.step)))
-    near = leaf.minval + leaf.step * index if whole else stepped(leaf, index)
-    return None if abs(at - near) <= max(slack, 0 if whole else _SLACK * leaf.step) else f"{what} in steps of {leaf.step:g}"
+    if whole:
+        fits = (value - leaf.minval) % leaf.step == 0
+    else:
+        index = min(steps(leaf) - 1, max(0, round((at - leaf.minval) / leaf.step)))
+        fits = abs(at - stepped(leaf, index)) <= max(slack, _SLACK * leaf.step)
+    return None if fits else f"{what} in steps of {leaf.step:g}"
 
 
 def _point(where: str, point: Mapping[str, Any], known: Mapping[str, Any], searcher: Searcher) -> Found:

@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, parse_config, validated
 from tenuto.services.searcher.sampling import sample
 from tests.support.search_driver import Search
+from tests.support.search_world import World, submitted
 
 UNIT = {"type": "double", "minval": 0, "maxval": 1}
 KIND = {"type": "categorical", "vals": ["a", "b"]}
@@ -42,7 +45,7 @@ def problem(space: dict[str, Any], **searcher: Any) -> str:
         ({"x": {"type": "int", "minval": -(2**63) - 1, "maxval": 0}}, "whole numbers of 64 bits"),
         (
             {"x": UNIT | {"maxval": 1e50, "step": 1e-5}},
-            "hyperparameters.x.step: is too small for the range: it would have 1e+55",
+            "hyperparameters.x.step: is too small for the range, which would have more than 9,007",
         ),
         ({"x": {"type": "log", "minval": -4, "maxval": 400}}, "hyperparameters.x: minval and maxval are exponents"),
         ({"x": {"type": "log", "minval": -400, "maxval": 0}}, "has values outside 1e-300 to 1e+300"),
@@ -121,3 +124,63 @@ def test_what_is_on_record_is_read_and_searched() -> None:
     assert all(("x" in trial) == (trial["net.kind"] == "a") for trial in drawn)
     search = Search(space, name="random", max_trials=3, max_concurrent_trials=3)
     assert search.words() == "ExperimentStarted +1 +2 +3"
+
+
+NUMBERS = st.sampled_from(
+    [0, 1, -1, 2, 7, 0.1, -0.5, 1e-5, 1e50, -1e50, 1e308, 5e-324, 300, -300, 2**63 - 1, -(2**63), 10**30, 1e16]
+)
+
+
+@st.composite
+def leaf(draw: st.DrawFn, others: list[str]) -> Any:
+    kind = draw(st.sampled_from(["int", "double", "log", "categorical", "const"]))
+    if kind == "const":
+        return draw(NUMBERS)
+    found: dict[str, Any] = {"type": kind}
+    if kind == "categorical":
+        found["vals"] = draw(st.lists(st.sampled_from([1, True, "x", None, 0.5, [1], {"k": 1}]), min_size=1, max_size=3))
+    else:
+        low, high = sorted([draw(NUMBERS), draw(NUMBERS)])
+        found |= {"minval": low, "maxval": high, "count": draw(st.integers(1, 3))}
+        if draw(st.booleans()):
+            found["step"] = draw(NUMBERS)
+        if kind == "log" and draw(st.booleans()):
+            found["base"] = draw(st.sampled_from([2, 0.5, 10, 1e300, 1e-300]))
+    if others and draw(st.booleans()):
+        found["when"] = {draw(st.sampled_from(others)): draw(NUMBERS)}
+    return found
+
+
+SPACES = st.fixed_dictionaries(
+    {"a": leaf([]), "b": leaf(["a"])},
+    optional={"lambda": leaf([]), "n": st.fixed_dictionaries({"x": leaf(["a", "b"]), "learning-rate": leaf(["n.x"])})},
+)
+POINTS = st.fixed_dictionaries({}, optional={"a": NUMBERS, "b": NUMBERS})
+METHODS: list[dict[str, Any]] = [
+    {"name": "random", "max_trials": 4},
+    {"name": "sobol", "max_trials": 4},
+    {"name": "grid", "max_trials": None},
+    {"name": "bohb", "max_trials": 9, "random_fraction": 0, "max_concurrent_trials": 1},
+    {"name": "pbt", "population_size": 3, "generations": 3},
+]
+
+
+@given(SPACES, st.sampled_from(METHODS), st.sampled_from([[], ["a < 1"], ["a > b or b > 0"]]), POINTS)
+@settings(max_examples=150, deadline=None)
+def test_what_is_accepted_halts_no_searcher(
+    space: dict[str, Any], searcher: dict[str, Any], constraints: list[str], point: dict[str, Any]
+) -> None:
+    more: dict[str, Any] = (
+        {} if searcher["name"] == "grid" else {"constraints": constraints, "starting_points": [point][: len(point)]}
+    )
+    document = config(space, **searcher, **more)
+    document["searcher"] = {name: value for name, value in document["searcher"].items() if value is not None}
+    if searcher["name"] == "pbt":
+        del document["searcher"]["max_trials"]
+    try:
+        accepted = validated(document)
+    except ConfigError:
+        return
+    request = submitted({"name": "single"}).model_copy(update={"config": accepted})
+    log = World(request, objective=lambda worker, length: worker.number / length, events_max=10_000).run()
+    assert log[-1].type in ("ExperimentCompleted", "ExperimentFailed")
