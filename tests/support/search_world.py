@@ -16,7 +16,7 @@ from tenuto.kernel.decision import step
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted, ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.ids import name_id
@@ -107,6 +107,10 @@ class Faults:
     early: float = 0.0
     """Probability of a validation below the target."""
     cancel_at: float | None = None
+    refuse: float = 0.0
+    """Probability that the model code refuses the hyperparameters of a trial, on its way to its first target."""
+    limits_at: tuple[float, int, int] | None = None
+    """When other limits are set: the time, max_trials and max_concurrent_trials."""
 
 
 @dataclass
@@ -120,6 +124,8 @@ class Worker:
     wanted: bool = True
     stopped: bool = False
     failures: int = 0
+    refused: bool = False
+    """Decided when it starts for the first time."""
 
 
 Objective = Callable[[Worker, int], float]
@@ -160,6 +166,10 @@ class World:
         self.react(self.recorder.put(self.request))
         if self.faults.cancel_at is not None:
             self.at(self.faults.cancel_at, lambda: ExperimentCancelRequested(experiment_id=self.request.experiment_id))
+        if (limits := self.faults.limits_at) is not None:
+            self.at(limits[0], lambda: ExperimentTrialLimitsChanged(
+                experiment_id=self.request.experiment_id, max_trials=limits[1], max_concurrent_trials=limits[2]
+            ))  # fmt: skip
         while True:
             if not self.heap:
                 if not self.recorder.waiting:
@@ -189,6 +199,7 @@ class World:
                 worker = Worker(data.trial_id, data.trial_number, data.hyperparameters, data.target_length)
                 if data.source_checkpoint_id is not None:
                     worker.length = int(data.source_checkpoint_id.split("@")[1])
+                worker.refused = self.chance(self.faults.refuse)
                 self.workers[data.trial_id] = worker
                 self.queue.append(worker)
             elif isinstance(data, TrialExtended):
@@ -234,6 +245,9 @@ class World:
         speed = self.random.uniform(0.5, 2.0)
         if self.chance(self.faults.early) and steps > 1:
             self.at(steps * speed / 2, lambda: self.validation(worker, worker.length) if worker.busy else None)
+        if worker.refused:
+            self.at(steps * speed, lambda: self.refuse(worker))
+            return
         failing = self.chance(self.faults.fail)
         self.at(steps * speed, lambda target=worker.target: self.fail(worker) if failing else self.reach(worker, target))  # type: ignore[misc]
 
@@ -248,6 +262,15 @@ class World:
         else:
             self.at(0.1, lambda: self.train(worker) if worker.busy else None)  # type: ignore[func-returns-value]
         return TrialFailed(trial_id=worker.trial_id, allocation_id="a", error="boom", failures=worker.failures, final=final)
+
+    def refuse(self, worker: Worker) -> EventData | None:
+        if not worker.busy:
+            return None
+        self.release(worker)
+        worker.wanted = False
+        return TrialFailed(
+            trial_id=worker.trial_id, allocation_id="a", error="no", failures=1, final=True, invalid_hyperparameters=True
+        )
 
     def reach(self, worker: Worker, target: int) -> EventData | None:
         if not worker.busy or worker.target != target or worker.length >= target:

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.request import ExperimentTrialLimitsChanged
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed, TrialFinished, ValidationReported
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.methods import method_for
-from tests.support.search_world import ENDS, Faults, World, submitted
+from tests.support.search_world import ENDS, SPACE, Faults, World, submitted
 
 ACTOR = f"searcher/{SearcherCore().rule_version}"
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,10 +34,20 @@ HALVING: dict[str, st.SearchStrategy[Any]] = {
     "smaller_is_better": st.booleans(),
     "max_length": LENGTH,
 }
+CONSTRAINTS = {"dropout < 0.4": lambda h: h["dropout"] < 0.4, "model.layers + dropout < 4": lambda h: h["model"]["layers"] < 4}
+DRAWN: dict[str, st.SearchStrategy[Any]] = {
+    "constraints": st.sampled_from([[], [], *([text] for text in CONSTRAINTS), list(CONSTRAINTS)]),
+    "starting_points": st.sampled_from([[], [], [{"dropout": 0.125}]]),
+}
+HALVING |= DRAWN
+GRID = SPACE | {name: SPACE[name] | {"count": 3} for name in ("lr", "dropout")}  # type: ignore[operator]
 SEARCHERS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.fixed_dictionaries({"name": st.just("grid"), "max_concurrent_trials": CONCURRENT}),
     st.fixed_dictionaries({"name": st.just("single"), "max_length": st.just({"epochs": 3})}),
-    st.fixed_dictionaries({"name": st.just("random"), "max_trials": st.integers(1, 30), "max_concurrent_trials": CONCURRENT}),
-    st.fixed_dictionaries({"name": st.just("sobol"), "max_trials": st.integers(1, 30), "max_concurrent_trials": CONCURRENT}),
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["random", "sobol"]), "max_trials": st.integers(1, 30), "max_concurrent_trials": CONCURRENT}
+        | DRAWN
+    ),
     st.fixed_dictionaries({"name": st.just("asha"), "mode": st.sampled_from(["promotion", "stopping"])} | HALVING),
     st.fixed_dictionaries({"name": st.just("bohb"), "candidates": st.just(4)} | HALVING),
     st.fixed_dictionaries({"name": st.just("sha")} | HALVING),
@@ -78,10 +89,12 @@ FAULTS = st.builds(
     late=st.sampled_from([0.0, 0.5]),
     early=st.sampled_from([0.0, 0.5]),
     cancel_at=st.one_of(st.none(), st.none(), st.floats(0, 60)),
+    refuse=st.sampled_from([0.0, 0.0, 0.2]),
+    limits_at=st.one_of(st.none(), st.none(), st.tuples(st.floats(0, 60), st.integers(1, 100), CONCURRENT)),
 )
 WORLDS = st.builds(
     World,
-    request=SEARCHERS.map(submitted),
+    request=SEARCHERS.map(lambda searcher: submitted(searcher, space=GRID if searcher["name"] == "grid" else None)),
     seed=st.integers(0, 2**32),
     slots=st.integers(1, 8),
     faults=FAULTS,
@@ -177,6 +190,8 @@ def broken(world: World, log: Iterable[Event]) -> list[str]:
     judge = Judge(world.request.config)
     for event in log:
         judge.see(event)
+    if log[-1].type == "ExperimentCompleted" and not judge.limited and judge.config.name != "pbt":
+        judge.expect(judge.counted == judge.trials_max, f"{judge.counted} trials instead of {judge.trials_max}")
     return judge.wrong
 
 
@@ -196,8 +211,14 @@ class Judge:
         self.scores: dict[str, float] = {}
         self.rungs: defaultdict[Place, list[tuple[float, int]]] = defaultdict(list)
         self.sent: Counter[Place] = Counter()
+        self.limited = False
         self.wrong: list[str] = []
         self.inputs: list[Event] = []
+
+    @property
+    def counted(self) -> int:
+        replaced = self.config.name != "grid"
+        return len(self.status) - replaced * sum(trial not in self.rung for trial in self.status)
 
     def length(self, place: Place) -> int:
         return self.brackets[place[0]].lengths[place[1]]
@@ -223,6 +244,14 @@ class Judge:
                 self.scores[trial] = sign * value if isfinite(value) else float("inf")
                 self.status[trial] = "reached"
                 insort(self.rungs[place], self.key(trial))
+        elif isinstance(data, ExperimentTrialLimitsChanged):
+            self.limited = True
+            self.trials_max = max(self.trials_max, data.max_trials or 0)
+            self.concurrent_max = max(self.concurrent_max, data.max_concurrent_trials or 0)
+        elif isinstance(data, TrialFailed) and data.invalid_hyperparameters:
+            if self.status.get(trial) == "running":
+                self.sent[self.rung.pop(trial)] -= 1
+                self.status[trial] = "failing"
         elif isinstance(data, TrialFailed) and data.final:
             if self.status.get(trial) == "running":
                 insort(self.rungs[self.rung[trial]], (float("inf"), int(trial.split("-")[1])))
@@ -236,6 +265,7 @@ class Judge:
             self.judge_request(trial, data)
         elif isinstance(data, TrialExtended):
             self.expect(status in ("reached", "paused"), f"{trial} goes on when it is {status}")
+            self.judge_numbers(trial, data.reason.numbers)
             self.expect(isfinite(self.scores[trial]), f"{trial} goes on without a metric")
             self.judge_promotion(trial, data.reason.rule)
             bracket, index = self.rung[trial]
@@ -245,10 +275,12 @@ class Judge:
             self.status[trial] = "running"
         elif isinstance(data, TrialPaused):
             self.expect(status == "reached", f"{trial} pauses when it is {status}")
+            self.judge_numbers(trial, data.reason.numbers)
             self.status[trial] = "paused"
         elif isinstance(data, TrialStopped):
             self.expect(status not in (None, "stopped"), f"{trial} is stopped when it is {status}")
             self.expect((data.outcome == "failed") == (status == "failing"), f"{trial} ends as {data.outcome}")
+            self.judge_numbers(trial, data.reason.numbers)
             if data.outcome == "completed":
                 self.expect(self.length(self.rung[trial]) == self.config.max_length.value, f"{trial} is completed too early")
             self.status[trial] = "stopped"
@@ -257,24 +289,40 @@ class Judge:
 
     def judge_request(self, trial: str, data: TrialRequested) -> None:
         self.expect(trial not in self.status, f"{trial} is asked for twice")
+        holds = [CONSTRAINTS[text](data.hyperparameters) for text in self.config.constraints]
+        self.expect(all(holds), f"{trial} breaks a constraint")
+        if trial == "1-1" and self.config.starting_points:
+            self.expect(data.hyperparameters["dropout"] == 0.125, "the starting point is not the first")
         self.expect(data.hyperparameters.keys() == {"lr", "model", "dropout", "batch_size"}, "hyperparameters differ")
         lengths = self.brackets[data.bracket].lengths
         place = (data.bracket, lengths.index(data.target_length))
         if data.parent_trial_id is None:
             self.expect(place[1] == 0, f"{trial} starts at another length than the first rung")
             started = sum(rung[0] == data.bracket for rung in self.rung.values())
-            self.expect(started < self.brackets[data.bracket].trials, "more trials than the bracket has")
+            self.expect(self.limited or started < self.brackets[data.bracket].trials, "more trials than the bracket has")
         else:
             before = (place[0], place[1] - 1)
             rung = self.rungs[before]
             parent = data.parent_trial_id
             self.expect(len(rung) == self.sent[before], f"{trial} is a copy before the generation is complete")
             top = max(1, int(self.config.population_size * self.config.truncate_fraction))
-            self.expect(rung.index(self.key(parent)) < top, f"{trial} is a copy of one that is not among the best")
+            best = [number for _, number in rung[:top]]
+            self.expect(int(parent.split("-")[1]) in best, f"{trial} is a copy of one that is not among the best")
             self.expect(data.source_checkpoint_id == f"{parent}@{self.length(before)}", f"{trial} has another checkpoint")
         self.status[trial], self.rung[trial] = "running", place
         self.sent[place] += 1
-        self.expect(len(self.status) <= self.trials_max, "more trials than max_trials")
+        self.expect(self.counted <= self.trials_max, "more trials than max_trials")
+
+    def judge_numbers(self, trial: str, numbers: dict[str, Any]) -> None:
+        """Ranks that are recorded are those among all that ever came there, and so is the value compared with."""
+        if numbers.get("rank") is None or numbers["metric"] is None:
+            return
+        rung = self.rungs[self.rung[trial]]
+        self.expect(numbers["of"] == len(rung), f"{trial} is compared with {numbers['of']} of {len(rung)}")
+        self.expect(numbers["rank"] == rung.index(self.key(trial)) + 1, f"{trial} has not rank {numbers['rank']}")
+        if numbers.get("cut_off") is not None:
+            sign = 1 if self.config.smaller_is_better else -1
+            self.expect(sign * numbers["cut_off"] == rung[numbers["top"] - 1][0], f"{trial} has another cut-off")
 
     def judge_promotion(self, trial: str, rule: str) -> None:
         place = self.rung[trial]
@@ -282,7 +330,7 @@ class Judge:
         waiting = [
             self.key(name)
             for name, status in self.status.items()
-            if self.rung[name] == place and status in ("paused", "reached") and name != trial
+            if self.rung.get(name) == place and status in ("paused", "reached") and name != trial
         ]
         stopping = getattr(self.config, "mode", "") == "stopping" or getattr(self.config, "stop_once", False)
         if isinstance(self.config, PbtSearcher):
