@@ -101,10 +101,9 @@ def _resources(draw: random.Random, job: Job, rooms: list[Room], chosen: frozens
         resources["placement"] = draw.choice(("pack", "spread"))
         if draw.random() < 0.4:
             resources["agent_labels"] = [draw.choice(("zone=a", "zone=b"))]
-    size = min(job.slots, _room_for(resources, rooms))
-    if not size and job.slots:  # Nowhere in its pool: these constraints fit no agent.
+    if not _room_for(resources, rooms):  # Nowhere in its pool: these constraints fit no agent.
         resources.pop("agent_labels")
-        size = min(job.slots, _room_for(resources, rooms))
+    size = min(job.slots, _room_for(resources, rooms))
     elastic = "elastic" in chosen and size and draw.random() < 0.4
     resources["slots_per_trial"] = {"min": size, "max": size * draw.choice((2, 4)), "keep_seconds": 60} if elastic else size
     if "limits" in chosen and size and draw.random() < 0.3:
