@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.envelope import encode_event
 from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
-from tenuto.schemas.events.pool import AllocationPreempted
+from tenuto.schemas.events.pool import AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentMoved,
@@ -36,6 +36,8 @@ from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.indexes import pool_of
 from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
+from tenuto.services.scheduler.policies.turns import quota_binds, with_turns
+from tenuto.services.scheduler.state import State
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
@@ -292,6 +294,18 @@ class AnyPolicy(AnyHistory):
                 for now in (state, apply(state, preempted, self.driver.now_us))
             ]
             assert shares[0] == shares[1], f"{item} gives way"
+            released = AllocationReleased(
+                pool=allocation.pool, allocation_id=item, trial_id=trial, experiment_id=experiment.experiment_id, reason=WHY
+            )
+            left = apply(apply(state, preempted, self.driver.now_us), released, self.driver.now_us)
+            before, after = (self._turns(now, allocation.pool) - {experiment.experiment_id} for now in (state, left))
+            assert before == after, f"{item} has given way"
+
+    def _turns(self, state: State, name: str) -> set[int]:
+        """Whose turn it is under fair share."""
+        pool, now_us = state.pools[name], self.driver.now_us
+        known = divided_with(state, pool, now_us, Remembered())
+        return set(with_turns(state, pool, known, now_us, lambda item: not quota_binds(state, known, item)).turns)
 
     def judge(self) -> list[str]:
         return []

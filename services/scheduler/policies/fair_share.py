@@ -21,7 +21,7 @@ from tenuto.services.scheduler.policies.elastic import droppable
 from tenuto.services.scheduler.policies.planner import Waiting, for_trial
 from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
-from tenuto.services.scheduler.policies.turns import due_us, turn_us, with_turns
+from tenuto.services.scheduler.policies.turns import due_us, quota_binds, turn_us, with_turns
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.slotsets import count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
@@ -59,7 +59,9 @@ class _Pass(Combined):
     def _may_start(self, experiment: Experiment) -> bool:
         """Whether its limits and constraints let a gang of it start, once there are slots."""
         asked = for_trial(experiment, experiment.waiting[0])
-        if self.over_limit(asked, experiment.slots_used):
+        if experiment.max_slots is not None and asked.slots_per_trial > experiment.max_slots:
+            return False
+        if quota_binds(self.state, self.divided, experiment):
             return False
         return asked.constraints is None or bool(self.ground.rooms(asked.constraints, asked.slots_per_trial))
 

@@ -5,6 +5,9 @@ share is given in time instead: for a while it waits, and for a while it is enti
 smaller. Of both together the second is the part that its share is of its gang; the shorter of them is TURN_US. With a share of
 4 slots a gang of 8 waits half an hour and has half an hour, in turn with the others; a gang of 5 waits half an hour and has two.
 
+Whose turn it is must not depend on who holds slots just now: else two gangs would have the turn in turn, while others give way
+to one and get their slots back from the other. So an owner that wants more than its quota has none.
+
 One turn begins at a time, the one that is due for longest first; together turns take no more than half of the pool, except for
 a single one. The state keeps since when an experiment holds nothing, and until when its turn lasts.
 """
@@ -68,6 +71,18 @@ def _period_us(part: float, other: float) -> int:
     return round(min(TURN_US * max(1.0, times), PERIOD_US_MAX))
 
 
+def quota_binds(state: State, known: Remembered, experiment: Experiment) -> bool:
+    """Whether one of its owners wants more in this pool than its quota is."""
+    for owner in experiment.owners:
+        share = state.shares.get(owner)
+        if share is None or share.max_slots is None:
+            continue
+        own = [group.demand for key, group in known.groups.items() if owner in (f"workspace/{key[0]}", f"user/{key[1]}")]
+        if sum(own) > share.max_slots:
+            return True
+    return False
+
+
 def any_due(pool: Pool, now_us: int) -> bool:
     """Whether an experiment has been without slots for so long that it might have a turn."""
     return bool(pool.unserved) and pool.unserved[0][0] + TURN_US <= now_us
@@ -89,7 +104,7 @@ def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: 
     turns: dict[int, int] = {}
     for _, key in pool.turns[bisect_right(pool.turns, (now_us, 1 << 62)) :]:
         gang = state.experiments[key].slots_per_trial
-        wants = state.experiments[key].queued or key in pool.held
+        wants = state.experiments[key].queued or state.experiments[key].returning or key in pool.held
         if wants and known.targets.get(key, 0) < gang <= pool.capacity:
             turns[key] = gang
     taken, due = sum(turns.values()), []
