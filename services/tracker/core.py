@@ -11,6 +11,8 @@ from immutables import Map
 from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import Pool
+from tenuto.schemas.events.registry import EVENT_MODELS
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.tracker import decide, evolve, state
 from tenuto.services.tracker.commands import RecordReport
@@ -30,12 +32,8 @@ class TrackerCore:
             "TrialRequested",
             "TrialStopped",
             "WorkersExited",
-            # Every type of the pool streams: their number is the version that reports are guarded by.
-            "AllocationGranted",
-            "AllocationPreempted",
-            "AllocationResized",
-            "AllocationReleased",
-            "CapacityWanted",
+            # Every type of the pool streams, also one that is new: their number is the version that reports are guarded by.
+            *(name for name, model in EVENT_MODELS.items() if issubclass(model, Pool)),
         }
     )
     emits = frozenset(

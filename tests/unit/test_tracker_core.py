@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.schemas.events.pool import AllocationPreempted
+from tenuto.schemas.events.pool import AllocationPreempted, Pool, SlotsReserved
+from tenuto.schemas.events.registry import EVENT_MODELS
 from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFailed
@@ -51,6 +52,18 @@ def test_a_repeated_refusal_has_the_same_event_id() -> None:
     driver.report(validation("1-1-1", 10), id)
     driver.report(validation("1-1-1", 10), id)
     assert driver.log[-1].id == driver.log[-2].id  # so the log refuses the second
+
+
+def test_every_event_of_a_pools_stream_is_folded() -> None:
+    """One that is not would make the guarded version fall behind for ever: every later report of the pool would be refused."""
+    driver = Driver()
+    allocation = driver.grant()
+    version = driver.core.guards(driver.state, RecordReport(name_id("r"), 0, validation(allocation, 10)))["pool/default"]
+    driver.event(SlotsReserved(pool="default", trial_id="1-1", experiment_id=1, reason=WHY))
+    guards = driver.core.guards(driver.state, RecordReport(name_id("r"), 0, validation(allocation, 10)))
+    assert guards == {"pool/default": version + 1}
+    assert {"SlotsReserved", "AllocationResized", "CapacityWanted"} <= driver.core.consumes
+    assert all(model.TYPE in driver.core.consumes for model in EVENT_MODELS.values() if issubclass(model, Pool))
 
 
 def test_guards_name_the_version_of_the_pool_as_folded() -> None:
