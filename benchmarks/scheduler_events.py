@@ -11,7 +11,7 @@ was above its quota and no experiment above its limit, no agent had more trials 
 whole, all work was done once and counted, and no schedule used more than the offline bound (where no agent failed or was
 closed). In every `FORETOLD_EACH`-th history no gang starts later than was foretold. Every `REPLAY_EACH`-th is run a second
 time, and must decide the same.
-Ten million events take six to twelve minutes on two idle cores.
+Ten million events take about ten minutes on two idle cores.
 
 The exit code is 1 if one of these failed; the line names the seed, and `--seed N --events 1` runs that history again.
 """
