@@ -8,13 +8,22 @@ PIP_TORCH ?=
 SEED ?= $(shell date +%s)
 TEST_PROCESSES ?= 3
 STAMP := $(VENV)/.installed
+# What the demo needs is a small part of what development needs: its own stamp, so that a first look does not wait for the rest.
+DEMO_STAMP := $(VENV)/.installed-demo
+PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
 .PHONY: install demo test lint format bench up down docs clean horovod
 
-$(STAMP): pyproject.toml constraints.txt
+$(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tenuto needs Python 3.11 or newer; set PYTHON=python3.11")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt $(PIP_TORCH) -e '.[dev]'
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) $(PIP_TORCH) -e '.[dev]'
+	touch $@ $(DEMO_STAMP)
+
+$(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP_INSTALL) $(PIP_TORCH) -e '.[demo]'
 	touch $@
 
 install: $(STAMP)
@@ -30,7 +39,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-demo: install
+demo: $(DEMO_STAMP)
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/demo.sh
 
 up: install
@@ -43,7 +52,7 @@ docs: install
 	$(BIN)/python docs/generate.py
 
 bench: install
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(PIP_INSTALL) -e '.[bench]'
 	$(BIN)/python benchmarks/event_log.py
 	$(BIN)/python benchmarks/service_loop.py
 	$(BIN)/python benchmarks/decision_latency.py

@@ -1,0 +1,45 @@
+"""What each target of the Makefile installs, read from a dry run in a fresh copy."""
+
+import os
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def plan(directory: Path, target: str) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    found = subprocess.run(["make", "-n", target], cwd=directory, env=environment, capture_output=True, text=True, check=True)
+    return found.stdout
+
+
+def test_the_demo_installs_what_it_needs_and_tests_install_the_rest_after_it(fresh: Path) -> None:
+    demo = plan(fresh, "demo")
+    assert "-e '.[demo]'" in demo
+    assert "-m venv" in demo
+    assert ".[dev]" not in demo
+    (fresh / ".venv/bin").mkdir(parents=True)
+    (fresh / ".venv/bin/python").touch()
+    (fresh / ".venv/.installed-demo").touch()
+    assert "pip install" not in plan(fresh, "demo")
+    assert "-e '.[dev]'" in plan(fresh, "test")
+    (fresh / ".venv/.installed").touch()
+    assert "pip install" not in plan(fresh, "test") + plan(fresh, "demo")
+
+
+def test_the_demo_needs_no_framework_but_the_one_it_trains_with() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extras["demo"] == ["tenuto[torch,examples]"]
+    needed = [name for extra in ("torch", "examples") for name in extras[extra]]
+    assert not any(name.startswith(("tensorflow", "keras", "transformers", "lightning", "pytest")) for name in needed)
