@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 
+from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.services.gateway.views import (
     AgentView,
     AllocationView,
@@ -30,7 +31,6 @@ PAGE_MAX = 1_000
 """Rows of one page of experiments, trials, checkpoints or allocations."""
 POINTS_MAX = 50_000
 """Metric points or log lines of one answer: some megabytes."""
-_LOST = (OSError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError)
 
 _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "user", state, method, metric, smaller_is_better,
     pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash, context_size_bytes,
@@ -55,8 +55,12 @@ class Views:
     async def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         try:
             rows = await self._pool.fetch(query, *values)
-        except _LOST:
-            # A connection that died while it was idle says so at its next use; another one may well work.
+        except TimeoutError:
+            raise
+        except DATABASE_AWAY:
+            # A connection that died while it was idle, or that the server is just ending, says so at its next use. None of
+            # its age is used again; a new one may well work.
+            await self._pool.expire_connections()
             rows = await self._pool.fetch(query, *values)
         return [dict(row) for row in rows]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-import asyncpg
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from tenuto.kernel.core import Refused
+from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
@@ -130,11 +130,9 @@ async def _internal(_: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    for kind in (LogUnavailable, VersionConflict, ConnectionError, asyncpg.PostgresConnectionError, asyncpg.InterfaceError):
+    database_away = [kind for kind in DATABASE_AWAY if kind is not OSError]  # which may be a file's, too
+    for kind in (LogUnavailable, VersionConflict, ConnectionError, *database_away):
         app.add_exception_handler(kind, _unavailable)
-    for kind in (TimeoutError, asyncpg.CannotConnectNowError, asyncpg.TooManyConnectionsError, asyncpg.AdminShutdownError):
-        app.add_exception_handler(kind, _unavailable)
-    app.add_exception_handler(asyncpg.CrashShutdownError, _unavailable)
     app.add_exception_handler(StoreError, _store)
     app.add_exception_handler(DoorError, _door_error)
     app.add_exception_handler(Refused, _refused)

@@ -12,6 +12,8 @@ DATABASE_AWAY = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shutting down, starting up
     asyncpg.InsufficientResourcesError,  # too many connections, disk full
+    asyncpg.TransactionRollbackError,  # deadlock, serialization: nothing was done
+    asyncpg.PostgresSystemError,  # input/output error of its disk
 )
 """Try again later."""
 

@@ -132,14 +132,7 @@ class Effects:
             async with self._slots:
                 delay_seconds = await self._handle_message(message)
             await (message.ack() if delay_seconds is None else message.nak(delay_seconds))
-        except (
-            nats.errors.Error,
-            JetStreamError,
-            LogUnavailable,
-            asyncpg.PostgresError,
-            asyncpg.InterfaceError,
-            OSError,
-        ) as error:
+        except (nats.errors.Error, JetStreamError, LogUnavailable, *DATABASE_FAILED) as error:
             # Not acknowledged, so it comes again.
             logger.warning("%s leaves an event for later: %s", self._name, str(error) or type(error).__name__)
         finally:

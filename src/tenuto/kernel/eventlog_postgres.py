@@ -12,6 +12,7 @@ from uuid import UUID
 import asyncpg
 
 from tenuto.kernel.chain import GENESIS, event_hash
+from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import (
     SNAPSHOTS_KEPT,
     Append,
@@ -256,7 +257,7 @@ async def translated(pool: asyncpg.Pool, batch: Append | None = None) -> AsyncIt
     """asyncpg's errors as those of the protocol. Also for those who read views over the log's pool."""
     try:
         yield
-    except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError) as error:
+    except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError) as error:
         if isinstance(error, ValueError):  # the driver's way to say that a value cannot be sent
             raise LogError(f"PostgreSQL cannot store this: {error}") from error
         raise _unavailable(error) from error
@@ -283,10 +284,10 @@ def _protocol_error(error: Any, batch: Append | None) -> LogError:
         # Key (id)=(6e0f6f4c-...) already exists.
         found = detail.partition("=(")[2].partition(")")[0]
         return DuplicateEvent(UUID(found) if found else None)
-    if code in ("57P01", "57P02", "57P03", "53300"):  # stopping, crashed, starting, too many connections
-        return LogUnavailable(f"PostgreSQL cannot be used now: {error}")
     if code == "42P01":
         return LogError("the database has no Tenuto schema: run the migrations (tenuto.kernel.migrations) as its owner.")
     if code in ("42501", "25006", "53100"):  # privileges, read-only, disk full
         return NotWritable(str(error))
+    if isinstance(error, DATABASE_AWAY):  # stopping, crashed, starting, too many connections, out of memory, its disk fails
+        return LogUnavailable(f"PostgreSQL cannot be used now: {error}")
     return LogError(f"PostgreSQL refused: {error} ({code})")
