@@ -18,7 +18,9 @@ EXIT_CODE_INVALID_HYPERPARAMETERS = 82
 EXIT_CODE_FOLLOWED = 83
 """Of a rank, or of an agent's part of a gang, that ended only because others did."""
 EXIT_CODE_INFRASTRUCTURE = 84
-"""Of an agent's part of a gang that was ended for no fault of the user's code: a link was cut, a rank hung."""
+"""Of an agent's part of a gang that was ended for no fault of the user's code: a link was cut."""
+EXIT_CODE_HUNG = 85
+"""Of an agent's part of a gang with a rank that hung: the machine's fault, or the code's."""
 
 
 class Run(EventData):
@@ -49,6 +51,16 @@ class WorkersExited(Run):
     """None when it is not known (agent lost)."""
     error: str | None = None
     """The user's error, user's file and line first; or what the infrastructure did."""
+    setbacks: int = Field(default=0, exclude_if=lambda value: value == 0)
+    """Failures and losses in a row, this one included, with nothing saved or validated between them; counted where a pause
+    follows."""
+    restart_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Set where the trial must not start again before then: RestartPauseEnded follows, unless the trial is over by then."""
+
+
+@event("RestartPauseEnded")
+class RestartPauseEnded(Run):
+    """The trial may be granted slots again; the allocation is the one whose end began the pause."""
 
 
 @event("GangPartReported")

@@ -31,6 +31,14 @@ class RecordHeartbeat:
 
 
 @dataclass(frozen=True)
+class EndRestartPauses:
+    """Trials whose pause before the next start is over by `time_us` may start."""
+
+    id: UUID
+    time_us: int
+
+
+@dataclass(frozen=True)
 class ExpireLease:
     """Nothing was heard of an agent for longer than its lease."""
 

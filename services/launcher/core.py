@@ -25,11 +25,12 @@ from tenuto.services.launcher.state import Agent, Allocation, Experiment, Part, 
 
 class LauncherCore:
     name = "launcher"
-    rule_version = 1
+    rule_version = 2
     consumes = frozenset(
         {
             "ExperimentSubmitted",
             "ExperimentCancelRequested",
+            "ExperimentResumeRequested",
             "ExperimentCompleted",
             "ExperimentFailed",
             "ExperimentCanceled",
@@ -39,6 +40,7 @@ class LauncherCore:
             "TrialStopped",
             "TrialFinished",
             "CheckpointSaved",
+            "ValidationReported",
             "CheckpointDeleted",
             "DataRecorded",
             "EnvironmentRecorded",
@@ -54,6 +56,7 @@ class LauncherCore:
             "GangPartReported",
             "GangRendezvousOpened",
             "WorkersExited",
+            "RestartPauseEnded",
             "AgentJoined",
             "AgentLost",
         }
@@ -96,7 +99,7 @@ class LauncherCore:
             agents=Map({item.agent_id: item for item in agents}),
         )
         on_agent, of_trial = state.indexed(loaded)
-        return replace(loaded, on_agent=on_agent, of_trial=of_trial)
+        return replace(loaded, on_agent=on_agent, of_trial=of_trial, pauses=state.paused(loaded.experiments))
 
 
 def _dump_experiment(experiment: Experiment) -> dict[str, Any]:

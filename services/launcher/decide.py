@@ -12,15 +12,18 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.run import (
+    EXIT_CODE_INVALID_HYPERPARAMETERS,
     GangPartReported,
     GangRendezvousOpened,
+    RestartPauseEnded,
     WorkersExited,
     WorkersOutcome,
     WorkersStarted,
     WorkersStarting,
 )
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
-from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, setbacks_after
 from tenuto.services.launcher.state import Allocation, Part, State
 
 AGENT_FACTS = ("pool", "host", "version", "slots", "labels", "auxiliary_trials_max")
@@ -28,6 +31,30 @@ AGENT_FACTS = ("pool", "host", "version", "slots", "labels", "auxiliary_trials_m
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
+    if isinstance(cause, EndRestartPauses):
+        return _ended_pauses(state, cause.time_us)
+    return [_with_pause(state, data, cause.time_us) for data in _decide(state, cause)]
+
+
+def _with_pause(state: State, data: EventData, time_us: int) -> EventData:
+    """The exit with how long its trial waits before it starts again."""
+    trial = state.trial(data.trial_id) if isinstance(data, WorkersExited) else None
+    if trial is None or not isinstance(data, WorkersExited) or data.outcome not in SETBACKS or trial.phase == "stopped":
+        return data
+    setbacks = setbacks_after(trial.setbacks, data.outcome, advanced=state.allocations[data.allocation_id].advanced)
+    pause = pause_seconds(setbacks)
+    if not pause or data.exit_code == EXIT_CODE_INVALID_HYPERPARAMETERS:  # which starting again does not change
+        return data
+    return data.model_copy(update={"setbacks": setbacks, "restart_at_us": time_us + round(pause * 1e6)})
+
+
+def _ended_pauses(state: State, time_us: int) -> Sequence[EventData]:
+    due = [trial_id for trial_id in sorted(state.pauses) if state.pauses[trial_id] <= time_us]
+    trials = [trial for trial_id in due if (trial := state.trial(trial_id)) is not None]
+    return [RestartPauseEnded(allocation_id=trial.pause_of, trial_id=trial.trial_id) for trial in trials]
+
+
+def _decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, Event):
         data = cause.data
         return _after_grant(state, data) if isinstance(data, AllocationGranted) else ()

@@ -1,4 +1,6 @@
-"""Folds events into the launcher's state."""
+"""Folds events into the launcher's state.
+
+Long, because there is one short function for each type of event, all in one place."""
 
 from __future__ import annotations
 
@@ -12,8 +14,15 @@ from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
-from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
-from tenuto.schemas.events.run import GangPartReported, GangRendezvousOpened, WorkersExited, WorkersStarted, WorkersStarting
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentResumeRequested, ExperimentSubmitted
+from tenuto.schemas.events.run import (
+    GangPartReported,
+    GangRendezvousOpened,
+    RestartPauseEnded,
+    WorkersExited,
+    WorkersStarted,
+    WorkersStarting,
+)
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -29,10 +38,12 @@ from tenuto.schemas.events.trial import (
     DataRecorded,
     EnvironmentRecorded,
     TrialFinished,
+    ValidationReported,
     files_hash,
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
+from tenuto.services.launcher.policies.restarts import setbacks_after
 from tenuto.services.launcher.state import EARLIER_CHECKPOINTS_MAX, Agent, Allocation, Experiment, Part, State, Trial
 
 Index = Map[str, tuple[str, ...]]
@@ -57,9 +68,20 @@ def _cancel_requested(state: State, data: ExperimentCancelRequested) -> State:
     return state if experiment is None or not data.kill else _put(state, replace(experiment, kill=True))
 
 
+def _resume_requested(state: State, data: ExperimentResumeRequested) -> State:
+    """Somebody has looked at it: its trials start at once."""
+    experiment = state.experiments.get(data.experiment_id)
+    for trial_id in sorted(experiment.trials) if experiment and state.pauses else ():
+        if trial_id in state.pauses and (trial := state.trial(trial_id)) is not None:
+            state = _put_trial(state, replace(trial, pause_of=""))
+    return state
+
+
 def _ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
     if data.experiment_id not in state.experiments:
         return state
+    for trial_id in sorted(state.experiments[data.experiment_id].trials):
+        state = _without_pause(state, trial_id)
     return replace(state, experiments=state.experiments.delete(data.experiment_id))
 
 
@@ -133,17 +155,18 @@ def _stopped(state: State, data: TrialStopped) -> State:
     trial = state.trial(data.trial_id)
     if trial is None:
         return state
-    return _put_trial(state, replace(trial, phase="stopped", canceled=data.outcome == "canceled"))
+    return _put_trial(state, replace(trial, phase="stopped", canceled=data.outcome == "canceled", pause_of=""))
 
 
 def _finished(state: State, data: TrialFinished) -> State:
     experiment = state.experiments.get(experiment_of(data.trial_id))
     if experiment is None or data.trial_id not in experiment.trials:
         return state
-    return _put(state, replace(experiment, trials=experiment.trials.delete(data.trial_id)))
+    return _put(_without_pause(state, data.trial_id), replace(experiment, trials=experiment.trials.delete(data.trial_id)))
 
 
 def _saved(state: State, data: CheckpointSaved) -> State:
+    state = _advanced(state, data)
     experiment = state.experiments.get(experiment_of(data.trial_id))
     if experiment is None:
         return state
@@ -157,6 +180,13 @@ def _saved(state: State, data: CheckpointSaved) -> State:
         return state
     earlier = (trial.checkpoint, *trial.earlier) if trial.checkpoint is not None else trial.earlier
     return _put_trial(state, replace(trial, checkpoint=saved, earlier=earlier[:EARLIER_CHECKPOINTS_MAX]))
+
+
+def _advanced(state: State, data: CheckpointSaved | ValidationReported) -> State:
+    allocation = state.allocations.get(data.allocation_id)
+    if allocation is None or allocation.advanced:
+        return state
+    return _put_allocation(state, replace(allocation, advanced=True))
 
 
 def _deleted(state: State, data: CheckpointDeleted) -> State:
@@ -239,6 +269,7 @@ def _exited(state: State, data: WorkersExited) -> State:
     allocation = state.allocations.get(data.allocation_id)
     if allocation is None:
         return state
+    state = _set_back(state, allocation, data)
     on_agent = state.on_agent
     for part in allocation.parts:
         on_agent = _removed(on_agent, part.agent_id, data.allocation_id)
@@ -248,6 +279,22 @@ def _exited(state: State, data: WorkersExited) -> State:
         on_agent=on_agent,
         of_trial=_removed(state.of_trial, allocation.trial_id, data.allocation_id),
     )
+
+
+def _set_back(state: State, allocation: Allocation, data: WorkersExited) -> State:
+    trial = state.trial(data.trial_id)
+    if trial is None:
+        return state
+    setbacks = setbacks_after(trial.setbacks, data.outcome, advanced=allocation.advanced)
+    pause_of = data.allocation_id if data.restart_at_us is not None and trial.phase != "stopped" else ""
+    return _put_trial(state, replace(trial, setbacks=setbacks, pause_of=pause_of, restart_at_us=data.restart_at_us or 0))
+
+
+def _pause_ended(state: State, data: RestartPauseEnded) -> State:
+    trial = state.trial(data.trial_id)
+    if trial is None or trial.pause_of != data.allocation_id:
+        return state
+    return _put_trial(state, replace(trial, pause_of=""))
 
 
 def _joined(state: State, data: AgentJoined) -> State:
@@ -265,7 +312,15 @@ def _put(state: State, experiment: Experiment) -> State:
 
 def _put_trial(state: State, trial: Trial) -> State:
     experiment = state.experiments[experiment_of(trial.trial_id)]
+    if trial.pause_of:
+        state = replace(state, pauses=state.pauses.set(trial.trial_id, trial.restart_at_us))
+    else:
+        state = _without_pause(state, trial.trial_id)
     return _put(state, replace(experiment, trials=experiment.trials.set(trial.trial_id, trial)))
+
+
+def _without_pause(state: State, trial_id: str) -> State:
+    return replace(state, pauses=state.pauses.delete(trial_id)) if trial_id in state.pauses else state
 
 
 def _put_allocation(state: State, allocation: Allocation) -> State:
@@ -288,6 +343,7 @@ def _removed(index: Index, key: str, item: str) -> Index:
 _STEPS: dict[str, Callable[[State, Any], State]] = {
     "ExperimentSubmitted": _submitted,
     "ExperimentCancelRequested": _cancel_requested,
+    "ExperimentResumeRequested": _resume_requested,
     "ExperimentCompleted": _ended,
     "ExperimentFailed": _ended,
     "ExperimentCanceled": _ended,
@@ -297,6 +353,7 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "TrialStopped": _stopped,
     "TrialFinished": _finished,
     "CheckpointSaved": _saved,
+    "ValidationReported": _advanced,
     "CheckpointDeleted": _deleted,
     "DataRecorded": _data_recorded,
     "EnvironmentRecorded": _environment_recorded,
@@ -307,6 +364,7 @@ _STEPS: dict[str, Callable[[State, Any], State]] = {
     "GangPartReported": _part_reported,
     "GangRendezvousOpened": _rendezvous_opened,
     "WorkersExited": _exited,
+    "RestartPauseEnded": _pause_ended,
     "AgentJoined": _joined,
     "AgentLost": _lost,
 }

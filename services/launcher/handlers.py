@@ -24,7 +24,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.services.launcher.assigning import assignments_of
-from tenuto.services.launcher.commands import ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.leases import Leases
 from tenuto.services.launcher.state import State
 
@@ -60,6 +60,7 @@ class Listener:
             self._caught_up.set()
             while True:
                 await self._watch_leases()
+                await self._end_pauses()
                 await asyncio.sleep(self._tick_seconds)
         finally:
             for task in self._answering.values():
@@ -141,6 +142,16 @@ class Listener:
                     logger.warning("agent %s is lost: %s", agent_id, reason)
             except LogUnavailable as error:
                 logger.warning("agent %s is silent, but that cannot be recorded now: %s", agent_id, error)
+
+    async def _end_pauses(self) -> None:
+        now_us = self._clock.now_us()
+        pauses = self._loop.state.pauses
+        if not any(at <= now_us for at in pauses.values()):
+            return
+        try:
+            await self._loop.submit(EndRestartPauses(self._clock.new_id(), now_us))
+        except LogUnavailable as error:
+            logger.warning("trials wait longer than they should before they start again; that cannot be recorded: %s", error)
 
 
 def _parsed(report: Report) -> LauncherReport:

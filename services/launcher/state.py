@@ -43,6 +43,12 @@ class Trial:
     """What its last run recorded of the data it declared, by name."""
     environment_hash: str = ""
     """Of its last run."""
+    setbacks: int = 0
+    """Failures and losses of its workers in a row, with nothing saved or validated between them."""
+    pause_of: str = ""
+    """The allocation whose end began a pause before the next start; empty: none."""
+    restart_at_us: int = 0
+    """When that pause ends."""
     canceled: bool = False
     """Stopped by people, not by the search: somebody may want to go on with what was trained, so its workers save it."""
 
@@ -97,6 +103,8 @@ class Allocation:
     """The agent whose part failed or was lost first: it speaks for the allocation, the others only followed."""
     rendezvous: str = ""
     """Where rank 0's side listens, once it is known."""
+    advanced: bool = False
+    """It has saved a checkpoint or validated."""
     first_followed: bool = False
     """`first_exit` only followed a part whose word is still to come."""
     trace: str = ""
@@ -137,6 +145,8 @@ class State:
     """Index: live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map)
     """Index: live allocations of that trial."""
+    pauses: Map[str, int] = field(default_factory=Map)
+    """Index: trials that wait before they start again, with when that ends."""
 
     def trial(self, trial_id: str) -> Trial | None:
         experiment = self.experiments.get(experiment_of(trial_id))
@@ -145,6 +155,15 @@ class State:
 
 def initial() -> State:
     return State()
+
+
+def paused(experiments: Map[int, Experiment]) -> Map[str, int]:
+    """The index of pauses as it follows from the trials."""
+    found: dict[str, int] = {}
+    for experiment_id in sorted(experiments):
+        trials = experiments[experiment_id].trials
+        found.update({key: trials[key].restart_at_us for key in sorted(trials) if trials[key].pause_of})
+    return Map(found)
 
 
 def indexed(state: State) -> tuple[Map[str, tuple[str, ...]], Map[str, tuple[str, ...]]]:
@@ -165,6 +184,7 @@ def check(state: State) -> None:
     on_agent, of_trial = indexed(state)
     assert state.on_agent == on_agent, "the index of agents does not fit the allocations"
     assert state.of_trial == of_trial, "the index of trials does not fit the allocations"
+    assert state.pauses == paused(state.experiments), "the index of pauses does not fit the trials"
     for agent_id in sorted(state.on_agent):
         held: dict[int, str] = {}
         for allocation_id in state.on_agent[agent_id]:

@@ -123,12 +123,16 @@ def _experiment(experiment: Experiment) -> dict[str, Any]:
         "paused": experiment.paused,
         "canceled": experiment.canceled,
         "ended": experiment.ended,
-        "trials": [[trial.number, trial.phase, trial.verdict_of, trial.grants, trial.excluded] for trial in trials],
+        "trials": [
+            [trial.number, trial.phase, trial.verdict_of, trial.grants, trial.excluded, trial.pause_of] for trial in trials
+        ],
     }
 
 
-def _load_trial(number: int, phase: Phase, verdict_of: str, grants: int, excluded: Sequence[str] = ()) -> Trial:
-    return Trial(number, phase, verdict_of, grants, excluded=tuple(excluded))
+def _load_trial(
+    number: int, phase: Phase, verdict_of: str, grants: int, excluded: Sequence[str] = (), pause_of: str = ""
+) -> Trial:
+    return Trial(number, phase, verdict_of, grants, excluded=tuple(excluded), pause_of=pause_of)
 
 
 def _load_experiment(item: dict[str, Any]) -> Experiment:

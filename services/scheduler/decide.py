@@ -11,7 +11,7 @@ from tenuto.schemas.events.agent import Agent as AgentData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted, AllocationReleased, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ClusterRequest, ExperimentPoolChanged, Request, SlotsClosed
-from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.run import RestartPauseEnded, WorkersExited
 from tenuto.schemas.events.search import Search, TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
@@ -139,7 +139,7 @@ def _pools_of_slots(state: State, data: EventData) -> list[str]:
 def _experiment_of(data: EventData) -> int:
     if isinstance(data, Request | Search):
         return data.experiment_id
-    assert isinstance(data, WorkersExited | TrialData)
+    assert isinstance(data, WorkersExited | RestartPauseEnded | TrialData)
     return experiment_of(data.trial_id)
 
 

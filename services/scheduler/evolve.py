@@ -105,7 +105,14 @@ def _paused(state: State, data: requests.ExperimentPauseRequested) -> State:
 
 
 def _resumed(state: State, data: requests.ExperimentResumeRequested) -> State:
-    return _change_experiment(state, data.experiment_id, paused=False)
+    """Its trials that pause before their next start do so no longer: somebody has looked at it."""
+    state = _change_experiment(state, data.experiment_id, paused=False)
+    experiment = state.experiments.get(data.experiment_id)
+    for number in sorted(experiment.trials) if experiment else ():
+        trial = state.experiments[data.experiment_id].trials[number]
+        if trial.pause_of:
+            state = indexes.put_trial(state, state.experiments[data.experiment_id], replace(trial, pause_of=""))
+    return state
 
 
 def _priority_changed(state: State, data: requests.ExperimentPriorityChanged) -> State:
@@ -303,10 +310,20 @@ def _workers_exited(state: State, data: runs.WorkersExited) -> State:
         return state
     state = allocations.mark_leaving(state, allocation, "exited", data.outcome)
     found = trial_of(state, data.trial_id)
-    if data.outcome == "failed" and found:
+    if found and (data.outcome == "failed" or data.restart_at_us is not None):
         experiment, trial = found
-        state = indexes.put_trial(state, experiment, replace(trial, verdict_of=data.allocation_id))
+        verdict_of = data.allocation_id if data.outcome == "failed" else trial.verdict_of
+        pause_of = data.allocation_id if data.restart_at_us is not None else ""
+        state = indexes.put_trial(state, experiment, replace(trial, verdict_of=verdict_of, pause_of=pause_of))
     return state
+
+
+def _pause_ended(state: State, data: runs.RestartPauseEnded) -> State:
+    found = trial_of(state, data.trial_id)
+    if found is None or found[1].pause_of != data.allocation_id:
+        return state
+    experiment, trial = found
+    return indexes.put_trial(state, experiment, replace(trial, pause_of=""))
 
 
 def _trial_failed(state: State, data: trials.TrialFailed) -> State:
@@ -395,6 +412,7 @@ _FOLDS: dict[str, Callable[[State, Any], State]] = {
     "SlotEnabled": _slot_enabled,
     "SlotDisabled": _slot_disabled,
     "WorkersExited": _workers_exited,
+    "RestartPauseEnded": _pause_ended,
     "TrialFailed": _trial_failed,
     "LogMatched": _log_matched,
     "AllocationPreempted": _preempted,

@@ -176,7 +176,7 @@ def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
 
 def returns(state: State, trial: Trial) -> bool:
     """Whether its workers are leaving, and it waits for slots again as soon as they have."""
-    if trial.phase != "wanted" or trial.verdict_of or not trial.allocation_id:
+    if trial.phase != "wanted" or trial.verdict_of or trial.pause_of or not trial.allocation_id:
         return False
     return state.allocations[trial.allocation_id].leaving in RETURNING
 

@@ -40,10 +40,12 @@ class Trial:
     """The live allocation, or empty."""
     excluded: tuple[str, ...] = ()
     """Agents where it failed in a way that its experiment's log policies name, sorted."""
+    pause_of: str = ""
+    """The allocation whose end began a pause before its next start, or empty."""
 
     @property
     def waits(self) -> bool:
-        return self.phase == "wanted" and not self.allocation_id and not self.verdict_of
+        return self.phase == "wanted" and not (self.allocation_id or self.verdict_of or self.pause_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +360,5 @@ def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
     return (experiment, trial) if experiment and trial else None
 
 
-DEFAULT_POLICY = PoolPolicy()
-
-
 def policy_of(state: State, pool: str) -> PoolPolicy:
-    return state.policies.get(pool, DEFAULT_POLICY)
+    return state.policies.get(pool) or PoolPolicy()

@@ -21,7 +21,7 @@ from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, State,
 
 class TrackerCore:
     name = "tracker"
-    rule_version = 2
+    rule_version = 3
     """2: a checkpoint that was kept only because other trials started from it goes when they need it no more."""
     consumes = frozenset(
         {

@@ -40,9 +40,12 @@ from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end, freed_by
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
 
-INFRASTRUCTURE_RESTARTS_MAX = 5
-"""Restarts after losses in a row that brought nothing (no checkpoint, no validation). Losses are not the user's fault, so they
-are free as long as the trial gets on; but code that dies by a signal each time (out of memory) must not restart for ever."""
+DEATHS_MAX = 5
+"""Restarts after deaths in a row that brought nothing (no checkpoint, no validation): workers that died by a signal, or a rank
+that hung. They are free as long as the trial gets on; but code that dies each time (out of memory) must not restart for ever."""
+LOSSES_MAX = 100
+"""The same for losses of any kind. An agent that is gone or a network that is down is nobody's fault and ends by itself, so a
+trial outlasts a night of it: with the pauses between restarts (at most five minutes) that is more than eight hours."""
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
@@ -166,11 +169,12 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
             return [_failed(trial, data, error, final=True, invalid_hyperparameters=True)]
         final = trial.failures > experiment.max_restarts
         return [_failed(trial, data, error, final)]
-    if data.outcome == "lost" and trial.losses > INFRASTRUCTURE_RESTARTS_MAX:
+    if data.outcome == "lost" and (trial.deaths > DEATHS_MAX or trial.losses > LOSSES_MAX):
         cause = data.error or "its processes were killed or its agent went away"
+        hint = ". Look for what kills them, such as too little memory." if trial.deaths > DEATHS_MAX else ""
         error = (
             f"the trial's workers were lost {trial.losses} times in a row without a checkpoint or a validation between; "
-            f"the last time: {cause}. Look for what kills them, such as too little memory."
+            f"the last time: {cause}{hint}"
         )
         return [_failed(trial, data, error, final=True)]
     return ()

@@ -11,7 +11,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.model import ModelVersionRegistered
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.request import ExperimentSubmitted
-from tenuto.schemas.events.run import WorkersExited
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersExited
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDamaged,
@@ -26,6 +26,9 @@ from tenuto.schemas.events.trial import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
+
+BLAMELESS_EXITS = (None, EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE)
+"""Codes of losses that no code of the user's can be to blame for: an agent is gone, a link was cut."""
 
 
 def evolve(state: State, event: Event) -> State:
@@ -173,8 +176,9 @@ def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
     if data.allocation_id != trial.allocation_id or trial.exited:
         return trial
     if data.outcome == "lost":
-        return replace(trial, exited=True, losses=1 if trial.advanced else trial.losses + 1)
-    return replace(trial, exited=True, losses=0, failures=trial.failures + (data.outcome == "failed"))
+        losses, deaths = (0, 0) if trial.advanced else (trial.losses, trial.deaths)
+        return replace(trial, exited=True, losses=losses + 1, deaths=deaths + (data.exit_code not in BLAMELESS_EXITS))
+    return replace(trial, exited=True, losses=0, deaths=0, failures=trial.failures + (data.outcome == "failed"))
 
 
 def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Trial:

@@ -51,6 +51,8 @@ class Trial:
     """Exits by errors of the user's code."""
     losses: int = 0
     """Exits by infrastructure, one after the other, with nothing saved or validated between them."""
+    deaths: int = 0
+    """Those of `losses` where the processes died by a signal or hung: it may be the code that kills them."""
     advanced: bool = False
     """The current allocation has saved a checkpoint or validated."""
     batches: int = 0
@@ -132,5 +134,5 @@ def check(state: State) -> None:
             assert trial.batches >= max((checkpoint.batches for checkpoint in trial.checkpoints), default=0)
             assert set(trial.damaged) <= set(ids)
             assert trial.failures >= 0
-            assert trial.losses >= 0
+            assert 0 <= trial.deaths <= trial.losses
             assert not (trial.exited and trial.allocation_id is None)

@@ -162,7 +162,7 @@ def test_a_rank_that_hangs_is_found(directory: Path) -> None:
     # Where machines are crowded, ranks take seconds to start.
     with bench_of(directory, distributed={"progress_seconds_max": 8}) as bench:
         _, [run] = bench.gang(2, 24, TEST_ACT="sleep 1 6")
-        assert run.wait() == 84, run.output()
+        assert run.wait() == 85, run.output()
         assert run.error.startswith("rank 1 of 2 on agent first hangs: computing for")
         assert not run.processes()
 

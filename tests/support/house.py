@@ -33,6 +33,8 @@ from tenuto.services.tracker import commands as tracker
 from tenuto.services.tracker.core import TrackerCore
 
 VALIDATION_PERIOD = 2
+LATER_US = 10**15
+"""When every pause before a restart is over."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +276,8 @@ class House:
 
     def turn(self) -> None:
         rng, faults = self.rng, self.faults
+        if self.services["launcher"].state.pauses and rng.random() < 0.05:
+            self.command("launcher", launcher.EndRestartPauses(self.new_id(), LATER_US))
         kind = rng.random()
         if kind < 0.5:
             service = rng.choice(list(self.services.values()))

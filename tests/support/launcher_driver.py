@@ -61,9 +61,9 @@ class Driver:
         self.state = self.core.evolve(self.state, event)
         return self._settle(event, position)
 
-    def command(self, kind: Any, *fields: Any, id: UUID | None = None) -> list[EventData]:
+    def command(self, kind: Any, *fields: Any, id: UUID | None = None, time_us: int = 0) -> list[EventData]:
         self.commands += 1
-        return self._settle(kind(id or name_id("command", str(self.commands)), 0, *fields), len(self.log))
+        return self._settle(kind(id or name_id("command", str(self.commands)), time_us, *fields), len(self.log))
 
     def _settle(self, cause: Any, seen: int) -> list[EventData]:
         # Own events stand in the log too: the next input comes after them.

@@ -175,9 +175,10 @@ def joined(
     )
 
 
-def exited(allocation: str, outcome: WorkersOutcome = "finished") -> EventData:
+def exited(allocation: str, outcome: WorkersOutcome = "finished", *, pauses: bool = False) -> EventData:
     code = {"finished": 0, "preempted": 80, "paused": 81, "failed": 1, "lost": None}[outcome]
-    return WorkersExited(allocation_id=allocation, trial_id=allocation.rsplit("-", 1)[0], outcome=outcome, exit_code=code)
+    data = WorkersExited(allocation_id=allocation, trial_id=allocation.rsplit("-", 1)[0], outcome=outcome, exit_code=code)
+    return data.model_copy(update={"setbacks": 2, "restart_at_us": 1}) if pauses else data
 
 
 def _experiment(trial: str) -> int:

@@ -18,6 +18,7 @@ from tenuto.schemas.events.request import (
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
 )
+from tenuto.schemas.events.run import RestartPauseEnded
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFinished
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
@@ -56,6 +57,8 @@ class World:
         """Allocation -> what its workers were told: run, preempted, paused, finished."""
         self.parts: dict[str, set[str]] = {}
         self.verdicts: list[tuple[str, bool]] = []
+        self.pauses: list[str] = []
+        """Allocations whose trials wait before they start again."""
         self.seen = 0
         for agent in self.agents:
             self.start_agent(agent)
@@ -72,6 +75,7 @@ class World:
             (8, self.work),
             (2, self.search),
             (2, self.verdict),
+            (2, self.end_pause),
             (0.3, self.submit),
         ]
         wild: list[tuple[float, Callable[[], None]]] = [
@@ -136,7 +140,9 @@ class World:
 
     def exit(self, allocation: str, outcome: Any) -> None:
         self.running.pop(allocation, None)
-        self.tell(exited(allocation, outcome))
+        if pauses := outcome in ("failed", "lost") and self.random.random() < 0.5:
+            self.pauses.append(allocation)
+        self.tell(exited(allocation, outcome, pauses=pauses))
         if outcome == "failed":
             trial = self.trials[allocation.rsplit("-", 1)[0]]
             trial.failures += 1
@@ -203,6 +209,11 @@ class World:
             name = allocation.rsplit("-", 1)[0]
             if final and not self.trials[name].over:
                 self.stop_trial(name, self.trials[name])
+
+    def end_pause(self) -> None:
+        if self.pauses:
+            allocation = self.pauses.pop(self.random.randrange(len(self.pauses)))
+            self.tell(RestartPauseEnded(allocation_id=allocation, trial_id=allocation.rsplit("-", 1)[0]))
 
     def start_agent(self, agent: str) -> None:
         self.agents[agent] = True

@@ -93,7 +93,7 @@ class Driver:
             AllocationReleased(pool="default", allocation_id=allocation, trial_id="1-1", experiment_id=1, reason=WHY)
         )
 
-    def exit(self, allocation: str, outcome: Any, error: str | None = None, code: int = 1) -> list[EventData]:
+    def exit(self, allocation: str, outcome: Any, error: str | None = None, code: int | None = 1) -> list[EventData]:
         return self.event(WorkersExited(allocation_id=allocation, trial_id="1-1", outcome=outcome, exit_code=code, error=error))
 
     def stop(self) -> list[EventData]:

@@ -15,7 +15,7 @@ from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker.commands import RecordReport
-from tenuto.services.tracker.decide import INFRASTRUCTURE_RESTARTS_MAX
+from tenuto.services.tracker.decide import DEATHS_MAX, LOSSES_MAX
 from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, types, validation
 
 
@@ -92,19 +92,33 @@ def test_user_errors_restart_the_trial_until_max_restarts() -> None:
 
 def test_losses_without_progress_are_bounded_and_progress_starts_the_count_again() -> None:
     driver = Driver()
-    for round_ in range(INFRASTRUCTURE_RESTARTS_MAX * 3):
+    for round_ in range(DEATHS_MAX * 3):
         allocation = driver.grant()
         driver.report(checkpoint(allocation, round_ + 1))
-        assert driver.exit(allocation, "lost") == []
+        assert driver.exit(allocation, "lost", code=137) == []
         driver.release(allocation)
-    for _ in range(INFRASTRUCTURE_RESTARTS_MAX - 1):  # the last exit above counts as the first
+    for _ in range(DEATHS_MAX - 1):  # the last exit above counts as the first
         allocation = driver.grant()
-        assert driver.exit(allocation, "lost") == []
+        assert driver.exit(allocation, "lost", code=137) == []
         driver.release(allocation)
     allocation = driver.grant()
-    (failed,) = driver.exit(allocation, "lost", "killed by signal 9")
+    (failed,) = driver.exit(allocation, "lost", "killed by signal 9", code=137)
     assert failed.final  # type: ignore[attr-defined]
     assert "killed by signal 9" in failed.error  # type: ignore[attr-defined]
+    assert "such as too little memory" in failed.error  # type: ignore[attr-defined]
+
+
+def test_an_outage_is_survived_where_code_that_dies_is_not() -> None:
+    driver = Driver()
+    for number in range(LOSSES_MAX):
+        allocation = driver.grant()
+        assert driver.exit(allocation, "lost", "the link was cut", code=(None, 83, 84)[number % 3]) == []
+        driver.release(allocation)
+    allocation = driver.grant()
+    (failed,) = driver.exit(allocation, "lost", "the link was cut", code=84)
+    assert failed.final  # type: ignore[attr-defined]
+    assert "lost 101 times in a row" in failed.error  # type: ignore[attr-defined]
+    assert "memory" not in failed.error  # type: ignore[attr-defined]
 
 
 def test_a_stopped_trial_finishes_when_its_last_allocation_is_released() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
-from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE, STDERR_BYTES_READ, STDERR_LINES_SHOWN
@@ -27,7 +27,7 @@ class End:
 def name_end(exit_code: int | None, killed_for: Action | None, files: RunFiles) -> End:
     if exit_code is not None and exit_code in EXIT_OUTCOMES:
         return End(EXIT_OUTCOMES[exit_code], exit_code, None)
-    if exit_code in (EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE):
+    if exit_code in (EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, EXIT_CODE_HUNG):
         return End("lost", exit_code, _error_text(exit_code, files), followed=exit_code == EXIT_CODE_FOLLOWED)
     if exit_code is None or exit_code > SIGNAL_EXIT_BASE:
         said = _said(files)  # by the supervisor of a gang, about the first of its ranks that failed

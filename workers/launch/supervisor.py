@@ -1,7 +1,8 @@
 """Starts the local ranks of a gang, carries their words, notices the first that fails, and ends all of them together.
 
 Exit codes, for the agent: what rank 0 left with where all is well; else that of the rank that failed first here; 83 where the
-ranks here only followed others; 84 where what failed is the infrastructure. The sentence for the user is in the error file.
+ranks here only followed others; 84 where what failed is the infrastructure; 85 where a rank hung. The sentence for the user is
+in the error file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
 from tenuto.workers.launch.layout import GANG_VARIABLE, PROGRESS_FILE, RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.links import Links, dial, greet
@@ -236,7 +237,7 @@ class Supervisor:
     def _hung(self, rank: int, sentence: str) -> None:
         """Where the rank is, the sentence is the first one; elsewhere its agent's word counts."""
         if self._failed is None and self._code is None:
-            self._fail(sentence, EXIT_CODE_INFRASTRUCTURE if rank in self._part.ranks else EXIT_CODE_FOLLOWED)
+            self._fail(sentence, EXIT_CODE_HUNG if rank in self._part.ranks else EXIT_CODE_FOLLOWED)
 
 
 def _listen(part: GangPart) -> socket.socket:

@@ -1,0 +1,1 @@
+"""Rules that the launcher's decisions follow."""
