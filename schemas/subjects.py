@@ -6,6 +6,7 @@ tenuto.committed.<lane>.<agent>      core NATS: the last report of that lane tha
 tenuto.position.<lane>.<agent>       core NATS request: what is the last report you have committed?
 tenuto.agent.heartbeat               core NATS request from agents to the launcher
 tenuto.scheduler.queue               core NATS request to the scheduler: who waits for slots, and why?
+tenuto.relay.bus                     core NATS request to the relay: does JetStream store what it is sent?
 tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
 """
 
@@ -19,6 +20,9 @@ LOG_SUBJECTS = "tenuto.log.>"
 INGRESS_SUBJECTS = "tenuto.ingress.>"
 HEARTBEAT = "tenuto.agent.heartbeat"
 QUEUE = "tenuto.scheduler.queue"
+BUS_STATE = "tenuto.relay.bus"
+INGRESS_PROBE = "tenuto.ingress.probe.relay"
+"""In no lane, so nobody receives it: only whether it is stored matters."""
 
 Lane = Literal["tracker", "launcher", "metrics", "logs"]
 """A lane is one ordered sequence of reports from an agent to one receiver: `tracker` and `launcher` become events;

@@ -11,6 +11,7 @@ from typing import Any
 import asyncpg
 
 from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.schemas.bus import BusState
 from tenuto.services.gateway.views import (
     AgentView,
     AllocationView,
@@ -228,7 +229,7 @@ class Views:
         shut = {(row["agent_id"], row["slot_id"]) for row in closed}
         return [_agent(row, users, shut, auxiliary) for row in agents]
 
-    async def status(self) -> StatusView:
+    async def status(self, bus: BusState) -> StatusView:
         head, consumers, parked, agents = await asyncio.gather(
             self._rows("SELECT position FROM log_head"),
             self._rows(
@@ -242,6 +243,7 @@ class Views:
         position = head[0]["position"]
         slots = [slot for agent in agents if agent.state != "lost" for slot in agent.slots]
         return StatusView(
+            bus=bus,
             version=version("tenuto"),
             head=position,
             consumers=tuple(ConsumerView(**row, lag=max(0, position - row["position"])) for row in consumers),

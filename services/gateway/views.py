@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.bus import BusState
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.trial import CheckpointFile
@@ -276,6 +277,7 @@ class ConsumerView(Model):
 
 
 class StatusView(Model):
+    bus: BusState
     version: str
     head: int
     """Position of the last event."""

@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from nats.errors import Error as NatsError
+from pydantic import ValidationError
 
+from tenuto.schemas import subjects
+from tenuto.schemas.bus import BusState
 from tenuto.services.gateway.queries import PAGE_MAX
 from tenuto.services.gateway.rest.context import Door, answer
 from tenuto.services.gateway.views import AgentView, AllocationView, StatusView, TamperedView, VerifiedView
 
 router = APIRouter(tags=["cluster"])
+BUS_SECONDS_MAX = 0.5
+"""For the relay's word on the bus, which it knows by heart."""
+RELAY_AWAY = "The relay does not answer: it is not running, or NATS cannot be reached. Training goes on; what it reports waits."
 
 
 @router.get("/agents", response_model=list[AgentView])
@@ -30,7 +37,15 @@ async def allocations(
 
 @router.get("/status", response_model=StatusView)
 async def status(door: Door) -> Response:
-    return answer(await door.views.status())
+    state = await _bus_state(door)
+    return answer(await door.views.status(state))
+
+
+async def _bus_state(door: Door) -> BusState:
+    try:
+        return BusState.from_json(await door.ask(subjects.BUS_STATE, b"", BUS_SECONDS_MAX))
+    except (NatsError, TimeoutError, OSError, ValidationError):
+        return BusState(ok=False, message=RELAY_AWAY)
 
 
 @router.post("/log/verify", response_model=VerifiedView)

@@ -173,6 +173,8 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
         if consumers := answer.get("consumers"):
             readers = [(item["name"], item["position"], item["lag"]) for item in consumers]
             screen.print(table(f"log: {answer['head']} events", ("reader", ">position", ">behind"), readers))
+        if not answer.get("bus", {"ok": True})["ok"]:
+            print(f"bus: {answer['bus']['message']}")
         if "slots" in answer:
             print(
                 f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"

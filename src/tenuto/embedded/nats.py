@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -55,6 +56,8 @@ class NatsServer:
         self.agent_password = agent_password
         self.process = DetachedProcess("NATS", self.data_dir / "nats.log")
         self.port = 0
+        self._seen: dict[Path, tuple[int, int]] = {}
+        """Device and inode of the store's directories, as the running server made them."""
 
     @property
     def url(self) -> str:
@@ -84,7 +87,31 @@ class NatsServer:
         assert not self.is_running()
         await asyncio.to_thread(shutil.rmtree, self._store, ignore_errors=True)
 
+    def store_lost(self) -> bool:
+        """Whether a directory in which the running server keeps its streams was removed or replaced since it was first seen. The
+        server itself does not notice until it opens the next file; those that are open go on."""
+        directory = self._store
+        for part in ("", "jetstream", "$G", "streams"):
+            directory = directory / part
+            try:
+                found = directory.stat()
+            except FileNotFoundError:
+                if directory in self._seen or part in ("", "jetstream"):  # which are there before a client can connect
+                    return True
+                continue
+            except OSError:
+                return False  # it cannot be looked at now
+            if self._seen.setdefault(directory, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
+                return True
+        return False
+
     def start_blocking(self) -> None:
+        port = self.data_dir / "port"
+        if self.port and not port.exists():  # removed under us: clients know this one
+            with contextlib.suppress(OSError):
+                self.data_dir.mkdir(parents=True, exist_ok=True)
+                write_private(port, f"{self.port}\n")
+        self._seen.clear()
         start_on_kept_port(self.data_dir / "port", self._start_process)
 
     def _start_process(self) -> None:

@@ -167,10 +167,19 @@ class Supervisor:
         while True:
             started = self._clock.monotonic()
             self._note(state, pid=server.pid)
-            while server.is_running():  # noqa: ASYNC110 - it may be a process that we did not start, so nobody tells us of its end
+            lost = False
+            while server.is_running() and not lost:  # it may be a process that we did not start: nobody tells us of its end
                 await asyncio.sleep(SERVER_POLL_SECONDS)
+                lost = isinstance(server, NatsServer) and server.store_lost()
             ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends
-            why = server.process.last_words()
+            if lost and isinstance(server, NatsServer):
+                why = (
+                    f"its store in {server.data_dir} was removed while it ran; a fresh one is filled from the log and the agents"
+                )
+                await server.kill()
+                await server.wipe()
+            else:
+                why = server.process.last_words()
             while True:
                 ends += 1
                 await self._pause(name, state, ends, why)

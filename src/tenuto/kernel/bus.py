@@ -11,8 +11,9 @@ import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 
@@ -26,6 +27,8 @@ RECONNECT_SECONDS = 0.2
 CONNECT_SECONDS_MAX = 2.0
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 """What a client keeps to send while the link is away. Everything that must not be lost is kept elsewhere as well."""
+WRONG_LAST_SEQUENCE = 10071
+"""JetStream's error code: another relay was first, or the stream is not where we thought."""
 DUPLICATE_WINDOW_SECONDS = 10.0
 """How long the log stream remembers message ids. The expected sequence already keeps doubles out; a longer memory would only
 cost server memory."""
@@ -47,6 +50,7 @@ async def connect(settings: Settings, name: str = "tenuto") -> Client:
 def connect_options(settings: Settings, name: str) -> dict[str, Any]:
     """How all our clients behave, but for the server's address and the credentials."""
     away = False
+    seldom = Seldom(logger)
 
     async def on_error(error: Exception) -> None:
         nonlocal away
@@ -57,8 +61,10 @@ def connect_options(settings: Settings, name: str) -> dict[str, Any]:
                 away = True
                 reason = str(error) or type(error).__name__
                 logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, settings.nats_url, reason)
+        elif isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE:
+            logger.debug("%s: %s", name, error)  # one for each message behind the first; whoever sent them hears it, too
         elif not away:
-            logger.warning("%s: the bus reports: %s", name, str(error) or type(error).__name__)
+            seldom.warn(f"{name}: the bus reports: {str(error) or type(error).__name__}")
 
     async def on_reconnected() -> None:
         nonlocal away

@@ -25,6 +25,7 @@ from nats.js.api import ConsumerConfig, ConsumerInfo
 from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError
 
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.bus import connect_options
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
@@ -53,6 +54,7 @@ class DurableConsumer:
         """`subject` is the filter; empty where the consumer's configuration has several (`filter_subjects`)."""
         self._name, self._stream, self._establish, self._handle = name, stream, establish, handle
         self._connection: Client | None = None
+        self._seldom = Seldom(logger)
         self.broker = NatsBroker(
             settings.nats_url,
             **connect_options(settings, name),
@@ -88,7 +90,7 @@ class DurableConsumer:
                     await self.broker.start()
                     break
                 except _LOST as error:
-                    logger.warning("%s cannot subscribe, trying again: %s", self._name, error or type(error).__name__)
+                    self._seldom.warn(f"{self._name} cannot subscribe, trying again: {str(error) or type(error).__name__}")
                     await asyncio.sleep(WATCH_SECONDS)
             await watch
         finally:
@@ -118,8 +120,9 @@ class DurableConsumer:
                 await js.add_consumer(self._stream, config)
                 logger.info("made the consumer %s", self._name)
         except (*_LOST, *DATABASE_FAILED, LogUnavailable) as error:
-            logger.debug("%s cannot look after its consumer: %s", self._name, error or type(error).__name__)
+            self._seldom.warn(f"{self._name} cannot look after its consumer: {str(error) or type(error).__name__}")
             return False
+        self._seldom.over(f"{self._name} has its consumer again")
         return True
 
 

@@ -16,12 +16,15 @@ from nats.js.api import Header, PubAck
 from nats.js.errors import APIError, NotFoundError
 from nats.js.errors import Error as JetStreamError
 
-from tenuto.kernel.bus import ensure_stream, ensure_streams, log_stream_config
+from tenuto.kernel.backoff import Backoff, Seldom
+from tenuto.kernel.bus import WRONG_LAST_SEQUENCE, ensure_stream, ensure_streams, log_stream_config
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX, HeadWatch
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.store_watch import StoreWatch
+from tenuto.kernel.tasks import run_together
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event, encode_event
 from tenuto.schemas.reports import HEADER_TRACE
@@ -36,8 +39,6 @@ REPUBLISH_EVENTS_MAX = 10_000
 """A stream that has to be made anew starts so far behind the head. Consumers further behind read the log anyway."""
 MESSAGE_BYTES_MAX = 900 * 1024
 """NATS refuses messages over 1 MiB. A larger event is published without its body; its readers fetch it from the log."""
-WRONG_LAST_SEQUENCE = 10071
-"""JetStream's error code: another relay was first, or the stream is not where we thought."""
 
 
 class Diverged(Exception):
@@ -48,27 +49,28 @@ class Relay:
     def __init__(self, log: EventLog, bus: Client, settings: Settings) -> None:
         self._log, self._bus, self._settings = log, bus, settings
         self._js = bus.jetstream(timeout=ACK_SECONDS_MAX, publish_async_max_pending=IN_FLIGHT_MAX)
+        self._stores = StoreWatch(bus, settings)
+        self._backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
+        self._seldom = Seldom(logger)
 
     async def run(self) -> None:
         """Until cancelled. Raises Diverged; goes on by itself after any loss of the log or the bus."""
-        wait_seconds = RETRY_SECONDS
+        await run_together(relay=self._relay(), stores=self._stores.run())
+
+    async def _relay(self) -> None:
         async with HeadWatch(self._log) as watch:
             while True:
                 try:
-                    position = await self.resume()
-                    wait_seconds = RETRY_SECONDS
-                    await self._publish_after(position, watch)
-                except (LogUnavailable, JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
+                    await self._publish_after(await self.resume(), watch)
+                except LogUnavailable as error:
+                    self._seldom.warn(f"the relay cannot read the log: {error}")
+                except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
                     lost_race = isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE
-                    reason = str(error) or type(error).__name__
-                    logger.log(
-                        logging.DEBUG if lost_race else logging.WARNING,
-                        "the relay asks the stream where it stands, in %.1f s: %s",
-                        wait_seconds,
-                        reason,
-                    )
-                    await asyncio.sleep(wait_seconds)
-                    wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
+                    if not lost_race:
+                        reason = str(error) or type(error).__name__
+                        self._seldom.warn(f"the relay could not publish, and asks the stream where it stands: {reason}")
+                        await self._stores.failed(subjects.LOG_STREAM, error)
+                await asyncio.sleep(self._backoff.failed())
 
     async def resume(self) -> int:
         """The position to go on after: the stream's last sequence, once its last message is known to be the log's event."""
@@ -101,10 +103,14 @@ class Relay:
         while True:
             batch = await self._log.read(position, IN_FLIGHT_MAX)
             if not batch:
+                self._stores.works(subjects.LOG_STREAM)  # it holds the whole log
                 await watch.wait_beyond(position)
                 continue
             await self._publish(batch)
             position = batch[-1].position
+            self._backoff.worked()
+            self._stores.works(subjects.LOG_STREAM)
+            self._seldom.over()
 
     async def _publish(self, batch: list[Event]) -> None:
         """Sends all, then awaits all acknowledgements. One wrong expectation fails every later one of the batch."""

@@ -18,6 +18,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.head_watch import HeadWatch, read_patiently
 from tenuto.kernel.tasks import stop_task
@@ -92,6 +93,7 @@ class _Subscription:
         self._js = bus.jetstream()
         self._received = after
         self._queue: deque[tuple[int, bytes]] = deque()
+        self._seldom = Seldom(logger)
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self.live = False
@@ -126,7 +128,9 @@ class _Subscription:
             try:
                 await self._subscribed()
             except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
-                logger.debug("no consumer on %s: %s", subjects.LOG_STREAM, error)
+                self._seldom.warn(
+                    f"no consumer on {subjects.LOG_STREAM}, so the log is read instead: {error or type(error).__name__}"
+                )
             self.live = False
             self._wake.set()
             await asyncio.sleep(RESUBSCRIBE_SECONDS)
@@ -151,6 +155,7 @@ class _Subscription:
                 ),
             )
             self._heard, self.live = loop.time(), True
+            self._seldom.over(f"events come over {subjects.LOG_STREAM} again")
             while (silent := loop.time() - self._heard) < SILENCE_SECONDS_MAX:  # noqa: ASYNC110 - a deadline that moves
                 await asyncio.sleep(SILENCE_SECONDS_MAX - silent)
         finally:

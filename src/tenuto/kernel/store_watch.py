@@ -1,0 +1,135 @@
+"""Whether JetStream stores what it is sent, and making anew a stream whose store is broken.
+
+A stream that met one failed write (disk full or read-only for a moment, its directory removed) acknowledges nothing any more,
+for ever, though its server answers every question about it. Both of our streams are only the road: the log is in PostgreSQL,
+and reports stay in their agents' spools until they are committed. So a stream that does not store is deleted and made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from time import monotonic
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
+from nats.js.errors import Error as JetStreamError
+
+from tenuto.kernel.backoff import Seldom
+from tenuto.kernel.bus import ensure_streams
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.bus import BusState
+
+logger = logging.getLogger(__name__)
+
+PROBE_SECONDS_BETWEEN = 2.0
+"""Between trial messages to the ingress stream: how long a store that takes nothing stays unnoticed."""
+PROBE_SECONDS_MAX = 2.0
+"""For the acknowledgement of one; a healthy server needs milliseconds, a busy disk some hundred."""
+ASK_SECONDS_MAX = 2.0
+REMAKE_SECONDS = 4.0
+"""A stream that took nothing for so long, while its server answers, is made anew: longer than any pause of a healthy disk, and
+being wrong costs only that messages are sent again."""
+FULL = 10077
+"""JetStream's error code: the stream has its maximum of bytes. It does store; its readers are behind."""
+FAILED = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
+
+
+class StoreWatch:
+    def __init__(self, bus: Client, settings: Settings) -> None:
+        self._bus, self._settings = bus, settings
+        self._js = bus.jetstream(timeout=ASK_SECONDS_MAX)
+        self._seldom = Seldom(logger)
+        self._since: dict[str, float] = {}
+        """When the streams that do not store were first found so."""
+        self._problems: dict[str, str] = {}
+
+    @property
+    def state(self) -> BusState:
+        problems = [self._problems[stream] for stream in sorted(self._problems)]
+        if not self._bus.is_connected:
+            problems = [f"NATS at {self._settings.nats_url} cannot be reached: training goes on, and what it reports waits."]
+        return BusState(ok=not problems, message=" ".join(problems))
+
+    async def run(self) -> None:
+        """Until cancelled: tries the ingress stream, and answers who asks for the state of the bus."""
+        answering = await self._bus.subscribe(subjects.BUS_STATE, cb=self._answer)
+        try:
+            while True:
+                if self._bus.is_connected:
+                    await self._probe()
+                await asyncio.sleep(PROBE_SECONDS_BETWEEN)
+        finally:
+            with contextlib.suppress(nats.errors.Error):
+                await answering.unsubscribe()
+
+    def works(self, stream: str) -> None:
+        """A message was stored there."""
+        self._since.pop(stream, None)
+        if self._problems.pop(stream, None) is not None and not self._problems:
+            self._seldom.over(f"the stream {stream} stores messages again")
+
+    async def failed(self, stream: str, error: BaseException) -> None:
+        """A message was not stored there, or what is stored there cannot be read."""
+        if isinstance(error, NoStreamResponseError | NotFoundError) or not await self._answers():
+            return  # it is made anew by whoever finds it missing; or it is the server that is away, and it says so itself
+        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        self._problems[stream] = (
+            f"NATS answers, but its stream {stream} does not store messages ({reason}): look at its log, and whether its disk is "
+            "full, read-only or gone. The stream is made anew as soon as that is possible; nothing is lost."
+        )
+        self._seldom.warn(self._problems[stream])
+        if monotonic() - self._since.setdefault(stream, monotonic()) >= REMAKE_SECONDS:
+            await self._remake(stream)
+
+    async def _answers(self) -> bool:
+        """Whether JetStream answers at all; an error is an answer."""
+        if not self._bus.is_connected:
+            return False
+        try:
+            await self._js.account_info()
+        except APIError:
+            return True
+        except FAILED:
+            return False
+        return True
+
+    async def _remake(self, stream: str) -> None:
+        self._since.pop(stream, None)  # it gets as long again before the next try
+        try:
+            with contextlib.suppress(NotFoundError):
+                await self._js.delete_stream(stream)
+            # The log's stream is made by the relay, which alone knows where it must begin.
+            await ensure_streams(self._js, self._settings)
+        except FAILED as error:
+            reason = str(error) or type(error).__name__
+            self._seldom.warn(f"the stream {stream} cannot be made anew, and NATS has to be restarted or given a disk: {reason}")
+            return
+        logger.warning("the stream %s, which stored nothing, was deleted to be made anew", stream)
+
+    async def _probe(self) -> None:
+        """Sends a message that nobody reads, and takes it out again."""
+        try:
+            ack = await self._js.publish(subjects.INGRESS_PROBE, b"", timeout=PROBE_SECONDS_MAX)
+            with contextlib.suppress(NotFoundError):
+                await self._js.delete_msg(subjects.INGRESS_STREAM, ack.seq)
+        except APIError as error:
+            if error.err_code != FULL:
+                await self.failed(subjects.INGRESS_STREAM, error)
+        except NoStreamResponseError:  # nobody has made it yet, or somebody deleted it
+            try:
+                await ensure_streams(self._js, self._settings)
+            except FAILED as error:
+                await self.failed(subjects.INGRESS_STREAM, error)
+        except FAILED as error:
+            await self.failed(subjects.INGRESS_STREAM, error)
+        else:
+            self.works(subjects.INGRESS_STREAM)
+
+    async def _answer(self, message: Msg) -> None:
+        with contextlib.suppress(nats.errors.Error):
+            await message.respond(self.state.to_json())
