@@ -28,10 +28,13 @@ def bench_of(
     lr: float = 0.01,
     norm: bool = False,
     stream: bool = False,
+    per_slot: bool = False,
     **changes: Any,
 ) -> GangBench:
-    """`random`: with dropout. `norm`: with batch normalization."""
+    """`random`: with dropout. `norm`: with batch normalization. `per_slot`: the loader is given the batch of one slot."""
     hyperparameters = {"random": random, "noise": noise, "batch": batch, "lr": lr, "norm": norm, "stream": stream}
+    if per_slot:
+        hyperparameters |= {"per_slot": True, "global_batch_size": batch}
     return ranked_bench(directory, hyperparameters, **changes)
 
 
@@ -81,6 +84,19 @@ def test_a_trial_that_has_shrunk_keeps_its_batch_and_its_memory(tmp_path: Path) 
     for epoch in ("0", "1"):
         seen = Counter(index for line in lines if line[1] == epoch for index in line[4].split(","))
         assert seen == Counter(str(index) for index in range(RECORDS)), "each record once"
+
+
+def test_a_loader_that_asks_for_the_batch_of_one_slot_trains_that_of_all(tmp_path: Path) -> None:
+    """As Determined counts batches: 9 records a step on 2 slots, 5 of them on one."""
+    notes = tmp_path / "notes"
+    with bench_of(tmp_path / "two", per_slot=True, resources={"slots_per_trial": 2}) as bench:
+        found = weights(finish(bench, 2, 12, TEST_NOTES=str(notes)), 12)
+    with bench_of(tmp_path / "one") as bench:
+        assert_close(found, weights(finish(bench, 1, 12), 12))
+    lines = lines_of(notes)
+    assert {len(line[4].split(",")) for line in lines} == {4, 5}
+    seen = Counter(index for line in lines if line[1] == "0" for index in line[4].split(","))
+    assert seen == Counter(str(index) for index in range(RECORDS)), "each record once"
 
 
 SCALED = {

@@ -198,6 +198,10 @@ def test_another_trials_weights_and_its_whole_state_with_another_learning_rate(t
         ("uncompiled", "model_def.py:7: build_model returned a model that is not compiled"),
         ("generator", "model_def.py:12: build_training_data returned generator, in which no place can be found again"),
         ("shapes", "model_def.py:19: "),
+        (
+            "hook",
+            "model_def.py:21: Noting.on_train_workload_end would never be called: write on_epoch_end(self, epoch, logs) instead.",
+        ),
     ],
 )
 def test_mistakes_are_told_with_file_and_line(tmp_path: Path, change: str, words: str) -> None:
@@ -206,6 +210,9 @@ def test_mistakes_are_told_with_file_and_line(tmp_path: Path, change: str, words
     code = MISTAKES.replace("model.compile(loss='mse')", "pass") if change == "uncompiled" else MISTAKES
     code = code.replace("return X, X[:, :1]", "return (X for _ in range(3))") if change == "generator" else code
     code = code.replace("self.dense(x)", "self.dense(x) @ keras.ops.ones((3, 3))") if change == "shapes" else code
+    if change == "hook":
+        code += "class Noting(keras.callbacks.Callback):\n    def on_train_workload_end(self, batches, logs): pass\n"
+        code += "Mistaken.build_callbacks = lambda self: [Noting()]\n"
     (context / "model_def.py").write_text(code)
     with bench(tmp_path / "t", "torch", "arrays", entrypoint="model_def:Mistaken") as trial:
         trial.context_directory = context
@@ -213,6 +220,29 @@ def test_mistakes_are_told_with_file_and_line(tmp_path: Path, change: str, words
         run = start(trial, agents, None)
         assert run.wait() == 1, run.output()
         assert agents[0].error_file.read_text().startswith(words)
+
+
+def test_methods_and_callbacks_are_checked_at_the_start() -> None:
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    script = SUPPORT / "scripts" / "keras_checks.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [found[case] for case in ("usual", "library", "whole")] == [None, None, []]
+    assert found["elsewhere"].endswith(
+        "on_train_workload_end would never be called: write on_epoch_end(self, epoch, logs) instead."
+    )
+    assert found["state"].endswith("get_state would never be called: write state_dict(self) instead.")
+    assert found["misspelt"].endswith("on_epochs_end would never be called: write on_epoch_end instead.")
+    assert "on_epoch_end(epoch) cannot be called as on_epoch_end(epoch, logs)" in found["arguments"]
+    assert "build_model(context) cannot be called as build_model()" in found["method"]
+    assert found["foreign"] == "MyTrial.keras_callbacks would never be called: write build_callbacks(self) instead."
+    assert found["doubt"] == ["MyTrial.build_callback is never called; is build_callbacks meant?"]
+    assert found["one slot"] == 8
+    for case in ("two slots", "elastic"):
+        assert "give the data batches of context.batch_size instead of get_per_slot_batch_size()" in found[case]
 
 
 MISTAKES = """import keras

@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenuto.cli.errors import CliError
+from tenuto.cli.search import load
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events.request import ExperimentTrialLimitsChanged, SearchOperationsRequested
 from tenuto.schemas.events.search import (
@@ -226,3 +229,18 @@ def test_the_documented_class_searches_and_decides_the_same_when_told_again() ->
     again = Told(documented("Best"), request)
     repeated = {event.position: again.tell(event) for event in recorder.log}
     assert {position: operations for position, operations in repeated.items() if operations} == decided
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("def on_validated(self, trial): pass", "Mine.on_validated would never be called; did you mean on_validation?"),
+        ("def on_validation(self): pass", r"Mine.on_validation must take \(self, trial\)."),
+        ("def on_trial_failed(self, trial, error): pass", r"must take \(self, trial, error, invalid_hyperparameters\)."),
+    ],
+)
+def test_methods_of_a_class_that_would_never_be_called_are_refused(tmp_path: Path, method: str, sentence: str) -> None:
+    path = tmp_path / "never_called.py"
+    path.write_text(f"from tenuto.search import CustomSearcher\nclass Mine(CustomSearcher):\n    {method}\n")
+    with pytest.raises(CliError, match=sentence):
+        load(f"{path}:Mine")

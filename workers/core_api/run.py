@@ -16,6 +16,7 @@ from tenuto.schemas.config import Length, Unit
 from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.checkpoints import Checkpoints
 from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 
@@ -76,6 +77,9 @@ class Run:
         self._repeat_validation = self.checkpoint.resumed_validation is not None
         if self.checkpoint.resumed_validation is not None:
             self.validated_at, self._validation = self.checkpoint.resumed_validation
+
+    def __getattr__(self, name: str) -> Any:
+        raise determined_names.missing(determined_names.RUN, "run", name)
 
     def __enter__(self) -> Self:
         return self

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+from tenuto.workers.harness import determined_names
+from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
 
@@ -12,8 +14,15 @@ from tenuto.workers.harness.trainer import TrialInfo
 class TrialContext:
     """What the experiment says of this trial."""
 
+    _names_elsewhere: ClassVar[Mapping[str, str]] = determined_names.TRIAL_CONTEXT
+
+    def __getattr__(self, name: str) -> Any:
+        raise determined_names.missing(self._names_elsewhere, "context", name)
+
     def __init__(self, info: TrialInfo) -> None:
         self._info = info
+        self._asked_per_slot = False
+        """Somebody asked for the batch size of one slot."""
 
     def get_hparam(self, name: str) -> Any:
         """The value of a hyperparameter; `optimizer.momentum` reaches into a group. Raises UserError with the names there are."""
@@ -51,8 +60,17 @@ class TrialContext:
         return int(self.get_hparam("global_batch_size"))
 
     def get_per_slot_batch_size(self) -> int:
-        """Records per step on one slot, at most."""
-        return -(-self.get_global_batch_size() // self.slots)
+        """Records per step on one slot, at most. A PyTorch training loader with this batch size, as it was returned, trains
+        the batches of all slots: `get_global_batch_size()` records a step."""
+        size = -(-self.get_global_batch_size() // self.slots)
+        self._asked_per_slot = True
+        return PerSlotBatchSize(size) if self.may_have_several_slots else size
+
+    @property
+    def may_have_several_slots(self) -> bool:
+        """By the configuration: also while an elastic trial has one."""
+        asked = (self._info.config.get("resources") or {}).get("slots_per_trial", 1)
+        return isinstance(asked, Mapping) or asked > 1 or self.slots > 1
 
     @property
     def rank(self) -> int:

@@ -8,10 +8,65 @@ from typing import Any
 import keras
 import numpy as np
 
+from tenuto.workers.harness import signatures
 from tenuto.workers.harness.errors import UserError
+from tenuto.workers.keras.trial import KerasTrial
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray, np.generic)
+_LIBRARIES = ("keras", "tensorflow", "tf_keras")
+"""Their own callbacks are taken as they are."""
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "build_model": (),
+    "build_training_data": (),
+    "build_validation_data": (),
+    "build_callbacks": (),
+    "state_dict": (),
+    "load_state_dict": ("state",),
+}
+ELSEWHERE: Mapping[str, str] = {
+    "on_train_workload_begin": "on_epoch_begin(self, epoch, logs)",
+    "on_train_workload_end": "on_epoch_end(self, epoch, logs)",
+    "on_checkpoint_end": "state_dict(self), for what is to be saved; there is no hook after it",
+    "get_state": "state_dict(self)",
+    "load_state": "load_state_dict(self, state)",
+    "keras_callbacks": "build_callbacks(self)",
+    "build_training_data_loader": "build_training_data(self)",
+    "build_validation_data_loader": "build_validation_data(self)",
+}
+"""Determined's names, and what is written here."""
 _NOT_STATE = frozenset({"model", "_model", "params", "validation_data"})
+
+
+def check_trial(trial: KerasTrial) -> list[str]:
+    """Sentences about what is allowed and probably not meant. Raises UserError for methods that cannot be called, or would never
+    be."""
+    name = type(trial).__name__
+    signatures.check_methods(trial, KerasTrial, METHODS)
+    for method in ("keras_callbacks", "build_training_data_loader", "build_validation_data_loader"):
+        if callable(function := getattr(trial, method, None)) and not signatures.is_overridden(
+            trial, KerasTrial, ELSEWHERE[method].partition("(")[0]
+        ):
+            raise UserError(f"{name}.{method} would never be called: write {ELSEWHERE[method]} instead.", at=function)
+    return [
+        f"{name}.{method} is never called; is {meant} meant?" for method, meant in signatures.misspelt(trial, KerasTrial, METHODS)
+    ]
+
+
+def check_callback(callback: Any) -> None:
+    """Raises UserError for a hook that Keras would never call, or cannot call as it will."""
+    kind, base = type(callback), keras.callbacks.Callback
+    if kind.__module__.partition(".")[0] in _LIBRARIES:
+        return
+    hooks = {name: ("epoch", "logs") if "epoch" in name else ("logs",) for name in dir(base) if name.startswith("on_")}
+    hooks |= {name: ("batch", "logs") for name in hooks if "batch" in name}
+    elsewhere = [name for name in ("get_state", "load_state") if callable(getattr(callback, name, None))]
+    for name in (*signatures.unknown_hooks(callback, base, hooks), *elsewhere):
+        hint = ELSEWHERE.get(name) or signatures.near(name, hooks)
+        if name in elsewhere and callable(getattr(callback, "state_dict", None)):
+            continue  # written for both
+        what_to_do = f"write {hint} instead." if hint else f"hooks are {', '.join(sorted(hooks))}."
+        raise UserError(f"{kind.__name__}.{name} would never be called: {what_to_do}", at=getattr(callback, name))
+    signatures.check_methods(callback, base, hooks)
 
 
 def checked(trial: Any) -> list[Any]:
@@ -25,6 +80,7 @@ def checked(trial: Any) -> list[Any]:
                 "BackupAndRestore would resume from a file of its own; take it out: trials resume without it.",
                 at=trial.build_callbacks,
             )
+        check_callback(item)
     return list(callbacks)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tenuto.workers.harness import determined_names
+from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trial_context import TrialContext
 
 BATCH_SIZE = 32
@@ -11,7 +13,18 @@ BATCH_SIZE = 32
 class KerasTrialContext(TrialContext):
     """Given to `KerasTrial.__init__`."""
 
+    _names_elsewhere = determined_names.KERAS_CONTEXT
+
     @property
     def batch_size(self) -> int:
         """Records per step over all slots: the hyperparameter `global_batch_size`, or Keras's default of 32."""
         return self.get_global_batch_size() if "global_batch_size" in self.get_hparams() else BATCH_SIZE
+
+    def get_per_slot_batch_size(self) -> int:
+        """Only on one slot. Raises UserError on more: the data's batches are divided among the slots."""
+        if self.may_have_several_slots:
+            raise UserError(
+                "the batches of a Keras trial's data are those of all slots, and are divided among them: give the data batches "
+                "of context.batch_size instead of get_per_slot_batch_size()."
+            )
+        return self.batch_size

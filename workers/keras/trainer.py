@@ -16,6 +16,7 @@ import keras
 from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
+from tenuto.workers.harness.signatures import check_class
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.keras import building, data, randomness
 from tenuto.workers.keras import callbacks as callback_state
@@ -48,7 +49,10 @@ class KerasTrainer(Trainer):
         keras.config.disable_traceback_filtering()  # errors name the user's lines
         self.context = KerasTrialContext(info)
         randomness.seed_everything(derive_seed(self._seed, "trial"))
+        check_class(trial_class, KerasTrial)
         self.trial = trial_class(self.context)
+        for sentence in callback_state.check_trial(self.trial):
+            _say(sentence)
         with self._backend.scope():
             self.model = building.checked_model(self.trial)
         self._given = given_rates(self.model)
@@ -222,8 +226,10 @@ class KerasTrainer(Trainer):
         for number, batch in enumerate(batches()):
             if number == self.trial.validation_batches:
                 break
+            self._list.on_test_batch_begin(number)
             if (share := self._backend.to_batch(batch, training=False)) is not None:
                 logs = self.model.test_function([share])
+            self._list.on_test_batch_end(number, logs)
         logs = self._backend.metrics(self.model, logs, training=False)
         self._list.on_test_end(logs)
         return logs

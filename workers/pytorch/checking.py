@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from tenuto.workers.harness import signatures
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
+from tenuto.workers.pytorch.metrics import EvaluationMetrics
 from tenuto.workers.pytorch.trial import PyTorchTrial
+
+TRAIN_ARGUMENTS = ("batch", "epoch_idx", "batch_idx")
+EVALUATE_ARGUMENTS = ("batch", "batch_idx")
+METHODS: Mapping[str, tuple[str, ...]] = {
+    "build_training_data_loader": (),
+    "build_validation_data_loader": (),
+    "build_callbacks": (),
+    "evaluate_full_dataset": ("data_loader",),
+    "evaluation_reducer": (),
+    "get_batch_length": ("batch",),
+    "state_dict": (),
+    "load_state_dict": ("state",),
+}
+"""Beside `train_batch` and `evaluate_batch`, which need not take all of their arguments."""
+HOOKS: Mapping[str, tuple[str, ...]] = {
+    "on_training_start": (),
+    "on_epoch_start": ("epoch_idx",),
+    "on_epoch_end": ("epoch_idx",),
+    "on_validation_start": (),
+    "on_validation_end": ("metrics",),
+    "on_checkpoint_load_end": (),
+    "on_checkpoint_save_start": ("batches",),
+    "on_checkpoint_save_end": ("checkpoint_id",),
+    "on_trial_end": (),
+    "state_dict": (),
+    "load_state_dict": ("state",),
+}
+HOOKS_ELSEWHERE: Mapping[str, str] = {
+    "on_trial_startup": "on_training_start(self)",
+    "on_trial_shutdown": "on_trial_end(self)",
+    "on_training_epoch_start": "on_epoch_start(self, epoch_idx)",
+    "on_training_epoch_end": "on_epoch_end(self, epoch_idx)",
+    "on_training_workload_end": "on_epoch_end(self, epoch_idx), or the metrics that train_batch returns",
+    "on_validation_epoch_start": "on_validation_start(self)",
+    "on_validation_epoch_end": "on_validation_end(self, metrics)",
+    "on_checkpoint_load_start": "load_state_dict(self, state)",
+    "on_checkpoint_end": "on_checkpoint_save_end(self, checkpoint_id)",
+    "on_checkpoint_write_end": "on_checkpoint_save_end(self, checkpoint_id)",
+    "on_checkpoint_upload_end": "on_checkpoint_save_end(self, checkpoint_id)",
+}
+"""Determined's names, and what is written here."""
 
 
 def check_trial(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
     """Raises UserError."""
     kind = type(trial)
+    signatures.check_methods(trial, PyTorchTrial, METHODS)
     if not context._models or not context._optimizers:
         raise UserError(
             f"{kind.__name__}.__init__ must wrap a model and an optimizer: self.model = context.wrap_model(...), "
@@ -28,6 +72,29 @@ def check_trial(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         raise UserError(
             f"{kind.__name__} needs evaluate_batch or evaluate_full_dataset: the search compares their metrics.", at=kind
         )
+    EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
+
+
+def doubts(trial: PyTorchTrial) -> list[str]:
+    """Sentences about what is allowed and probably not meant."""
+    name = type(trial).__name__
+    known = [*METHODS, "train_batch", "evaluate_batch"]
+    found = [
+        f"{name}.{method} is never called; is {meant} meant?" for method, meant in signatures.misspelt(trial, PyTorchTrial, known)
+    ]
+    if evaluates_full_dataset(trial) and type(trial).evaluate_batch is not PyTorchTrial.evaluate_batch:
+        found.append(f"{name} has evaluate_full_dataset and evaluate_batch: the first is used, and the other never called.")
+    return found
+
+
+def training_step(trial: PyTorchTrial) -> Callable[[Any, int, int], Any]:
+    """Calls `train_batch` with (batch, epoch_idx, batch_idx), whichever of them it takes. Raises UserError."""
+    return signatures.caller(trial, "train_batch", TRAIN_ARGUMENTS)
+
+
+def evaluation_step(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
+    """Calls `evaluate_batch` with (batch, batch_idx), or with the batch alone. Raises UserError."""
+    return signatures.caller(trial, "evaluate_batch", EVALUATE_ARGUMENTS, optional=1)
 
 
 def evaluates_full_dataset(trial: PyTorchTrial) -> bool:
@@ -41,7 +108,28 @@ def checked_callbacks(trial: PyTorchTrial) -> dict[str, PyTorchCallback]:
         raise UserError(
             "build_callbacks must return a dict from names to instances of pytorch.PyTorchCallback.", at=trial.build_callbacks
         )
+    for callback in callbacks.values():
+        check_callback(callback)
     return dict(callbacks)
+
+
+def check_callback(callback: PyTorchCallback) -> None:
+    """Raises UserError for a hook that would never be called, or cannot be called as it will be."""
+    kind = type(callback)
+    for name in signatures.unknown_hooks(callback, PyTorchCallback, HOOKS):
+        hint = HOOKS_ELSEWHERE.get(name) or signatures.near(name, HOOKS)
+        what_to_do = f"write {hint} instead." if hint else f"hooks are {', '.join(HOOKS)}."
+        raise UserError(
+            f"{kind.__name__}.{name} would never be called, as there is no such hook: {what_to_do}", at=getattr(callback, name)
+        )
+    signatures.check_methods(callback, PyTorchCallback, HOOKS)
+    save_start = callback.on_checkpoint_save_start
+    if signatures.first_argument(save_start) == "checkpoint":
+        raise UserError(
+            f"{kind.__name__}.on_checkpoint_save_start is given the number of batches, and not the checkpoint as in Determined: "
+            "write def on_checkpoint_save_start(self, batches), and give what is to be saved to state_dict.",
+            at=save_start,
+        )
 
 
 def epoch_batches(trial: PyTorchTrial, context: PyTorchTrialContext, training: DataLoader[Any]) -> int | None:

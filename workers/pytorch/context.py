@@ -21,7 +21,7 @@ from tenuto.workers.pytorch.distributed import fsdp
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling
 from tenuto.workers.pytorch.gradients import configured_clip, mark_used, open_gradients
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
-from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer
+from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer, check_reducer
 
 if TYPE_CHECKING:
     from tenuto.workers.harness.gang import Gang
@@ -125,9 +125,26 @@ class PyTorchTrialContext(TrialContext):
         link = Link(ranks, lambda: self._share[0] > 0, self._gradient_factor, lambda: self._in_part)
         synchronize(model, link)
 
-    def wrap_optimizer(self, optimizer: O) -> O:
+    def wrap_optimizer(
+        self,
+        optimizer: O,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = None,
+        average_aggregated_gradients: bool | None = None,
+    ) -> O:
+        """Call it once for each optimizer. The other arguments are Determined's: any number of backward passes in a step
+        counts, gradients travel uncompressed, and `optimizations.average_aggregated_gradients` is for all. Raises UserError for
+        other values."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise UserError(f"wrap_optimizer was given {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
+        averages = self._optimizations.average_aggregated_gradients
+        if average_aggregated_gradients not in (None, averages) and self._optimizations.aggregation_frequency > 1:
+            raise UserError(
+                f"wrap_optimizer(average_aggregated_gradients={average_aggregated_gradients}) differs from the configuration; "
+                f"set optimizations.average_aggregated_gradients: {str(not averages).lower()}, which is for all optimizers."
+            )
+        if fp16_compression:
+            raise UserError("wrap_optimizer(fp16_compression=True): gradients are not compressed here; leave it out.")
         self._optimizers.append(optimizer)
         optimizer.register_step_post_hook(self._after_step)
         self._scaling.attach(optimizer, lambda: self.learning_rate_factor)
@@ -146,15 +163,17 @@ class PyTorchTrialContext(TrialContext):
 
     def wrap_lr_scheduler(
         self,
-        scheduler: Any,
+        lr_scheduler: Any,
         step_mode: LRScheduler.StepMode = LRScheduler.StepMode.STEP_EVERY_EPOCH,
         frequency: int = 1,
     ) -> Any:
         """The harness steps it after every `frequency` epochs, batches or optimizer steps, or never with MANUAL_STEP."""
-        if not callable(getattr(scheduler, "step", None)) or not callable(getattr(scheduler, "state_dict", None)):
-            raise UserError(f"wrap_lr_scheduler was given {type(scheduler).__name__}; it needs a torch learning-rate scheduler.")
-        self._schedulers.append(LRScheduler(scheduler, step_mode, frequency))
-        return scheduler
+        wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
+        optimizer = getattr(lr_scheduler, "optimizer", None)
+        if optimizer is not None and not any(one is optimizer for one in self._optimizers):
+            raise UserError("wrap_lr_scheduler needs a scheduler of a wrapped optimizer: call wrap_optimizer before.")
+        self._schedulers.append(wrapped)
+        return lr_scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
         """A torch.amp.GradScaler of your own: its scale is saved with the checkpoint. Give it to `step_optimizer`; it is
@@ -191,6 +210,9 @@ class PyTorchTrialContext(TrialContext):
                     f"wrap_reducer was given {reducer!r}; it needs a function or an instance of pytorch.MetricReducer."
                 )
             reducer = FunctionReducer(reducer)
+        if any(item.reducer is reducer for item in self._reducers):
+            raise UserError(f"wrap_reducer was given the same {type(reducer).__name__} twice; wrap it once, or make another one.")
+        check_reducer(reducer)
         reducer.reset()
         self._reducers.append(WrappedReducer(reducer, name, for_training, for_validation))
         return reducer
@@ -254,7 +276,7 @@ class PyTorchTrialContext(TrialContext):
         if clip is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
-            clip(parameter for group in optimizer.param_groups for parameter in group["params"])
+            clip([parameter for group in optimizer.param_groups for parameter in group["params"]])
         self._clears_gradients, self._in_step = auto_zero_grads, True
         try:
             if scaler is None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Any
 
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from tenuto.workers.harness.errors import UserError
+
 
 class LRScheduler:
     """A torch scheduler and when to step it."""
@@ -18,9 +22,21 @@ class LRScheduler:
         """Your code calls `scheduler.step()`; the harness saves and restores its state only."""
 
     def __init__(self, scheduler: Any, step_mode: StepMode = StepMode.STEP_EVERY_EPOCH, frequency: int = 1) -> None:
-        """`frequency`: step after every so many epochs, batches or optimizer steps."""
-        if frequency < 1:
-            raise ValueError(f"frequency is {frequency}, but must be at least 1")
+        """`frequency`: step after every so many epochs, batches or optimizer steps. Raises UserError."""
+        if not callable(getattr(scheduler, "step", None)) or not callable(getattr(scheduler, "state_dict", None)):
+            raise UserError(f"wrap_lr_scheduler was given {type(scheduler).__name__}; it needs a torch learning-rate scheduler.")
+        if not isinstance(step_mode, LRScheduler.StepMode):
+            modes = ", ".join(mode.name for mode in LRScheduler.StepMode)
+            raise UserError(
+                f"wrap_lr_scheduler was given step_mode {step_mode!r}; it needs a pytorch.LRScheduler.StepMode: {modes}."
+            )
+        if isinstance(scheduler, ReduceLROnPlateau) and step_mode is not LRScheduler.StepMode.MANUAL_STEP:
+            raise UserError(
+                "ReduceLROnPlateau needs a metric for each step: wrap it with LRScheduler.StepMode.MANUAL_STEP, and call its "
+                "step(metric) in a callback's on_validation_end."
+            )
+        if not isinstance(frequency, int) or frequency < 1:
+            raise UserError(f"wrap_lr_scheduler was given frequency {frequency!r}; it must be a whole number from 1.")
         self.scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
         self.optimizer_steps = 0
 

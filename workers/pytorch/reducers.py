@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tenuto.workers.harness import signatures
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch.metrics import to_number, to_numbers
 
@@ -39,6 +41,9 @@ class MetricReducer(ABC):
         vars(self).update(state)
 
 
+_NO_VALUE = object()
+
+
 class FunctionReducer(MetricReducer):
     """Made by `context.wrap_reducer(function)`: calls the function with all values given to `update`."""
 
@@ -57,10 +62,21 @@ class FunctionReducer(MetricReducer):
         return self.values
 
     def cross_slot_reduce(self, per_slot_metrics: Sequence[list[Any]]) -> Any:
-        return self.function([value for values in per_slot_metrics for value in values])
+        """In the order of one process, where each batch is one `update`: the first of each rank, then the second of each."""
+        rounds = itertools.zip_longest(*per_slot_metrics, fillvalue=_NO_VALUE)
+        return self.function([value for values in rounds for value in values if value is not _NO_VALUE])
 
     def state_dict(self) -> Mapping[str, Any]:
         return {"values": self.values}
+
+
+def check_reducer(reducer: MetricReducer) -> None:
+    """Raises UserError where it, or its function, cannot be called as it will be."""
+    if isinstance(reducer, FunctionReducer):
+        signatures.check_function(reducer.function, ("values",))
+    else:
+        calls = {"reset": (), "per_slot_reduce": (), "cross_slot_reduce": ("per_slot_metrics",), "load_state_dict": ("state",)}
+        signatures.check_methods(reducer, MetricReducer, calls)
 
 
 class WrappedReducer:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from tenuto.schemas.config.experiment import Reproducibility
+from tenuto.workers.harness import signatures
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.pytorch import checking, checkpoint, data, options, seeds
+from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, seeds
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
@@ -45,15 +46,19 @@ class PyTorchTrainer(Trainer):
             self._shard = Shard(0, 1)  # it may have had ranks, or have some later: records are drawn as they draw them
         self.step_batches = self.context._rules.step_batches
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
+        signatures.check_class(trial_class, PyTorchTrial)
         self.trial = trial_class(self.context)
         checking.check_trial(self.trial, self.context)
+        self._train_batch = checking.training_step(self.trial)
+        self._evaluate_batch = checking.evaluation_step(self.trial)
         given = options.given(self.context._optimizers)
         with seeds.isolated_randomness(seeds.derive_seed(self._seed, "loaders")):
             self._callbacks = checking.checked_callbacks(self.trial)
-            self._training, self._validation = (
-                data.check_loader(build(), build.__name__, build)
-                for build in (self.trial.build_training_data_loader, self.trial.build_validation_data_loader)
-            )
+            build = self.trial.build_training_data_loader
+            training = data.check_loader(build(), build.__name__, build)
+            self._training = per_slot.with_whole_batches(training, self.context, build)
+            build = self.trial.build_validation_data_loader
+            self._validation = data.check_loader(build(), build.__name__, build)
         self.context._epoch_batches = checking.epoch_batches(self.trial, self.context, self._training)
         seeds.seed_everything(rank_seed(self._seed, self.context.rank))
         if self._ranks is not None:
@@ -70,8 +75,10 @@ class PyTorchTrainer(Trainer):
         self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness, given)
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
-        if leads and (sentence := self.context._scaling.sentence()):
-            _say(sentence)
+        if leads:
+            for sentence in (*checking.doubts(self.trial), self.context._scaling.sentence()):
+                if sentence:
+                    _say(sentence)
         self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
         """Batches until memory for copies is made: then each optimizer has taken a step."""
         if self.context._shards is not None:
@@ -88,7 +95,7 @@ class PyTorchTrainer(Trainer):
         return self.context._batches
 
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
-        context, trial, epoch_batches = self.context, self.trial, self.epoch_batches
+        context, epoch_batches = self.context, self.epoch_batches
         callbacks = list(self._callbacks.values())
         self._look_ahead(until_batches)
         while context._batches < until_batches and not interrupted():
@@ -105,7 +112,7 @@ class PyTorchTrainer(Trainer):
                 batch = context.to_device(batch)
                 context._begin_batch()
                 with context.autocast():
-                    result = trial.train_batch(batch, epoch, context._batches)
+                    result = self._train_batch(batch, epoch, context._batches)
                 self._metrics.add(result)
             else:
                 self._train_parts(batch, epoch)
@@ -153,7 +160,7 @@ class PyTorchTrainer(Trainer):
                 context._begin_batch()
             context._begin_part(part.records, part.total, len(parts) - 1 - index)
             with context.autocast():
-                result = self.trial.train_batch(batch, epoch, context._batches)
+                result = self._train_batch(batch, epoch, context._batches)
             context._end_part()
             results.append((result, part.records / part.total))
         self._metrics.add_parts(results)
@@ -214,7 +221,7 @@ class PyTorchTrainer(Trainer):
             gathered = EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
             rows = []
             for place, batch in self._validation_batches(seed):
-                numbers = gathered.numbers(trial.evaluate_batch(self.context.to_device(batch)))
+                numbers = gathered.numbers(self._evaluate_batch(self.context.to_device(batch), max(place, 0)))
                 if place >= 0:
                     rows.append((place, numbers, self._length_of(batch)))
             if self._ranks is not None:  # in the order of one process: then the result has the same bits

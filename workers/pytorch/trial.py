@@ -41,10 +41,11 @@ class PyTorchTrial(TrialBase):
     @abstractmethod
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
         """One step on a batch that is on the device already. Returns the loss, or a dict of metrics. `batch_idx` counts
-        since the trial began."""
+        since the trial began. Arguments are given by their names, so their order is free, and the two numbers may be left out."""
 
     def evaluate_batch(self, batch: Any) -> Mapping[str, Any]:
-        """Metrics of one batch, without gradients and in evaluation mode."""
+        """Metrics of one batch, without gradients and in evaluation mode. `evaluate_batch(self, batch, batch_idx)` is given the
+        batch's place in the validation set, too."""
         raise NotImplementedError
 
     def evaluate_full_dataset(self, data_loader: DataLoader[Any]) -> Mapping[str, Any]:

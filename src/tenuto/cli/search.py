@@ -7,8 +7,10 @@ the next one tells a new object the same events, finds on record what was decide
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Sequence
@@ -66,6 +68,25 @@ def own_search(spec: str | None, method: str, *, follow: bool) -> type[CustomSea
     return load(spec)
 
 
+def _check_hooks(path: Path, kind: type[CustomSearcher]) -> None:
+    """Raises CliError for a method that nothing would call, or that cannot be called as it will be."""
+    from tenuto.search import CustomSearcher
+
+    hooks = [name for name in dir(CustomSearcher) if name.startswith("on_")]
+    for name in (name for name in dir(kind) if name.startswith("on_")):
+        if name not in hooks:
+            near = difflib.get_close_matches(name, hooks, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"There are {', '.join(hooks)}."
+            raise CliError(f"{path}: {kind.__name__}.{name} would never be called; {meant}")
+        expected = list(inspect.signature(getattr(CustomSearcher, name)).parameters.values())
+        by_name = {parameter.name: None for parameter in expected if parameter.kind is parameter.KEYWORD_ONLY}
+        try:
+            inspect.signature(getattr(kind, name)).bind(*[None] * (len(expected) - len(by_name)), **by_name)
+        except TypeError:
+            form = ", ".join(parameter.name for parameter in expected)
+            raise CliError(f"{path}: {kind.__name__}.{name} must take ({form}).") from None
+
+
 def load(spec: str) -> type[CustomSearcher]:
     """The class in `FILE:CLASS`; its directory can be imported from. Raises CliError."""
     from tenuto.search import CustomSearcher
@@ -90,6 +111,7 @@ def load(spec: str) -> type[CustomSearcher]:
     kind = getattr(module, name, None)
     if not (isinstance(kind, type) and issubclass(kind, CustomSearcher)):
         raise CliError(f"{path} has no class {name} that is a tenuto.search.CustomSearcher.")
+    _check_hooks(path, kind)
     return kind
 
 

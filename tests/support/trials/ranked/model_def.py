@@ -57,6 +57,8 @@ class RankedTrial(pytorch.PyTorchTrial):
             torch.optim.Adam(self.model.parameters(), lr=context.get_hparams().get("lr", 0.01))
         )
         self.batch = context.get_hparam("batch")
+        if context.get_hparams().get("per_slot"):
+            self.batch = context.get_per_slot_batch_size()
         self.checksum = context.wrap_reducer(checksum, name="checksum", for_validation=False)
         self.seen = 0
         print(f"this is rank {context.rank}")

@@ -1,0 +1,61 @@
+"""Names that trials and scripts written for Determined use, and that are not here: what takes their place. Names that are in
+both, and what differs in their meaning, are listed in docs/from-determined.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenuto.workers.harness.errors import UserError
+
+_TENSORBOARD = (
+    "there is none: numbers that are returned or reported are recorded; for anything else, make a SummaryWriter of your own"
+)
+_STOP = "the search decides when a trial ends; choose one that stops early, such as asha"
+_NOT_NEEDED = "it is not needed: leave the call out"
+
+TRIAL_CONTEXT: Mapping[str, str] = {
+    "distributed": "use context.rank and context.slots; data, gradients and metrics of the ranks are brought together for you",
+    "env": "use context.get_experiment_config(), get_hparams() and get_trial_seed()",
+    "get_data_config": "put these values under `hyperparameters`, and read them with context.get_hparam(...)",
+    "get_stop_requested": _STOP,
+    "set_stop_requested": _STOP,
+    "get_initial_batch": "use context.current_train_batch()",
+    "get_tensorboard_path": _TENSORBOARD,
+    "get_tensorboard_writer": _TENSORBOARD,
+    "get_enable_tensorboard_logging": _TENSORBOARD,
+    "set_enable_tensorboard_logging": _TENSORBOARD,
+    "experimental": "set optimizations.mixed_precision in the configuration, and leave the call out",
+    "configure_apex_amp": "set optimizations.mixed_precision in the configuration, and leave the call out",
+    "autocast_forward_pass": "set optimizations.mixed_precision in the configuration, and leave the call out",
+    "models": "keep what context.wrap_model returned in your trial",
+    "optimizers": "keep what context.wrap_optimizer returned in your trial",
+    "lr_schedulers": "keep what context.wrap_lr_scheduler returned in your trial",
+    "profiler": "use torch.profiler in your own code",
+    "set_profiler": "use torch.profiler in your own code",
+}
+KERAS_CONTEXT: Mapping[str, str] = {
+    **TRIAL_CONTEXT,
+    "wrap_dataset": _NOT_NEEDED,
+    "wrap_optimizer": _NOT_NEEDED,
+    "wrap_model": _NOT_NEEDED,
+    "configure_fit": "set `shuffle` in the class of the trial; class weights go into the data as sample weights",
+}
+RUN: Mapping[str, str] = {
+    "train": "use run.report_training(...) and run.report_validation(...)",
+    "searcher": "use run.operations()",
+    "preempt": "use run.should_preempt()",
+    "distributed": "use run.rank, run.slots and run.local_rank; ranks talk by torch.distributed or what you use else",
+    "info": "use run.hyperparameters, run.config, run.trial_id and run.checkpoint.latest",
+    "profiler": "use your framework's profiler",
+}
+
+
+class UnknownName(UserError, AttributeError):
+    """An AttributeError that says what to write instead."""
+
+
+def missing(names: Mapping[str, str], what: str, name: str) -> AttributeError:
+    """For a `__getattr__`. `what`: the object as users call it, such as `context`."""
+    if name in names:
+        return UnknownName(f"{what} has no {name!r}, as it has in Determined: {names[name]}.")
+    return AttributeError(f"{what} has no attribute {name!r}")

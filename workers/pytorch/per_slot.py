@@ -1,0 +1,68 @@
+"""Training loaders whose batch was given as that of one slot.
+
+Tenuto divides a loader's batch among the slots. Who ports a trial from Determined gives the batch of one slot, as
+`context.get_per_slot_batch_size()` says; divided again, it would train a part of it. So such a loader is made again with
+the batch of all slots: it then trains the same records per step, on any number of slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+
+from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.pytorch.context import PyTorchTrialContext
+
+_WHAT_TO_DO = (
+    "Give DataLoader(batch_size=...) what get_per_slot_batch_size returned, as it is; or give it get_global_batch_size(), "
+    "which is divided among the slots."
+)
+
+
+def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, build: Any) -> DataLoader[Any]:
+    """The training loader with the batch of all slots. `build`: the user's function that made it. Raises UserError where the
+    batch of one slot was asked for, and nobody can tell what the loader made of it."""
+    if not context._asked_per_slot:
+        return loader
+    sampler = loader.batch_sampler
+    size = loader.batch_size if loader.batch_size is not None else getattr(sampler, "batch_size", None)
+    if isinstance(size, PerSlotBatchSize):
+        if sampler is not None and type(sampler) is not BatchSampler:
+            raise UserError(
+                f"{build.__name__} gives {type(sampler).__name__} the batch size of one slot, but Tenuto divides the batches "
+                "that it makes among the slots: give it context.get_global_batch_size().",
+                at=build,
+            )
+        return _again(loader, context.get_global_batch_size())
+    elastic = isinstance((context.get_experiment_config().get("resources") or {}).get("slots_per_trial"), Mapping)
+    if context.may_have_several_slots and (elastic or size != context.get_global_batch_size()):
+        raise UserError(
+            f"the batch size of one slot was asked for, but {build.__name__} returned a loader with "
+            f"{'batches of its own' if size is None else f'batches of {size}'}, which would be divided among the slots. "
+            f"{_WHAT_TO_DO}",
+            at=build,
+        )
+    return loader
+
+
+def _again(loader: DataLoader[Any], batch_size: int) -> DataLoader[Any]:
+    batches: dict[str, Any] = {"batch_size": batch_size, "drop_last": loader.drop_last}
+    if not isinstance(loader.dataset, IterableDataset):
+        assert isinstance(loader.batch_sampler, BatchSampler)
+        batches = {"batch_sampler": BatchSampler(loader.batch_sampler.sampler, batch_size, loader.batch_sampler.drop_last)}
+    return DataLoader(
+        loader.dataset,
+        **batches,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
