@@ -37,6 +37,7 @@ from tenuto.services.gateway.commands import (
     ResumeExperiment,
     SubmitExperiment,
 )
+from tenuto.services.gateway.policies.permissions import Right, refusal
 from tenuto.services.gateway.state import ADMIN, USERS_MAX, Live, State
 
 
@@ -65,8 +66,8 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
 
 def _change_cluster(state: State, command: ChangeCluster) -> Sequence[EventData]:
     request = command.request
-    if not state.may_all(command.user):
-        raise Refused(f"Only an admin may change this, and {command.user} is none; ask one.", "forbidden")
+    if why := refusal(Right.ADMIN, command.user, admin=state.may_all(command.user)):
+        raise Refused(why, "forbidden")
     if isinstance(request, UserCreated):
         if request.name == ADMIN or request.name in state.users:
             raise Refused(f"There is a user {request.name} already; for a new token remove and create it again.", "conflict")
@@ -91,12 +92,9 @@ def _with_what_stays(state: State, request: ClusterRequest, stays: frozenset[str
 def _live(state: State, command: ExperimentCommand) -> Live:
     live = state.live.get(command.experiment_id)
     if live is not None:
-        if live.user != command.user and not state.may_all(command.user):
-            raise Refused(
-                f"Experiment {live.experiment_id} is {live.user}'s; "
-                f"only {f'{live.user} or ' if live.user != ADMIN else ''}an admin may change it.",
-                "forbidden",
-            )
+        admin, what = state.may_all(command.user), f"Experiment {live.experiment_id}"
+        if why := refusal(Right.OWNER, command.user, admin=admin, owner=live.user, what=what):
+            raise Refused(why, "forbidden")
         return live
     if 1 <= command.experiment_id <= state.submitted:
         raise Refused(f"Experiment {command.experiment_id} has already ended, so it cannot be changed.", "conflict")

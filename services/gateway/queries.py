@@ -100,6 +100,10 @@ class Views:
     async def exists(self, experiment_id: int) -> bool:
         return bool(await self._rows("SELECT 1 FROM experiments WHERE experiment_id = $1", experiment_id))
 
+    async def owner(self, experiment_id: int) -> str | None:
+        rows = await self._rows("SELECT user_name FROM experiments WHERE experiment_id = $1", experiment_id)
+        return str(rows[0]["user_name"]) if rows else None
+
     async def _trial_counts(self, experiment_ids: Sequence[int]) -> Mapping[int, dict[Any, int]]:
         rows = await self._rows(
             """SELECT experiment_id, state, count(*) AS trials FROM trials WHERE experiment_id = ANY($1::bigint[])

@@ -12,7 +12,7 @@ PURE_FILES = {"state.py", "decide.py", "evolve.py", "core.py"}
 PURE_FOLDERS = {"methods", "policies"}
 IMPORTS_ALLOWED = {
     "__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools", "hashlib", "heapq",
-    "immutables", "itertools", "json", "math", "operator", "typing", "uuid", "typing_extensions", "struct", "statistics",
+    "immutables", "itertools", "json", "math", "operator", "re", "typing", "uuid", "typing_extensions", "struct", "statistics",
 }  # fmt: skip
 CALLS_FORBIDDEN = {"uuid1", "uuid4", "open", "print", "input", "now", "utcnow", "today", "getenv", "hash", "id"}
 

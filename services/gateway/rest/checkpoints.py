@@ -14,7 +14,7 @@ from tenuto.kernel.storage.sweep import experiments, sweep
 from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
 from tenuto.services.gateway.downloads import open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.queries import POINTS_MAX
-from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, CheckpointView, OrphanView, SweepView
 
@@ -27,10 +27,10 @@ _STORAGE: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
 @router.get("/checkpoints", response_model=list[CheckpointView])
 async def list_checkpoints(
     door: Door,
-    experiment: int | None = None,
+    experiment: ExperimentFilter = None,
     deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = False,
     limit: Annotated[int, Query(ge=1, le=POINTS_MAX)] = POINTS_MAX,
-    trial: str | None = None,
+    trial: Annotated[str | None, Query(max_length=64)] = None,
     damaged: Annotated[bool, Query(description="Only those that a run could not resume from.")] = False,
 ) -> Response:
     return answer(await door.views.checkpoints(experiment, deleted, limit, trial, damaged))
@@ -80,8 +80,8 @@ async def verify(door: Door, checkpoint_id: str) -> Response:
 async def collect_garbage(
     door: Door,
     dry_run: Annotated[bool, Query(description="Only say what would be removed.")] = True,
-    older_than_seconds: Annotated[int, Query(ge=0, description="Leave alone what is younger.")] = ORPHAN_SECONDS_MIN,
-    experiment: int | None = None,
+    older_than_seconds: Annotated[int, Query(ge=0, le=10**9, description="Leave alone what is younger.")] = ORPHAN_SECONDS_MIN,
+    experiment: ExperimentFilter = None,
 ) -> Response:
     """Removes what was stored but never recorded, and is not of a live allocation. The tracker does the same every hour."""
     storages, _ = await experiments(door.log)

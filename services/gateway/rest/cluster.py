@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import BusState
 from tenuto.services.gateway.queries import PAGE_MAX
-from tenuto.services.gateway.rest.context import Door, answer
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
 from tenuto.services.gateway.views import AgentView, AllocationView, StatusView, TamperedView, VerifiedView
 
 router = APIRouter(tags=["cluster"])
@@ -29,7 +29,7 @@ async def agents(door: Door) -> Response:
 async def allocations(
     door: Door,
     live: Annotated[bool, Query(description="Only those that hold slots now.")] = True,
-    experiment: int | None = None,
+    experiment: ExperimentFilter = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
 ) -> Response:
     return answer(await door.views.allocations(live, experiment, limit))

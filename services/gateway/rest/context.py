@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
@@ -38,7 +38,7 @@ ASKING: ContextVar[str] = ContextVar("asking", default="")
 
 
 def asking() -> str:
-    """The user who sent the request: `RequireToken` found out."""
+    """The user who sent the request: the gate found out."""
     return ASKING.get()
 
 
@@ -67,6 +67,11 @@ class Gateway:
                 await self.loop.wait_ready()
         return self.loop.state.names.get(tokens.hash_of(authorization))
 
+    async def owner_of(self, experiment_id: int) -> str | None:
+        """Who submitted it, ended experiments too. None: there is none."""
+        live = self.loop.state.live.get(experiment_id)
+        return live.user if live is not None else await self.views.owner(experiment_id)
+
     @property
     def contexts(self) -> Path:
         return Path(self.settings.shared_directory) / "contexts"
@@ -91,6 +96,12 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(VIEWS_SECONDS_MAX):
                 await self.views_reached(await self.log.head())
+
+
+ExperimentFilter = Annotated[int | None, Query(ge=1, le=2**62)]
+"""An experiment's id in a query; without it, all."""
+After = Annotated[int, Query(ge=-1, le=2**62)]
+"""A number beyond which to go on."""
 
 
 def _gateway(request: Request) -> Gateway:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.services.gateway.rest import (
     checkpoints,
@@ -21,40 +21,29 @@ from tenuto.services.gateway.rest import (
     trials,
     users,
 )
-from tenuto.services.gateway.rest.context import ASKING, Gateway
-from tenuto.services.gateway.rest.errors import error_response
+from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.gate import Gate
 from tenuto.services.gateway.views import ErrorView
 
 PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
-OPEN_PATHS = frozenset({"/healthz", f"{PREFIX}/openapi.json"})
-"""Answered without a token: they tell nothing of the cluster's contents."""
-
-
-class RequireToken:
-    """Finds out by the bearer token who asks, before a byte of the body is read."""
-
-    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
-        self._app, self._gateway = app, gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            user = await self._gateway.user_of(header.decode("latin-1"))
-            if user is None:
-                why = "The token is wrong" if header else "A token is needed"
-                message = f"{why}: send your own, or the content of the cluster's token file, as `Authorization: Bearer <token>`."
-                await error_response("unauthorized", message)(scope, receive, send)
-                return
-            ASKING.set(user)
-        await self._app(scope, receive, send)
+MODULES = (experiments, operations, derived, trials, records, checkpoints, events, jobs, users, cluster)
 
 
 def make_door(gateway: Gateway) -> FastAPI:
     app = _routes()
     app.state.gateway = gateway
-    app.add_middleware(RequireToken, gateway=gateway)
+    app.add_middleware(Gate, gateway=gateway, parameters=query_parameters(app.openapi()))
     return app
+
+
+def query_parameters(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """What each route takes in its query: what the document names, and nothing else."""
+    return {
+        f"{method.upper()} {path}": frozenset(item["name"] for item in operation.get("parameters", ()) if item["in"] == "query")
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
+    }
 
 
 def openapi_document() -> dict[str, Any]:
@@ -66,7 +55,7 @@ def _routes() -> FastAPI:
     app = FastAPI(title="Tenuto", version=API_VERSION, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
     errors.install(app)
     failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}, "5XX": {"model": ErrorView}}
-    for module in (experiments, operations, derived, trials, records, checkpoints, events, jobs, users, cluster):
+    for module in MODULES:
         app.include_router(module.router, prefix=PREFIX, responses=failures)
 
     @app.get("/healthz", include_in_schema=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +14,7 @@ from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
+from tenuto.schemas.text import visible, visible_lines
 from tenuto.services.gateway.contexts import ContextRefused
 from tenuto.services.gateway.downloads import DownloadRefused
 from tenuto.services.gateway.multipart import MultipartError
@@ -29,9 +30,11 @@ STATUS = {
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
+    "too_slow": 408,
     "conflict": 409,
     "gone": 410,
     "too_large": 413,
+    "too_many": 429,
     "internal": 500,
     "unavailable": 503,
     "no_space": 507,
@@ -50,14 +53,26 @@ AWAY = "The database cannot be reached right now; try again in a few seconds. Tr
 class DoorError(Exception):
     """An error with its code and one sentence for the user."""
 
-    def __init__(self, code: str, message: str, path: str | None = None) -> None:
+    def __init__(self, code: str, message: str, path: str | None = None, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
-        self.code, self.path = code, path
+        self.code, self.path, self.headers = code, path, headers
 
 
-def error_response(code: str, message: str, path: str | None = None, problems: Sequence[ProblemView] = ()) -> Response:
-    body = ErrorView(error=ErrorBody(code=code, message=message, path=path, problems=tuple(problems)))
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if code == "unavailable" else {}
+def error_response(
+    code: str,
+    message: str,
+    path: str | None = None,
+    problems: Sequence[ProblemView] = (),
+    *,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """What it repeats of the request is shown with escapes where it is no printable text."""
+    shown = [
+        ProblemView(path=visible(item.path), message=visible_lines(item.message), value=visible(item.value)) for item in problems
+    ]
+    where = None if path is None else visible(path)
+    body = ErrorView(error=ErrorBody(code=code, message=visible_lines(message), path=where, problems=tuple(shown)))
+    headers = dict(headers or {}) | ({"Retry-After": str(RETRY_AFTER_SECONDS)} if code in ("unavailable", "too_many") else {})
     if code == "unauthorized":
         headers["WWW-Authenticate"] = "Bearer"
     return Response(body.to_json(), STATUS.get(code, 500), headers, media_type="application/json")
@@ -69,7 +84,7 @@ def not_found(what: str) -> DoorError:
 
 async def _door_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, DoorError)
-    return error_response(error.code, str(error), error.path)
+    return error_response(error.code, str(error), error.path, headers=error.headers)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
@@ -93,7 +108,8 @@ async def _request(_: Request, error: Exception) -> Response:
             message = PATTERNS.get(where, message)
         problems.append(ProblemView(path=where, message=message, value=str(item.get("input", ""))[:80]))
     first = problems[0]
-    return error_response("invalid", f"{first.path}: {first.message} (found {first.value}).", first.path, problems)
+    where = f"{first.path}: " if first.path else "The body: "
+    return error_response("invalid", f"{where}{first.message} (found {first.value}).", first.path, problems)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -121,7 +137,7 @@ async def _http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = next((code for code, status in STATUS.items() if status == error.status_code), "invalid")
     message = "There is nothing at this address." if error.status_code == 404 else f"{error.detail}."
-    return error_response(code, message)
+    return error_response(code, message, headers=error.headers)
 
 
 async def _internal(_: Request, error: Exception) -> Response:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Response
 from starlette.responses import StreamingResponse
 
 from tenuto.schemas.envelope import encode_event
-from tenuto.services.gateway.rest.context import Door
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter
 from tenuto.services.gateway.rest.errors import DoorError
 
 router = APIRouter(tags=["events"])
@@ -29,7 +29,7 @@ async def page(
     door: Door,
     after: Position = 0,
     limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 500,
-    experiment: int | None = None,
+    experiment: ExperimentFilter = None,
     upto: Annotated[int | None, Query(ge=0, le=2**62)] = None,
 ) -> Response:
     """Events with a position above `after`, in order. Payloads (`data`) are the recorded bytes."""
@@ -42,7 +42,7 @@ async def page(
 async def stream(
     door: Door,
     after: Position = 0,
-    experiment: int | None = None,
+    experiment: ExperimentFilter = None,
     last_event_id: Annotated[str, Header()] = "",
 ) -> Response:
     """Server-sent events from the event after `after` (or after `Last-Event-ID`, which goes first), without end.

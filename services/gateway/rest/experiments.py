@@ -20,7 +20,7 @@ from tenuto.services.gateway.commands import (
 )
 from tenuto.services.gateway.queries import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.submission import receive
 from tenuto.services.gateway.rest.warm_start import with_source
@@ -90,7 +90,7 @@ async def submit(
 async def list_experiments(
     door: Door,
     limit: Limit = 100,
-    before: Annotated[int | None, Query(description="Only those with a smaller id.")] = None,
+    before: Annotated[int | None, Query(ge=0, le=2**62, description="Only those with a smaller id.")] = None,
     state: ExperimentState | None = None,
 ) -> Response:
     """The newest first."""
@@ -113,7 +113,7 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
 async def trials(
     door: Door,
     experiment_id: ExperimentId,
-    after: Annotated[int, Query(description="Only trials with a larger number.")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only trials with a larger number.")] = 0,
     limit: Limit = PAGE_MAX,
 ) -> Response:
     return await _of(door, experiment_id, await door.views.trials(experiment_id, after, limit))
@@ -132,7 +132,7 @@ async def validations(door: Door, experiment_id: ExperimentId, limit: Points = P
 
 
 @router.get("/experiments/{experiment_id}/logs", response_model=list[LogLineView])
-async def logs(door: Door, experiment_id: ExperimentId, after: int = 0, limit: Points = 1000, tail: bool = False) -> Response:
+async def logs(door: Door, experiment_id: ExperimentId, after: After = 0, limit: Points = 1000, tail: bool = False) -> Response:
     """Log lines of all trials in the order of arrival; with `tail` the last ones."""
     return await _of(door, experiment_id, await door.views.lines(experiment_id, None, after, limit, tail))
 

@@ -25,7 +25,11 @@ SILENT = "The scheduler does not answer right now; try again in a few seconds. T
 
 
 @router.get("/jobs", response_model=QueueAnswer)
-async def jobs(door: Door, pool: str | None = None, limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000) -> Response:
+async def jobs(
+    door: Door,
+    pool: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
+) -> Response:
     """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
     return answer(await _queue(door, QueueQuestion(pool=pool, rows_max=limit)))
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from tenuto.services.gateway.policies.pareto import Goal, front, measured
 from tenuto.services.gateway.projections.common import numbers
 from tenuto.services.gateway.queries import POINTS_MAX
-from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.views import (
     FrontTrialView,
@@ -35,7 +35,7 @@ async def describe(door: Door, trial_id: TrialId) -> Response:
 async def metrics(
     door: Door,
     trial_id: TrialId,
-    after: Annotated[int, Query(description="Only points at more batches.")] = -1,
+    after: Annotated[int, Query(ge=-1, le=2**62, description="Only points at more batches.")] = -1,
     limit: Points = POINTS_MAX,
 ) -> Response:
     """Training metrics."""
@@ -50,7 +50,7 @@ async def validations(door: Door, trial_id: TrialId, limit: Points = POINTS_MAX)
 
 
 @router.get("/trials/{trial_id}/logs", response_model=list[LogLineView])
-async def logs(door: Door, trial_id: TrialId, after: int = 0, limit: Points = 1000, tail: bool = False) -> Response:
+async def logs(door: Door, trial_id: TrialId, after: After = 0, limit: Points = 1000, tail: bool = False) -> Response:
     """Log lines in the order of arrival; with `tail` the last ones."""
     rows = await door.views.lines(*numbers(trial_id), after, limit, tail)
     return answer(rows) if rows else await _empty(door, trial_id)

@@ -1,0 +1,244 @@
+"""What every request passes before a handler sees it: who asks, whether that user may, whether the address and the body can be
+right at all. Nothing of a body is read for somebody who may not ask."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tenuto.schemas.text import unacceptable, unstorable, visible
+from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
+from tenuto.services.gateway.rest.context import ASKING, Gateway
+from tenuto.services.gateway.rest.errors import DoorError, error_response
+
+JSON_BYTES_MAX = 1 << 20
+"""Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
+UPLOAD = "POST /api/v1/experiments"
+"""The one request whose body is no JSON; it counts its own bytes, part by part."""
+UPLOAD_OVERHEAD_BYTES = 4 << 20
+"""What an upload may have beside the packed model directory: configuration, origin, boundaries."""
+BODY_SECONDS_FREE = 30.0
+"""Time to wait for a body, whatever its size ..."""
+BODY_BYTES_PER_SECOND_MIN = 4_096
+"""... and this much more for what has come: a sender that trickles holds a connection for no longer than a slow one needs."""
+QUERY_BYTES_MAX = 8_192
+PARAMETERS_MAX = 100
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, gateway: Gateway, parameters: Mapping[str, frozenset[str]]) -> None:
+        """`parameters`: what each route takes in its query, as its document says."""
+        self._app, self._gateway, self._parameters = app, gateway, parameters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            route = await self._judge(scope)
+            body = _Body(receive, _bytes_max(self._gateway, route))
+            body.announced(_header(scope, b"content-length"))
+            if route != UPLOAD and scope["method"] != "GET":
+                await body.check_json()
+        except DoorError as error:
+            await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
+            return
+        sent = _Started(send)
+        try:
+            await self._app(scope, body.receive, sent)
+        except BodyRefused as error:
+            if sent.started:
+                raise
+            await error_response(error.code, str(error))(scope, receive, send)
+
+    async def _judge(self, scope: Scope) -> str:
+        """The route of the table. Raises DoorError."""
+        route, found, methods = match(scope["method"], scope["path"])
+        right = ROUTES[route] if route else Right.USER
+        if right is not Right.OPEN:
+            user = await self._user(scope)
+            ASKING.set(user)
+        if not route:
+            raise _no_route(methods)
+        _check_path(scope)
+        if right is not Right.OPEN:
+            await self._check_right(right, user, found)
+        _check_query(scope["query_string"], self._parameters.get(route, frozenset()))
+        return route
+
+    async def _user(self, scope: Scope) -> str:
+        header = _header(scope, b"authorization")
+        user = await self._gateway.user_of(header)
+        if user is None:
+            why = "The token is wrong" if header else "A token is needed"
+            raise DoorError(
+                "unauthorized",
+                f"{why}: send your own, or the content of the cluster's token file, as `Authorization: Bearer <token>`.",
+            )
+        return user
+
+    async def _check_right(self, right: Right, user: str, found: Mapping[str, str]) -> None:
+        """An experiment that is not there is nobody's: the handler says so."""
+        if right is Right.USER:
+            return
+        owner, what = found.get("name", ""), ""
+        admin = self._gateway.loop.state.may_all(user)
+        if right is Right.OWNER and not admin:
+            experiment_id = await self._experiment_of(found)
+            known = await self._gateway.owner_of(experiment_id) if experiment_id is not None else None
+            if known is None:
+                return
+            owner, what = known, f"Experiment {experiment_id}"
+        if why := refusal(right, user, admin=admin, owner=owner, what=what):
+            raise DoorError("forbidden", why)
+
+    async def _experiment_of(self, found: Mapping[str, str]) -> int | None:
+        if (given := found.get("experiment_id")) is not None:
+            return int(given) if given.isascii() and given.isdecimal() and len(given) < 19 else None
+        checkpoint = await self._gateway.views.checkpoint(found.get("checkpoint_id", ""))
+        return checkpoint.experiment_id if checkpoint is not None else None
+
+
+class BodyRefused(Exception):
+    """Raised where a handler reads on. `str(error)` is one sentence for the user."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Body:
+    """Counts and times what is received."""
+
+    def __init__(self, receive: Receive, bytes_max: int) -> None:
+        self._receive, self._bytes_max = receive, bytes_max
+        self._bytes = 0
+        self._waited_seconds = 0.0
+        self._ended = False
+        self._read: Message | None = None
+
+    def announced(self, content_length: str) -> None:
+        """Raises DoorError where the sender says that there will be too much."""
+        if content_length.isascii() and content_length.isdecimal() and int(content_length[:20]) > self._bytes_max:
+            raise DoorError("too_large", self._too_large())
+
+    def _too_large(self) -> str:
+        return f"The body of the request is longer than {self._bytes_max} bytes, the most that is read here; send less."
+
+    async def receive(self) -> Message:
+        """Raises BodyRefused."""
+        if self._read is not None:
+            message, self._read = self._read, None
+            return message
+        if self._ended:
+            return await self._receive()  # tells of the client's going away
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        left = BODY_SECONDS_FREE + self._bytes / BODY_BYTES_PER_SECOND_MIN - self._waited_seconds
+        try:
+            async with asyncio.timeout(max(0.0, left)):
+                message = await self._receive()
+        except TimeoutError:
+            seconds = self._waited_seconds + left
+            why = f"The body of the request came too slowly: {self._bytes} bytes in {seconds:.0f} s; send it again."
+            raise BodyRefused("too_slow", why) from None
+        self._waited_seconds += loop.time() - began
+        self._bytes += len(message.get("body", b""))
+        self._ended = not message.get("more_body", False)
+        if self._bytes > self._bytes_max:
+            raise BodyRefused("too_large", self._too_large())
+        return message
+
+    async def check_json(self) -> None:
+        """Reads all of it, and gives it to the handler at once. Raises DoorError."""
+        parts = []
+        try:
+            while not self._ended:
+                message = await self.receive()
+                if message["type"] != "http.request":
+                    return
+                parts.append(message.get("body", b""))
+        except BodyRefused as error:
+            raise DoorError(error.code, str(error)) from error
+        body = b"".join(parts)
+        self._read = {"type": "http.request", "body": body, "more_body": False}
+        if not body.strip():
+            return
+        try:
+            document = json.loads(body, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise DoorError("invalid", f"The body of the request is not valid JSON: {visible(why)}.") from error
+        if (found := unacceptable(document)) is not None:
+            path, why = found
+            raise DoorError("invalid", f"{path or 'The body'} {why}.", path or None)
+
+
+class _Started:
+    """Knows whether an answer was begun, as nothing else can be said after that."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.started = send, False
+
+    async def __call__(self, message: Message) -> None:
+        self.started = True
+        await self._send(message)
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number there; write it in quotes")
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+
+
+def _bytes_max(gateway: Gateway, route: str) -> int:
+    return gateway.settings.context_bytes_max + UPLOAD_OVERHEAD_BYTES if route == UPLOAD else JSON_BYTES_MAX
+
+
+def _no_route(methods: tuple[str, ...]) -> DoorError:
+    if not methods:
+        return DoorError("not_found", "There is nothing at this address.")
+    allowed = ", ".join(methods)
+    return DoorError(
+        "method_not_allowed", f"This address does not take this method; it takes {allowed}.", headers={"Allow": allowed}
+    )
+
+
+def _check_path(scope: Scope) -> None:
+    """Raises DoorError for an address that is no text."""
+    raw = scope.get("raw_path") or b""
+    try:
+        path = unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise DoorError("invalid", "The address is not UTF-8 text.") from None
+    if why := unstorable(path):
+        raise DoorError("invalid", f"The address {why}.")
+
+
+def _check_query(query: bytes, known: frozenset[str]) -> None:
+    """Raises DoorError for parameters that the route does not know, that are given twice, or that are no text."""
+    if len(query) > QUERY_BYTES_MAX:
+        raise DoorError("invalid", f"The query is longer than {QUERY_BYTES_MAX} bytes.")
+    try:
+        unquote_to_bytes(query).decode()
+        given = parse_qsl(query.decode("ascii"), keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
+    except ValueError:
+        raise DoorError("invalid", f"The query is not UTF-8 text of at most {PARAMETERS_MAX} parameters.") from None
+    seen: set[str] = set()
+    for name, value in given:
+        shown = visible(name)[:80]
+        if name not in known:
+            names = ", ".join(sorted(known)) or "none"
+            raise DoorError("invalid", f"There is no parameter {shown!r} here; allowed are {names}.", shown)
+        if name in seen:
+            raise DoorError("invalid", f"The parameter {shown} is given twice.", shown)
+        if why := unstorable(value):
+            raise DoorError("invalid", f"{shown} {why}.", shown)
+        seen.add(name)
