@@ -57,9 +57,9 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def unacceptable(document: Any) -> tuple[str, str] | None:
+def unacceptable(document: Any, *, integers: bool = True) -> tuple[str, str] | None:
     """The path of the first value of a parsed document (lists, mappings, texts, numbers) that cannot be stored, and why; None
-    where all can. Never deeper than DEPTH_MAX, so that it needs no stack of its own."""
+    where all can. `integers`: these, too. Never deeper than DEPTH_MAX, so that it needs no stack of its own."""
     waiting: list[tuple[str, Any, int]] = [("", document, 0)]
     seen = 0
     while waiting:
@@ -71,7 +71,7 @@ def unacceptable(document: Any) -> tuple[str, str] | None:
             if why := unstorable(value):
                 return path, why
         elif isinstance(value, int):
-            if not INTEGER_MIN <= value <= INTEGER_MAX:
+            if integers and not INTEGER_MIN <= value <= INTEGER_MAX:
                 return path, "must be an integer of 64 bits: from -2^63 to 2^63 - 1"
         elif isinstance(value, (Mapping, list, tuple)):
             if depth == DEPTH_MAX:

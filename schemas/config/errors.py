@@ -15,13 +15,16 @@ from pydantic import BaseModel, ValidationError
 from tenuto.schemas.config import entrypoint, hyperparameters, searchers, storage
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
-from tenuto.schemas.config.resources import SLOTS_PER_TRIAL_MAX
-from tenuto.schemas.config.submission import check_submission
+from tenuto.schemas.config.resources import SLOTS_MAX, SLOTS_PER_TRIAL_MAX
+from tenuto.schemas.config.submission import check_submission, unprintable_name
+from tenuto.schemas.text import unacceptable
 
-CONFIG_BYTES_MAX = 1024 * 1024
+CONFIG_BYTES_MAX = 256 * 1024
 """A configuration is written by hand; a larger file is something else."""
-NODES_MAX = 100_000
-"""Values in a configuration once its anchors are expanded: aliases of aliases could otherwise fill the memory."""
+NODES_MAX = 20_000
+"""Values in a configuration, also once its anchors are expanded: aliases of aliases could otherwise fill the memory."""
+DEPTH_MAX = 64
+"""Levels of lists and mappings: a reader takes a time that grows with their square, and its stack."""
 SHOWN_VALUE_CHARACTERS_MAX = 80
 PROBLEMS_SHOWN_MAX = 20
 
@@ -88,12 +91,18 @@ def parse_config(text: str | bytes) -> ExperimentConfig:
 def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     """The configuration that is to be submitted, from plain data. Raises ConfigError, also for what is only refused when it is
     new (see `submission.py`)."""
+    if problem := unacceptable(data, integers=False) or unprintable_name(data):
+        raise ConfigError([Problem(*problem)])
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(explain(error)) from error
+    if (config.resources.max_slots or 0) > SLOTS_MAX:
+        raise ConfigError([Problem("resources.max_slots", f"must be at most {SLOTS_MAX}", _show(config.resources.max_slots))])
     if found := check_submission(config.hyperparameters, config.searcher):
         raise ConfigError([Problem(path, message) for path, message in found])
+    if problem := unacceptable(data):
+        raise ConfigError([Problem(*problem)])
     return config
 
 
@@ -127,7 +136,20 @@ def load_yaml(text: str | bytes) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with numbers as people write them, and without silent overwriting."""
+    """SafeLoader with numbers as people write them, without silent overwriting, and with bounds."""
+
+    _depth = _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > DEPTH_MAX or self._nodes > NODES_MAX:
+            what = f"nested more than {DEPTH_MAX} levels deep" if self._depth > DEPTH_MAX else f"more than {NODES_MAX} values"
+            raise yaml.MarkedYAMLError(problem=what, problem_mark=self.get_mark())
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()

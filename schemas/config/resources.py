@@ -18,6 +18,10 @@ RACK_LABEL = "rack"
 SLOTS_PER_TRIAL_MAX = 100_000
 
 
+SLOTS_MAX = 2**31 - 1
+"""Of a limit for many trials: what the views can hold."""
+
+
 class SlotRange(Model):
     """An elastic trial: it grows and shrinks at checkpoints as the cluster empties and fills."""
 

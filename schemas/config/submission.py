@@ -22,6 +22,7 @@ from tenuto.schemas.config.hyperparameters import (
 )
 from tenuto.schemas.config.searchers import Searcher
 from tenuto.schemas.config.space import allowed, flat, leaves_by_path, same
+from tenuto.schemas.text import unprintable
 
 WHOLE_MIN, WHOLE_MAX = -(2**63), 2**63 - 1
 """Whole numbers of 64 bits: what frameworks, samplers and other languages can hold."""
@@ -53,6 +54,32 @@ def check_submission(space: Mapping[str, Any], searcher: Searcher) -> list[tuple
     for index, start in enumerate(searcher.starting_points):
         found += _point(f"searcher.starting_points[{index}]", flat(start, known), known, searcher)
     return found or [*_drawn(space)]
+
+
+_FREE_TEXT = ("environment.variables.", "log_policies")
+"""May hold any character but NUL: what a program is given, and patterns."""
+_LINES = "\n\r\t"
+
+
+def unprintable_name(document: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first field with control characters, and why they are refused: names are printed in one piece of a line. Texts may have
+    line breaks and tabs."""
+    waiting: list[tuple[str, Any]] = [("", document)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, str):
+            one_line = path in ("name", "entrypoint", "searcher.metric") or path.startswith(("labels", "resources"))
+            why = unprintable(value if one_line else value.translate(dict.fromkeys(map(ord, _LINES))))
+            if why and not path.startswith(_FREE_TEXT):
+                return path, why
+        elif isinstance(value, Mapping):
+            for name in value:
+                if why := unprintable(str(name)):
+                    return path or "the configuration", f"a name in it {why}"
+            waiting += [(f"{path}.{name}" if path else str(name), item) for name, item in value.items()]
+        elif isinstance(value, (list, tuple)):
+            waiting += [(f"{path}[{index}]", item) for index, item in reversed(list(enumerate(value)))]
+    return None
 
 
 def _names(space: Mapping[str, Any], where: str) -> Found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import asyncpg
@@ -20,11 +20,14 @@ from tenuto.kernel.projection import Projector
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.request import UserRemoved
 from tenuto.services.gateway import projections
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.contexts import clean
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.queries import Views
+from tenuto.services.gateway.reader import Reader
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
 from tenuto.services.gateway.server import bind, serve
@@ -64,6 +67,7 @@ class GatewayService:
                 )
         finally:
             listener.close()
+            await self.gateway.reader.stop()
             self._pool.terminate()
 
 
@@ -84,12 +88,19 @@ async def build(
         loop=ServiceLoop(GatewayCore(), log, feed(), clock, settings),
         views=Views(pool),
         tail=Tail(log),
+        reader=Reader(),
         token=token,
         ask=_asking(bus),
         views_reached=projector.wait_position,
     )
+    gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))
     clean(gateway.contexts)
     return GatewayService(gateway, projector, pool)
+
+
+def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
+    if any(isinstance(event.data, UserRemoved) for event in events):
+        tail.rights_changed()
 
 
 def _asking(bus: Client | None) -> Callable[[str, bytes, float], Awaitable[bytes]]:

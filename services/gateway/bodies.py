@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import Field
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
@@ -46,7 +46,7 @@ class ChangeBody(Model):
 
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0, le=1e6)
-    max_slots: int | None = Field(default=None, ge=1)
+    max_slots: int | None = Field(default=None, ge=1, le=SLOTS_MAX)
     pool: str | None = Field(default=None, pattern=NAME_PATTERN)
     max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
     max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
@@ -76,19 +76,19 @@ class ShareBody(Model):
 
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """1 at first."""
-    max_slots: int | None = Field(default=None, ge=1)
+    max_slots: int | None = Field(default=None, ge=1, le=SLOTS_MAX)
     """Most slots that all its experiments use at once. null: no limit, as at first."""
 
 
 class CloseBody(Model):
-    slot_id: int | None = Field(default=None, ge=0)
+    slot_id: int | None = Field(default=None, ge=0, le=SLOTS_MAX)
     """None: the whole agent."""
     drain: bool = False
     """Let what runs there go on to its end."""
 
 
 class OpenBody(Model):
-    slot_id: int | None = Field(default=None, ge=0)
+    slot_id: int | None = Field(default=None, ge=0, le=SLOTS_MAX)
     """None: the whole agent, with all its slots."""
 
 

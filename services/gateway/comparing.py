@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
-from tenuto.services.gateway.code_changes import code_changes
 from tenuto.services.gateway.policies.differences import CodeChange, Side, differences, gaps
 from tenuto.services.gateway.policies.likely_effect import Difference
 from tenuto.services.gateway.policies.results import (
@@ -37,9 +37,13 @@ EARLIER_MAX = 10
 """Environments of one trial that are looked at, the latest ones: a trial that moves more often moves among a few."""
 
 
+Changes = Callable[[Sequence[Path]], Awaitable[list[CodeChange] | None]]
+"""What differs between two packed model directories; None where that cannot be told."""
+
+
 class Comparing:
-    def __init__(self, records: Records, views: Views, contexts: Path) -> None:
-        self._records, self._views, self._contexts = records, views, contexts
+    def __init__(self, records: Records, views: Views, contexts: Path, changes: Changes) -> None:
+        self._records, self._views, self._contexts, self._changes = records, views, contexts, changes
 
     async def diff(self, a: str, b: str) -> DiffView:
         """Of two experiments, of two trials, or of a trial and an experiment's best one. Raises Refused."""
@@ -63,7 +67,7 @@ class Comparing:
         changes: list[CodeChange] | None = []
         if a.context_hash != b.context_hash:
             archives = [self._contexts / f"{side.context_hash}.tar.gz" for side in (a, b)]
-            changes = await asyncio.to_thread(code_changes, *archives)
+            changes = await self._changes(archives)
         return differences(a, b, changes)
 
     async def results(self, a: TrialView | None, b: TrialView | None) -> ResultsView:

@@ -6,26 +6,17 @@ import asyncio
 import errno
 import hashlib
 import os
-import tarfile
 import tempfile
-import zlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tenuto.services.gateway.archives import ContextRefused
+
 _INCOMING = ".incoming-"
-NAMES_MAX = 100_000
-"""Files in one model directory."""
-EXPANSION_MAX = 50
-"""A model directory may unpack to this many times the limit of its packed size; beyond it the archive is a trap, not code."""
-
-
-class ContextRefused(Exception):
-    """`str(error)` is one sentence for the user. `code`: too_large, invalid or no_space."""
-
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
+Judge = Callable[[Path], Awaitable[frozenset[str]]]
+"""Names at the top of a packed model directory. Raises ContextRefused."""
 
 
 @dataclass(frozen=True)
@@ -76,33 +67,35 @@ class Incoming:
             raise _refused(error) from error
         self._hash.update(data)
 
-    async def store(self) -> StoredContext:
+    async def store(self, judge: Judge) -> StoredContext:
         """Checks the archive, makes it durable and gives it its name. Raises ContextRefused."""
         if self._file is None:
             raise ContextRefused("The model directory is missing: send it as the part `context`, a tar.gz file.", "invalid")
         file, self._file = self._file, None
         try:
-            return await asyncio.to_thread(self._store, file)
+            await asyncio.to_thread(_sync, file)
+            names = await judge(Path(file.name))
+            await asyncio.to_thread(self._name, file)
+        except OSError as error:
+            raise _refused(error) from error
         finally:
             file.close()
             Path(file.name).unlink(missing_ok=True)
-
-    def _store(self, file: IO[bytes]) -> StoredContext:
-        target = self._directory / f"{self._hash.hexdigest()}.tar.gz"
-        try:
-            file.flush()
-            os.fsync(file.fileno())
-            names = _top_level(Path(file.name), EXPANSION_MAX * self._bytes_max)
-            os.chmod(file.name, 0o644)  # agents may run as other users
-            os.replace(file.name, target)
-            descriptor = os.open(self._directory, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise _refused(error) from error
         return StoredContext(self._hash.hexdigest(), self.size_bytes, names)
+
+    def _name(self, file: IO[bytes]) -> None:
+        os.chmod(file.name, 0o644)  # agents may run as other users
+        os.replace(file.name, self._directory / f"{self._hash.hexdigest()}.tar.gz")
+        descriptor = os.open(self._directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sync(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def clean(directory: Path) -> None:
@@ -117,24 +110,4 @@ def _refused(error: OSError) -> ContextRefused:
     return ContextRefused(f"The cluster's shared directory cannot be written: {error.strerror or error}.", "no_space")
 
 
-def _top_level(path: Path, bytes_max: int) -> frozenset[str]:
-    """Reads the archive to its end. Raises ContextRefused if it is none, or would write outside its directory."""
-    names: set[str] = set()
-    total_bytes = 0
-    try:
-        with tarfile.open(path, "r|gz") as archive:
-            for count, member in enumerate(archive):
-                total_bytes += member.size
-                if count >= NAMES_MAX or total_bytes > bytes_max:
-                    raise ContextRefused(
-                        f"The model directory unpacks to more than {NAMES_MAX} files or {bytes_max} bytes.", "too_large"
-                    )
-                parts = Path(member.name).parts
-                outside = member.name.startswith("/") or ".." in parts
-                if outside or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-                    raise ContextRefused(f"The archive has an entry that cannot be unpacked safely: {member.name!r}.", "invalid")
-                if parts:
-                    names.add(parts[0])
-    except (tarfile.TarError, EOFError, zlib.error, UnicodeError) as error:
-        raise ContextRefused(f"The part `context` is not a readable tar.gz file: {error}.", "invalid") from error
-    return frozenset(names)
+__all__ = ["ContextRefused", "Incoming", "Judge", "StoredContext", "clean"]

@@ -12,6 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tenuto.kernel.settings import SettingsError
+from tenuto.services.gateway.connections import BoundedProtocol
 
 STOP_SECONDS_MAX = 3
 """Time for open answers to end when the service stops; live streams are told to end before."""
@@ -56,6 +57,7 @@ async def serve(app: FastAPI, listener: socket.socket, before_stop: Callable[[],
     server = _Server(
         uvicorn.Config(
             app,
+            http=BoundedProtocol,
             log_config=None,
             access_log=False,
             lifespan="off",

@@ -7,7 +7,9 @@ All clients of a process share one watch of the log; each reads at its own pace 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS_MAX, HeadWatch
@@ -18,10 +20,12 @@ KEEPALIVE_SECONDS = 15.0
 """Without events something is sent this often: it finds dead clients, and keeps proxies from closing the connection."""
 CLIENTS_MAX = 500
 """Each holds a connection and a page of events while it reads."""
+CLIENTS_PER_USER_MAX = 50
+"""A user has a page and some programs open; nobody takes the room of all."""
 
 
 class TooManyClients(Exception):
-    pass
+    """`str(error)` is one sentence for the user."""
 
 
 class Tail:
@@ -31,7 +35,8 @@ class Tail:
         self._log = log
         self._watch = HeadWatch(log)
         self._closing = asyncio.Event()
-        self._clients = 0
+        self._rights = asyncio.Event()
+        self._clients: Counter[str] = Counter()
 
     async def __aenter__(self) -> Tail:
         await self._watch.__aenter__()
@@ -45,49 +50,66 @@ class Tail:
         """Ends all streams, so that the server can stop; clients come back with their last id."""
         self._closing.set()
 
-    def check_room(self) -> None:
-        if self._clients >= CLIENTS_MAX:
-            raise TooManyClients
+    def rights_changed(self) -> None:
+        """Each stream asks again whether it is allowed."""
+        self._rights.set()
+        self._rights = asyncio.Event()
 
-    async def messages(self, after: int, correlation_id: str | None = None) -> AsyncIterator[bytes]:
-        """Server-sent events until the client leaves or the server stops."""
-        self._clients += 1
+    @contextlib.contextmanager
+    def room(self, user: str) -> Iterator[None]:
+        """For one stream of this user. Raises TooManyClients."""
+        if self._clients[user] >= CLIENTS_PER_USER_MAX:
+            raise TooManyClients(f"You follow the events {CLIENTS_PER_USER_MAX} times already; close some, or try again later.")
+        if self._clients.total() >= CLIENTS_MAX:
+            raise TooManyClients("Too many clients follow the events; close some, or try again later.")
+        self._clients[user] += 1
         try:
-            yield b"retry: 1000\n\n"
-            now = asyncio.get_running_loop().time
-            said = now()
-            while not self._closing.is_set():
-                if now() - said >= KEEPALIVE_SECONDS:  # also while all that happens is filtered out, or the database is away
-                    # A message without data only moves the client's last id (and nothing else, by the standard).
-                    yield b": keep-alive\nid: %d\n\n" % after
-                    said = now()
-                # What the filter leaves out up to the head is passed too.
-                head = max(self._watch.head, after)
-                try:
-                    events = await self._log.read(after, PAGE_EVENTS, upto=head, correlation_id=correlation_id)
-                except LogUnavailable:
-                    await self._pause(RETRY_SECONDS_MAX)
-                    continue
-                if events:
-                    yield b"".join(_message(event) for event in events)
-                    said = now()
-                if len(events) == PAGE_EVENTS:
-                    after = events[-1].position
-                    continue
-                after = head
-                await self._wait_beyond(after, said + KEEPALIVE_SECONDS - now())
+            yield
         finally:
-            self._clients -= 1
+            self._clients[user] -= 1
+            if not self._clients[user]:
+                del self._clients[user]
+
+    async def messages(
+        self, after: int, correlation_id: str | None = None, allowed: Callable[[], bool] = lambda: True
+    ) -> AsyncIterator[bytes]:
+        """Server-sent events until the client leaves, the server stops, or the client is not `allowed` any more: asked before
+        anything is sent, and whenever something is recorded, as the end of a user is."""
+        yield b"retry: 1000\n\n"
+        now = asyncio.get_running_loop().time
+        said = now()
+        while not self._closing.is_set() and allowed():
+            if now() - said >= KEEPALIVE_SECONDS:  # also while all that happens is filtered out, or the database is away
+                # A message without data only moves the client's last id (and nothing else, by the standard).
+                yield b": keep-alive\nid: %d\n\n" % after
+                said = now()
+            # What the filter leaves out up to the head is passed too.
+            head = max(self._watch.head, after)
+            try:
+                events = await self._log.read(after, PAGE_EVENTS, upto=head, correlation_id=correlation_id)
+            except LogUnavailable:
+                await self._pause(RETRY_SECONDS_MAX)
+                continue
+            if events:
+                yield b"".join(_message(event) for event in events)
+                said = now()
+            if len(events) == PAGE_EVENTS:
+                after = events[-1].position
+                continue
+            after = head
+            await self._wait_beyond(after, said + KEEPALIVE_SECONDS - now())
 
     async def _wait_beyond(self, position: int, seconds: float) -> None:
-        """Until there is more, or it took so long, or the server stops."""
+        """Until there is more, or it took so long, or rights changed, or the server stops."""
         moved = asyncio.ensure_future(self._watch.wait_beyond(position))
         closing = asyncio.ensure_future(self._closing.wait())
+        rights = asyncio.ensure_future(self._rights.wait())
         try:
-            await asyncio.wait({moved, closing}, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({moved, closing, rights}, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
         finally:
             moved.cancel()
             closing.cancel()
+            rights.cancel()
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -154,7 +154,7 @@ async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pyt
     async with world.http.stream("GET", "/api/v1/events/stream") as response:
         lines = response.aiter_lines()  # kept: an iterator that is thrown away closes its connection
         await anext(lines)
-        assert (await world.error("GET", "/events/stream"))[:2] == (503, "unavailable")
+        assert (await world.error("GET", "/events/stream"))[:2] == (429, "too_many")
 
 
 def test_answers_leave_at_once() -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.events.trial import CheckpointFile
 from tenuto.services.gateway import token
+from tenuto.services.gateway.archives import UNPACKED_BYTES_FREE, judge
 from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.downloads import DownloadRefused, check_files, directory_of, tar_size_bytes, tar_stream
 from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
@@ -115,11 +116,15 @@ def archive(members: dict[str, bytes], link: str | None = None) -> bytes:
     return buffer.getvalue()
 
 
+async def judged(path: Path) -> frozenset[str]:
+    return judge(path)
+
+
 async def store(directory: Path, data: bytes, bytes_max: int = 100_000) -> StoredContext:
     with Incoming(directory, bytes_max) as incoming:
         for start in range(0, len(data), 1000):
             incoming.write(data[start : start + 1000])
-        return await incoming.store()
+        return await incoming.store(judged)
 
 
 async def test_a_context_is_stored_by_its_content(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ async def test_a_context_is_stored_by_its_content(tmp_path: Path) -> None:
         (archive({"/etc/passwd": b""}), "invalid"),
         (archive({}, link="device"), "invalid"),
         (os.urandom(100_001), "too_large"),
-        (archive({"zeros": b"\0" * 5_000_001}), "too_large"),
+        (archive({"zeros": b"\0" * (UNPACKED_BYTES_FREE + 1)}), "too_large"),
         (b"", "invalid"),
     ],
 )

@@ -21,6 +21,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.commands import GatewayCommand
 from tenuto.services.gateway.queries import Views
+from tenuto.services.gateway.reader import Reader
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.state import ADMIN, State
 from tenuto.services.gateway.tail import Tail
@@ -50,6 +51,7 @@ class Gateway:
     loop: ServiceLoop[State]
     views: Views
     tail: Tail
+    reader: Reader
     token: str
     ask: Callable[[str, bytes, float], Awaitable[bytes]]
     """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""
@@ -66,6 +68,13 @@ class Gateway:
             async with asyncio.timeout(COMMIT_SECONDS_MAX):
                 await self.loop.wait_ready()
         return self.loop.state.names.get(tokens.hash_of(authorization))
+
+    def still_allowed(self, authorization: str) -> Callable[[], bool]:
+        """Whether the token that was shown is worth anything: asked again while a long answer is sent."""
+        if tokens.matches(authorization, self.token):
+            return lambda: True
+        given = tokens.hash_of(authorization)
+        return lambda: given in self.loop.state.names
 
     async def owner_of(self, experiment_id: int) -> str | None:
         """Who submitted it, ended experiments too. None: there is none."""

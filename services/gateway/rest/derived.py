@@ -10,7 +10,6 @@ from fastapi import APIRouter, Header, Request, Response
 from tenuto.kernel import telemetry
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config.errors import ConfigError, Problem
-from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.record import Origin
 from tenuto.services.gateway.bodies import Submitted
@@ -21,7 +20,7 @@ from tenuto.services.gateway.policies.derive import OverrideError, dotted
 from tenuto.services.gateway.record_views import DeriveBody, ReproduceBody, ReproductionView
 from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
-from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked
+from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked, submitted
 from tenuto.services.gateway.rest.records import comparing
 from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.words import no_such
@@ -66,10 +65,10 @@ async def go_on(
 @router.get("/experiments/{experiment_id}/reproduction", response_model=ReproductionView)
 async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
     """Whether a reproduction has come to the same metrics and weights as the trial that it repeats, and what differs."""
-    submitted = await Records(door.log).submitted(experiment_id)
-    if submitted is None:
+    original_request = await Records(door.log).submitted(experiment_id)
+    if original_request is None:
         raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
-    parent = submitted.parent
+    parent = original_request.parent
     if parent is None or parent.relation != "reproduction" or parent.trial_id is None:
         raise Refused(f"Experiment {experiment_id} reproduces no other; `tenuto diff` compares any two.", "invalid")
     await door.up_to_date()
@@ -114,6 +113,4 @@ async def _submit(request: Request, door: Gateway, derived: Derived, idempotency
             origin=origin,
             parent=derived.parent,
         )
-        [event] = await door.carry_out(command)
-    assert isinstance(event.data, ExperimentSubmitted)
-    return answer(Submitted(id=event.data.experiment_id, position=event.position), 201)
+        return await submitted(door, command)

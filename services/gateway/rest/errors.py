@@ -18,7 +18,7 @@ from tenuto.schemas.text import visible, visible_lines
 from tenuto.services.gateway.contexts import ContextRefused
 from tenuto.services.gateway.downloads import DownloadRefused
 from tenuto.services.gateway.multipart import MultipartError
-from tenuto.services.gateway.tail import TooManyClients
+from tenuto.services.gateway.reader import ReaderBusy
 from tenuto.services.gateway.views import ErrorBody, ErrorView, ProblemView
 from tenuto.services.gateway.words import no_such
 
@@ -129,8 +129,8 @@ async def _unavailable(_: Request, error: Exception) -> Response:
     return error_response("unavailable", AWAY)
 
 
-async def _too_many(_: Request, error: Exception) -> Response:
-    return error_response("unavailable", "Too many clients follow the events; close some, or try again later.")
+async def _reader_busy(_: Request, error: Exception) -> Response:
+    return error_response("too_many", "Too many submissions wait to be read; send this one again in a few seconds.")
 
 
 async def _http(_: Request, error: Exception) -> Response:
@@ -157,6 +157,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _request)
     app.add_exception_handler(MultipartError, _invalid)
     app.add_exception_handler(DownloadRefused, _gone)
-    app.add_exception_handler(TooManyClients, _too_many)
+    app.add_exception_handler(ReaderBusy, _reader_busy)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _internal)

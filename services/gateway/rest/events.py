@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from tenuto.schemas.envelope import encode_event
-from tenuto.services.gateway.rest.context import Door, ExperimentFilter
-from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking
+from tenuto.services.gateway.rest.errors import DoorError, error_response
+from tenuto.services.gateway.tail import TooManyClients
 
 router = APIRouter(tags=["events"])
 EVENTS_MAX = 5_000
@@ -22,6 +26,21 @@ _ARRAY: dict[int | str, dict[str, Any]] = {
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events"}
 }
+
+
+class _Stream(StreamingResponse):
+    """Takes its room when it begins, and gives it back however it ends."""
+
+    def __init__(self, content: AsyncIterator[bytes], room: Callable[[], AbstractContextManager[None]], **arguments: Any) -> None:
+        super().__init__(content, **arguments)
+        self._room = room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._room():
+                await super().__call__(scope, receive, send)
+        except TooManyClients as error:
+            await error_response("too_many", str(error))(scope, receive, send)
 
 
 @router.get("/events", response_class=Response, responses=_ARRAY)
@@ -40,6 +59,7 @@ async def page(
 
 @router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM)
 async def stream(
+    request: Request,
     door: Door,
     after: Position = 0,
     experiment: ExperimentFilter = None,
@@ -53,9 +73,10 @@ async def stream(
         if not last_event_id.isdecimal() or int(last_event_id) > 2**62:
             raise DoorError("invalid", f"Last-Event-ID is {last_event_id!r}, but must be a log position.", "Last-Event-ID")
         after = int(last_event_id)
-    door.tail.check_room()
-    return StreamingResponse(
-        door.tail.messages(after, None if experiment is None else str(experiment)),
+    allowed = door.still_allowed(request.headers.get("authorization", ""))
+    return _Stream(
+        door.tail.messages(after, None if experiment is None else str(experiment), allowed),
+        lambda: door.tail.room(asking()),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
     )

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from tenuto.kernel import telemetry
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import name_id
+from tenuto.schemas.record import Parent
 from tenuto.services.gateway.bodies import ChangeBody, Done, Submitted
 from tenuto.services.gateway.commands import (
     CancelExperiment,
@@ -81,9 +82,7 @@ async def submit(
             origin=submission.origin,
             trace=trace,
         )
-        [event] = await door.carry_out(command)
-    assert isinstance(event.data, ExperimentSubmitted)
-    return answer(Submitted(id=event.data.experiment_id, position=event.position), 201)
+        return await submitted(door, command)
 
 
 @router.get("/experiments", response_model=list[ExperimentView])
@@ -150,8 +149,29 @@ async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
 
 def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
     """What every command carries."""
-    command_id = name_id("submit", idempotency_key) if idempotency_key else door.clock.new_id()
-    return {"id": command_id, "time_us": door.clock.now_us(), "user": asking()}
+    user = asking()
+    command_id = name_id("submit", user, idempotency_key) if idempotency_key else door.clock.new_id()
+    return {"id": command_id, "time_us": door.clock.now_us(), "user": user}
+
+
+async def submitted(door: Gateway, command: SubmitExperiment) -> Response:
+    """What was recorded, now or with the same key before. Raises DoorError where that was another experiment."""
+    [event] = await door.carry_out(command)
+    data = event.data
+    assert isinstance(data, ExperimentSubmitted)
+    asked_for = (command.config, command.context_hash, _place(command.parent))
+    if (data.config, data.context_hash, _place(data.parent)) != asked_for:
+        raise DoorError(
+            "conflict",
+            f"This Idempotency-Key was used for experiment {data.experiment_id}, which has another configuration, code or "
+            "parent; use a new key for a new experiment.",
+            "Idempotency-Key",
+        )
+    return answer(Submitted(id=data.experiment_id, position=event.position), 201)
+
+
+def _place(parent: Parent | None) -> tuple[str, int, str | None] | None:
+    return None if parent is None else (parent.relation, parent.experiment_id, parent.trial_id)
 
 
 @router.post("/experiments/{experiment_id}/pause", response_model=Done)

@@ -236,7 +236,7 @@ def _check_query(query: bytes, known: frozenset[str]) -> None:
         shown = visible(name)[:80]
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
-            raise DoorError("invalid", f"There is no parameter {shown!r} here; allowed are {names}.", shown)
+            raise DoorError("invalid", f"There is no parameter '{shown}' here; allowed are {names}.", shown)
         if name in seen:
             raise DoorError("invalid", f"The parameter {shown} is given twice.", shown)
         if why := unstorable(value):

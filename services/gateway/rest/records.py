@@ -10,7 +10,7 @@ from tenuto.services.gateway.comparing import Comparing
 from tenuto.services.gateway.projections.common import numbers
 from tenuto.services.gateway.record_views import DiffView, StartView, TrialRecordView
 from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import not_found
 from tenuto.services.gateway.rest.trials import TrialId
 
@@ -19,7 +19,7 @@ Reference = Annotated[str, Query(max_length=40, description="An experiment such 
 
 
 def comparing(door: Gateway) -> Comparing:
-    return Comparing(Records(door.log), door.views, door.contexts)
+    return Comparing(Records(door.log), door.views, door.contexts, lambda archives: door.reader.changes(archives, asking()))
 
 
 @router.get("/diff", response_model=DiffView)

@@ -12,11 +12,12 @@ from starlette.requests import ClientDisconnect, Request
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import script_of
-from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem, parse_config
+from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem
 from tenuto.schemas.record import Origin
+from tenuto.schemas.text import unacceptable
 from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
-from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.context import Gateway, asking
 
 ORIGIN_BYTES_MAX = 1 << 20
 """A git diff is cut by the sender; this holds it with all else that tells where a submission came from."""
@@ -53,6 +54,7 @@ async def _drain(request: Request) -> None:
 
 async def _receive(request: Request, gateway: Gateway) -> Submission:
     text: bytearray | None = None
+    config: ExperimentConfig | None = None
     origin = bytearray()
     with Incoming(gateway.contexts, gateway.settings.context_bytes_max) as incoming:
         boundary = boundary_of(request.headers.get("content-type", ""))
@@ -70,7 +72,7 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
                         text = bytearray()
                 elif isinstance(piece, PartEnds):
                     if name == "config" and text is not None:
-                        parse_config(bytes(text))  # refuse it before a large archive is taken in
+                        config = await gateway.reader.config(bytes(text), asking())  # before a large archive is taken in
                 elif isinstance(piece, PartData) and name == "config" and text is not None:
                     text += piece.data
                     if len(text) > CONFIG_BYTES_MAX:
@@ -83,10 +85,9 @@ async def _receive(request: Request, gateway: Gateway) -> Submission:
                     incoming.write(piece.data)
         except ClientDisconnect:
             raise MultipartError("the client went away in the middle of it") from None
-        if text is None:
+        if config is None:
             raise MultipartError("it has no part `config`, the configuration as YAML or JSON text")
-        config = parse_config(bytes(text))
-        context = await incoming.store()
+        context = await incoming.store(lambda path: gateway.reader.archive(path, asking()))
         _check_entrypoint(config, context)
         return Submission(config, context, _origin(bytes(origin)))
 
@@ -95,9 +96,12 @@ def _origin(text: bytes) -> Origin | None:
     if not text:
         return None
     try:
-        return Origin.from_json(text)
+        origin = Origin.from_json(text)
     except ValidationError as error:
         raise MultipartError(f"its part `origin` cannot be read: {error.errors()[0]['msg']}") from error
+    if (found := unacceptable(origin.model_dump())) is not None:
+        raise MultipartError(f"its part `origin` cannot be stored: {found[0]} {found[1]}")
+    return origin
 
 
 def _check_entrypoint(config: ExperimentConfig, context: StoredContext) -> None:

@@ -1,0 +1,81 @@
+"""Connections of the REST door with bounds: how many there are, and how long one may take to say what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from tenuto.services.gateway.views import ErrorBody, ErrorView
+
+logger = logging.getLogger(__name__)
+
+HEAD_SECONDS_MAX = 20.0
+"""From a connection, or the first byte of a request on it, to the end of the request's headers."""
+REST_SECONDS_MAX = 120.0
+"""To send what is left of a body after its request was refused: the connection can then be used again."""
+CONNECTIONS_MAX = 900
+"""Below the 1,024 open files that a process usually may have, with room for the database, the bus and contexts."""
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n"
+
+
+class BoundedProtocol(H11Protocol):
+    """A client that sends its headers byte by byte is cut off, and one more than CONNECTIONS_MAX is turned away."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _waits_for = ""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            logger.warning("a connection is turned away: there are %d already", CONNECTIONS_MAX)
+            transport.write(FULL)
+            transport.close()
+            return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._expect("", 0.0)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        state = self.conn.their_state
+        answered = self.cycle is not None and self.cycle.response_complete
+        if state is h11.IDLE and (self.cycle is None or self.conn.trailing_data[0]):
+            self._expect("head", HEAD_SECONDS_MAX)
+        elif state is h11.SEND_BODY and answered:
+            self._expect("rest", REST_SECONDS_MAX)
+        else:
+            self._expect("", 0.0)
+
+    def _expect(self, what: str, seconds_max: float) -> None:
+        """The time runs from the first call with the same `what`."""
+        if what == self._waits_for:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds_max, self._late) if what else None
+        self._waits_for = what
+
+    def _late(self) -> None:
+        self._deadline = None
+        if not self.transport.is_closing():
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """As every error of the door, and without an error of its own where an answer was begun already."""
+        body = ErrorView(error=ErrorBody(code="invalid", message=f"This is no HTTP request: {msg.lower()}")).to_json()
+        lines = ("HTTP/1.1 400 Bad Request", "Content-Type: application/json", f"Content-Length: {len(body)}")
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body)
+        self.transport.close()
