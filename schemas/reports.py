@@ -23,7 +23,13 @@ HEADER_SEQUENCE = "Tenuto-Sequence"
 HEADER_KIND = "Tenuto-Kind"
 HEADER_FOLLOWED = "Tenuto-Followed"
 """The next report of this lane was published at the same time: both can be committed at once."""
+HEADER_ROUND = "Tenuto-Round"
+"""Number of the round in which the agent sent the report: a new one begins where it has learnt that reports were lost."""
+HEADER_MESSAGE_ID = "Nats-Msg-Id"
 HEADER_TRACE = "traceparent"
+HEADER_CLEAR = "Tenuto-Clear"
+"""Of a question for the position: first remove the agent's messages of this lane from the stream. The agent has all of them that
+are not committed on its disk, and sends them again."""
 
 
 class ValidationReport(Model):
@@ -193,3 +199,8 @@ class Committed(Model):
     sequence: int
     resend: bool = False
     """True: a gap was seen; send again from `sequence` + 1."""
+    round: int = 0
+    """With `resend`: of the reports behind the gap. Those of a later round are perhaps complete."""
+    stored: int | None = None
+    """In an answer: messages of the agent's lane that the stream held just before `sequence` was read. With none there, a report
+    that was sent and is not committed is lost. None: not known."""

@@ -52,5 +52,15 @@ def position(lane: Lane, agent_id: str) -> str:
     return f"tenuto.position.{lane}.{_token(agent_id)}"
 
 
+def ingress_lane(lane: Lane) -> str:
+    """Of all agents."""
+    return f"tenuto.ingress.{lane}.*"
+
+
+def positions(lane: Lane) -> str:
+    """Of all agents."""
+    return f"tenuto.position.{lane}.*"
+
+
 def assign(agent_id: str) -> str:
     return f"tenuto.agent.assign.{_token(agent_id)}"

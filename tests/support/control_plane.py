@@ -24,7 +24,15 @@ from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignment, Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.schemas.reports import HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, LAUNCHER_REPORT, Committed, WorkersExitedReport
+from tenuto.schemas.reports import (
+    HEADER_KIND,
+    HEADER_ROUND,
+    HEADER_SEQUENCE,
+    HEADER_SPOOL,
+    LAUNCHER_REPORT,
+    Committed,
+    WorkersExitedReport,
+)
 from tenuto.schemas.subjects import Lane
 
 AGENT = "node-1"
@@ -161,9 +169,19 @@ class ControlPlane:
 
     def _answerer(self, lane: Lane) -> Callable[[Msg], Any]:
         async def answer(message: Msg) -> None:
-            spool_id = message.data.decode()
-            if lane not in self.held:
-                await message.respond(Committed(spool_id=spool_id, sequence=self._positions[lane, spool_id]).to_json())
+            assert self._bus is not None
+            spool_id, subject = (message.headers or {})[HEADER_SPOOL], subjects.ingress(lane, AGENT)
+            if lane in self.held:
+                return
+            try:
+                info = await self._bus.jetstream().stream_info(subjects.INGRESS_STREAM, subjects_filter=subject)
+                stored: int | None = (info.state.subjects or {}).get(subject, 0)
+            except NotFoundError:
+                stored = 0
+            except Exception:
+                stored = None
+            word = Committed(spool_id=spool_id, sequence=self._positions[lane, spool_id], stored=stored)
+            await message.respond(word.to_json())
 
         return answer
 
@@ -206,6 +224,11 @@ class ControlPlane:
             self.reports[lane].append((headers[HEADER_KIND], message.data))
             self._positions[lane, spool_id] = sequence
         await message.ack()
-        word = Committed(spool_id=spool_id, sequence=self._positions[lane, spool_id], resend=sequence > expected)
+        word = Committed(
+            spool_id=spool_id,
+            sequence=self._positions[lane, spool_id],
+            resend=sequence > expected,
+            round=int(headers[HEADER_ROUND]),
+        )
         await self._bus.publish(subjects.committed(lane, AGENT), word.to_json())
         self._changed.set()

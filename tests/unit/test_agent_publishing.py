@@ -29,7 +29,7 @@ class Bus:
     def jetstream(self, timeout: float) -> Any:
         return self
 
-    async def request(self, subject: str, body: bytes, timeout: float) -> Any:
+    async def request(self, subject: str, timeout: float, headers: dict[str, str]) -> Any:
         return SimpleNamespace(data=(await self.answer()).to_json())
 
 
@@ -94,7 +94,8 @@ async def test_a_word_about_the_spool_before_drops_nothing_of_the_one_that_began
     lane.publisher._disk = cast(Disk, crossed)
     await lane.hears(6)
     assert len(lane.left()) == 10
-    assert lane.publisher._sent == lane.publisher._heard == 0, "else it would wait for numbers that are never given again"
+    state = lane.publisher._state
+    assert state.sent == state.heard == 0, "else it would wait for numbers that are never given again"
 
 
 def test_a_commit_that_a_power_failure_may_undo_leaves_the_next_one_safe(tmp_path: Path) -> None:

@@ -32,6 +32,15 @@ CREATE TABLE IF NOT EXISTS reports (
     PRIMARY KEY (lane, sequence)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS reports_of_allocation ON reports (allocation_id, lane);
+CREATE TABLE IF NOT EXISTS queued_reports (  -- not numbered yet: the lane has enough on the road
+    lane TEXT NOT NULL,
+    allocation_id TEXT NOT NULL,
+    number INTEGER NOT NULL,     -- in the order of an allocation's reports
+    kind TEXT NOT NULL,
+    trace TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (lane, allocation_id, number)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rank_offsets (  -- of the ranks of a gang: bytes of their output that are in the spool
     allocation_id TEXT NOT NULL,
     rank INTEGER NOT NULL,

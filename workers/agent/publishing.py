@@ -1,11 +1,15 @@
-"""Carries the spool to the receivers: publishes each lane in order, and drops a report when it is told that it is committed."""
+"""Carries the spool to the receivers: publishes each lane in order, and drops a report when it is told that it is committed.
+
+What is sent when is decided in `sending.py`; here it is done.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -14,17 +18,22 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 from pydantic import ValidationError
 
+from tenuto.kernel.backoff import Seldom
 from tenuto.schemas import subjects
 from tenuto.schemas.reports import (
     HEADER_AGENT,
+    HEADER_CLEAR,
     HEADER_FOLLOWED,
     HEADER_KIND,
+    HEADER_MESSAGE_ID,
+    HEADER_ROUND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
     HEADER_TRACE,
     Committed,
 )
 from tenuto.schemas.subjects import Lane
+from tenuto.workers.agent import sending
 from tenuto.workers.agent.changed import Changed, obey_cancellation
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.spool import Spool, SpoolReport
@@ -33,14 +42,12 @@ logger = logging.getLogger(__name__)
 
 PUBLISH_REPORTS_MAX = 100
 """Published at once: the acknowledgements of a hundred come back together."""
-UNCONFIRMED_REPORTS_MAX = 2_000
-"""Published and not yet committed; beyond it the lane waits for its receiver, so a gap costs at most so many to send again."""
 PUBLISH_SECONDS_MAX = 5.0
 ASK_SECONDS_MAX = 2.0
-SILENCE_SECONDS_MAX = 5.0
-"""Reports are out and no word of a commit came: ask the receiver. It answers within one batch if it is there."""
-RETRY_SECONDS = 0.5
-"""Between attempts while the bus, the stream or the receiver is away."""
+"""For an answer. Longer for one that first clears the stream: CLEAR_SECONDS_MAX."""
+CLEAR_SECONDS_MAX = 10.0
+LINK_SECONDS_BETWEEN = 0.2
+"""Between looks at a link that is away, with reports to send."""
 
 
 class LanePublisher:
@@ -48,119 +55,186 @@ class LanePublisher:
 
     def __init__(
         self, lane: Lane, agent_id: str, bus: Client, spool: Spool, disk: Disk, spooled: Changed, committed: Changed,
-        new_spool_id: Callable[[], str],
+        new_spool_id: Callable[[], str], *, first_round: int | None = None,
     ) -> None:  # fmt: skip
+        """`first_round`: never used before by this spool; the time does."""
         self._lane, self._agent_id, self._bus, self._spool, self._disk = lane, agent_id, bus, spool, disk
         self._spooled, self._committed, self._new_spool_id = spooled, committed, new_spool_id
         self._js: JetStreamContext = bus.jetstream(timeout=PUBLISH_SECONDS_MAX)
-        self._sent = 0
-        """Last sequence that is published."""
-        self._heard = 0
-        """Last sequence that the receiver is known to have committed."""
+        self._state = sending.begin(first_round or time.time_ns() // 1_000_000, 0, time.monotonic())
         self._spool_id = spool.id
+        self._stream_last = 0
+        """Highest stream sequence at which the stream took a report: one that is not beyond it is of a stream made anew."""
+        self._reconnects = 0
+        self._seldom = Seldom(logger)
+        self.published = 0
+        """Messages given to the bus since the start."""
 
     async def run(self) -> None:
         subscription = await self._bus.subscribe(subjects.committed(self._lane, self._agent_id), cb=self._on_committed)
         try:
-            self._sent = self._heard = await self._disk(self._spool.committed, self._lane)
+            committed = await self._disk(self._spool.committed, self._lane)
+            self._state = sending.begin(self._state.round, committed, time.monotonic())
             await self._ask()
             while True:
                 obey_cancellation()
                 if self._spool_id != self._spool.id:  # another lane found that the spool must begin again
-                    self._spool_id, self._sent, self._heard = self._spool.id, 0, 0
-                await self._publish_some()
+                    self._follow_spool()
+                await self._look_at_link()
+                await self._step()
         finally:
             await _unsubscribe(subscription)
 
-    async def _publish_some(self) -> None:
+    async def _step(self) -> None:
         spooled, committed = self._spooled.next(), self._committed.next()
-        # Another task may begin the spool again at each await: numbers are only good with the id that they were read under.
-        spool_id, room = self._spool_id, UNCONFIRMED_REPORTS_MAX - (self._sent - self._heard)
-        limit = min(room, PUBLISH_REPORTS_MAX)
-        wanted = limit > 0 and self._spool.last(self._lane) > self._sent  # most notices are about other lanes
-        reports = await self._disk(self._spool.pending, self._lane, self._sent, limit) if wanted else []
-        if not reports:
-            heard = self._heard
-            await _first_of(spooled, committed, timeout_seconds=SILENCE_SECONDS_MAX if self._sent > heard else None)
-            if self._sent > heard == self._heard and not spooled.is_set():
-                await self._ask(stuck_at=heard)
-            return
-        if spool_id != self._spool.id or spool_id != self._spool_id:
-            return
-        try:
-            await asyncio.gather(*(self._publish(report, spool_id, report is not reports[-1]) for report in reports))
-        except (NatsError, JetStreamError, OSError) as error:
-            # Some of them may be in the stream: publishing them again only makes doubles, which receivers drop.
-            logger.debug("lane %s: %s", self._lane, error)
-            await asyncio.sleep(RETRY_SECONDS)
-        else:
-            if spool_id == self._spool_id:
-                self._sent = max(self._sent, reports[-1].sequence)
+        self._spool.set_room(self._lane, self._state.room_until)
+        last = self._spool.last(self._lane) + self._spool.queued(self._lane)
+        self._state, step = sending.next_step(self._state, last, time.monotonic(), PUBLISH_REPORTS_MAX)
+        match step.do:
+            case "ask":
+                await self._ask()
+            case "publish":
+                await self._publish_some(step.limit)
+            case "wait":
+                timeout_seconds = None if step.until is None else max(step.until - time.monotonic(), 0.0)
+                await _first_of(spooled, committed, timeout_seconds=timeout_seconds)
 
-    async def _publish(self, report: SpoolReport, spool_id: str, followed: bool) -> None:
+    async def _look_at_link(self) -> None:
+        """While the link is away nothing is sent: the client would keep it and send it late."""
+        while not self._bus.is_connected:  # noqa: ASYNC110 - the client tells nobody else that it is back
+            await asyncio.sleep(LINK_SECONDS_BETWEEN)
+        reconnects = self._bus.stats["reconnects"]
+        if reconnects != self._reconnects:
+            self._reconnects = reconnects
+            self._state = sending.reconnected(self._state, time.monotonic())
+
+    async def _publish_some(self, limit: int) -> None:
+        # Another task may begin the spool again, or a new round may begin, at each await: numbers are only good with the spool's
+        # id and the round under which they were read.
+        before, spool_id = self._state, self._spool_id
+        reports = await self._disk(self._take, before.sent, limit)
+        if not reports or spool_id != self._spool.id or spool_id != self._spool_id:
+            return
+        publishing = [self._publish(item, spool_id, before.round, item is not reports[-1]) for item in reports]
+        self.published += len(reports)
+        answers = await asyncio.gather(*publishing, return_exceptions=True)
+        if spool_id != self._spool_id:
+            return
+        taken = 0
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, (NatsError, JetStreamError, OSError)):
+                    raise answer
+                break
+            taken += 1
+        self._note_failure(answers[taken:])
+        through = reports[taken - 1].sequence if taken else before.sent
+        if self._state.round == before.round:
+            self._state = sending.published(self._state, through, taken == len(reports), time.monotonic())
+        self._note_stream([answer for answer in answers[:taken] if isinstance(answer, int)])
+
+    def _take(self, after: int, limit: int) -> list[SpoolReport]:
+        lacking = after + limit - self._spool.last(self._lane)
+        if lacking > 0:
+            self._spool.number_some(self._lane, lacking)
+        return self._spool.pending(self._lane, after, limit)
+
+    async def _publish(self, report: SpoolReport, spool_id: str, round: int, followed: bool) -> int:
+        """Stream sequence of the message; 0 where the stream had it already."""
         headers = {
             HEADER_AGENT: self._agent_id,
             HEADER_SPOOL: spool_id,
             HEADER_SEQUENCE: str(report.sequence),
+            HEADER_ROUND: str(round),
             HEADER_KIND: report.kind,
+            # Sent again in the same round because the answer was lost, it is stored once. A new round has new ids: what was
+            # dropped behind a gap must not be kept out.
+            HEADER_MESSAGE_ID: f"{spool_id}.{self._lane}.{report.sequence}.{round}",
         }
         if report.trace:
             headers[HEADER_TRACE] = report.trace
         if followed:
             headers[HEADER_FOLLOWED] = "1"
-        await self._js.publish(subjects.ingress(self._lane, self._agent_id), report.body, headers=headers)
+        ack = await self._js.publish(subjects.ingress(self._lane, self._agent_id), report.body, headers=headers)
+        return 0 if ack.duplicate else ack.seq
+
+    def _note_failure(self, failures: Sequence[object]) -> None:
+        if failures:
+            reason = str(failures[0]) or type(failures[0]).__name__
+            self._seldom.warn(f"lane {self._lane}: the bus did not take reports, which wait on disk: {reason}")
+        else:
+            self._seldom.over(f"lane {self._lane}: the bus takes reports again")
+
+    def _note_stream(self, sequences: Sequence[int]) -> None:
+        new = [sequence for sequence in sequences if sequence]
+        if new and min(new) <= self._stream_last:
+            logger.warning("lane %s: the bus has lost its store; asking what is committed", self._lane)
+            self._stream_last = 0
+            self._state = sending.reconnected(self._state, time.monotonic())
+        self._stream_last = max([self._stream_last, *new])
 
     async def _on_committed(self, message: Msg) -> None:
         try:
-            told = Committed.from_json(message.data)
+            word = Committed.from_json(message.data)
         except ValidationError as error:
             logger.warning("lane %s: a word of a commit cannot be read: %s", self._lane, error)
             return
-        await self._hear(told)
+        await self._hear(word)
 
-    async def _hear(self, told: Committed) -> None:
-        if told.spool_id != self._spool.id or self._spool_id != self._spool.id:
-            return
-        if told.sequence > self._spool.last(self._lane):
-            logger.warning("lane %s: the receiver has %d, the spool lost its end", self._lane, told.sequence)
+    async def _hear(self, word: Committed) -> bool:
+        """False: it is not about this spool as it is now."""
+        if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
+            return False
+        if word.sequence > self._spool.last(self._lane):
+            logger.warning("lane %s: the receiver has %d, the spool lost its end", self._lane, word.sequence)
             await self._begin_again()
-            return
-        if told.sequence > self._heard:
-            await self._disk(self._spool.commit, self._lane, told.sequence, told.spool_id)
-            if told.spool_id != self._spool.id or self._spool_id != self._spool.id:
-                return  # it began again meanwhile: that number is about another report now
-            self._heard = max(self._heard, told.sequence)
-            self._sent = max(self._sent, told.sequence)
-        if told.resend and told.sequence >= self._heard:
-            self._sent = self._heard
-        self._committed.notify()
+            return False
+        news = word.sequence > self._state.heard
+        if news:
+            await self._disk(self._spool.commit, self._lane, word.sequence, word.spool_id)
+            if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
+                return False  # it began again meanwhile: that number is about another report now
+        before = self._state
+        self._state = sending.told(before, word.sequence, word.resend, word.round, time.monotonic())
+        if news or self._state is not before:
+            self._committed.notify()
+        return True
 
-    async def _ask(self, stuck_at: int | None = None) -> None:
-        """What has the receiver committed? `stuck_at`: nothing moved since then, so what is out may be lost."""
+    async def _ask(self) -> None:
+        """What has the receiver committed, and what does the stream still hold?"""
         # Known before it is asked: the answer may be older than what comes to be known meanwhile, and that is no forgetting.
-        spool_id = self._spool.id
+        spool_id, before = self._spool.id, self._state
         known = await self._disk(self._spool.committed, self._lane)
+        self._state = sending.asked(self._state, time.monotonic())
+        headers = {HEADER_SPOOL: spool_id} | ({HEADER_CLEAR: "1"} if before.clear else {})
+        if before.clear:
+            logger.warning("lane %s: the stream holds far more messages than can be needed; they are cleared", self._lane)
         try:
             reply = await self._bus.request(
-                subjects.position(self._lane, self._agent_id), spool_id.encode(), timeout=ASK_SECONDS_MAX
+                subjects.position(self._lane, self._agent_id),
+                timeout=CLEAR_SECONDS_MAX if before.clear else ASK_SECONDS_MAX,
+                headers=headers,
             )
-            told = Committed.from_json(reply.data)
+            word = Committed.from_json(reply.data)
         except (NatsError, OSError, ValidationError) as error:
             logger.debug("lane %s: the receiver did not say its position: %s", self._lane, error)
             return
-        if told.spool_id == spool_id == self._spool.id and told.sequence < known:
+        if word.spool_id == spool_id == self._spool.id and word.sequence < known:
             logger.warning("lane %s: the receiver has forgotten reports that it had committed", self._lane)
             await self._begin_again()
             return
-        await self._hear(told)
-        if stuck_at is not None and told.sequence == stuck_at:
-            self._sent = self._heard
+        if await self._hear(word):
+            self._state = sending.answered(self._state, before, word.sequence, word.stored, time.monotonic())
 
     async def _begin_again(self) -> None:
         await self._disk(self._spool.begin_again, self._new_spool_id())
-        self._spool_id, self._sent, self._heard = self._spool.id, 0, 0
+        self._follow_spool()
         self._spooled.notify()
         self._committed.notify()
+
+    def _follow_spool(self) -> None:
+        self._spool_id = self._spool.id
+        self._state = sending.begin(self._state.round + 1, 0, time.monotonic())
 
 
 async def _first_of(*events: asyncio.Event, timeout_seconds: float | None) -> None:

@@ -2,6 +2,9 @@
 
 Each lane numbers its reports 1, 2, 3, ... under the spool's id. Where the receiver's count and ours cannot both be true (one of
 the two lost its disk), a new id is drawn and what is left is numbered anew; receivers recognise repeated facts by their content.
+
+A report is numbered only when it may be sent soon. Until then it stands in its allocation's queue, and the allocations take turns
+in getting numbers: so one that reports without end delays no other by more than what is on the road.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from typing import cast
 
 from tenuto.schemas.subjects import LANES, Lane
 from tenuto.workers.agent.database import transaction
+from tenuto.workers.agent.turns import fair_shares, interleaved
 
+NUMBERED_AHEAD_FIRST = 100
+"""Reports numbered at once while the lane's publisher has not said how many may be on the road."""
 BULK_LANES: frozenset[Lane] = frozenset({"metrics", "logs"})
 BULK_BYTES_MAX = 256 * 1024 * 1024
 """Metrics and log lines that wait on disk; beyond it new ones are dropped and counted, so that training goes on. Facts (the other
@@ -54,10 +60,32 @@ class Spool:
         self.id: str = connection.execute("SELECT value FROM meta WHERE key = 'spool_id'").fetchone()[0]
         self._bulk_bytes = self._sum_bulk()
         self._last: dict[str, int] = dict(connection.execute("SELECT lane, last FROM lanes"))
+        self._room_until: dict[str, int] = {
+            lane: committed + NUMBERED_AHEAD_FIRST for lane, committed in connection.execute("SELECT lane, committed FROM lanes")
+        }
+        self._numbers = self._max_number()
+        self._queued: dict[str, dict[str, int]] = {lane: self._count_queued(lane) for lane in LANES}
+        """By allocation. After a write that failed perhaps too many, until the next numbers are given."""
+        self._queued_reports: dict[str, int] = {lane: sum(queued.values()) for lane, queued in self._queued.items()}
+        self._last_served: dict[str, str] = {}
+        """Of each lane the allocation that had the last turn."""
 
     def last(self, lane: Lane) -> int:
-        """Sequence of the lane's newest report. Reads memory only."""
+        """Sequence of the lane's newest report that has one. Reads memory only."""
         return self._last[lane]
+
+    def queued(self, lane: Lane) -> int:
+        """Reports of the lane that are not numbered yet. Reads memory only."""
+        return self._queued_reports[lane]
+
+    def set_room(self, lane: Lane, until: int) -> None:
+        """Reports are numbered up to there."""
+        self._room_until[lane] = until
+
+    def backlog(self) -> dict[Lane, int]:
+        """Reports in each lane that are not committed."""
+        rows = dict(self._connection.execute("SELECT lane, last - committed FROM lanes").fetchall())
+        return {lane: rows.get(lane, 0) + self.queued(lane) for lane in LANES}
 
     def committed(self, lane: Lane) -> int:
         return cast(int, self._connection.execute("SELECT committed FROM lanes WHERE lane = ?", (lane,)).fetchone()[0])
@@ -74,6 +102,20 @@ class Spool:
                 self.dropped += 1
                 return False
             self._bulk_bytes += len(report.body)
+        if self._queued[report.lane] or self._last[report.lane] >= self._room_until[report.lane]:
+            self._numbers += 1
+            self._connection.execute(
+                "INSERT INTO queued_reports VALUES (?, ?, ?, ?, ?, ?)",
+                (report.lane, report.allocation_id, self._numbers, report.kind, report.trace, report.body),
+            )
+            queued = self._queued[report.lane]
+            queued[report.allocation_id] = queued.get(report.allocation_id, 0) + 1
+            self._queued_reports[report.lane] += 1
+        else:
+            self._number_in(report)
+        return True
+
+    def _number_in(self, report: NewReport) -> None:
         (sequence,) = self._connection.execute(
             "UPDATE lanes SET last = last + 1 WHERE lane = ? RETURNING last", (report.lane,)
         ).fetchone()
@@ -82,7 +124,46 @@ class Spool:
             (report.lane, sequence, report.kind, report.allocation_id, report.trace, report.body),
         )
         self._last[report.lane] = sequence
-        return True
+
+    def number_some(self, lane: Lane, limit: int) -> None:
+        """Gives numbers to reports of the queues, the allocations in turns. On disk before anything is sent: a number that a
+        power failure took back would be given to another report."""
+        queued = self._queued[lane]
+        shares = fair_shares(queued, limit, self._last_served.get(lane, ""))
+        if not shares:
+            return
+        with transaction(self._connection):
+            taken: list[tuple[str, list[tuple[int, NewReport]]]] = []
+            for allocation_id, share in shares.items():
+                rows = self._connection.execute(
+                    "SELECT number, kind, trace, body FROM queued_reports WHERE lane = ? AND allocation_id = ? "
+                    "ORDER BY number LIMIT ?",
+                    (lane, allocation_id, share),
+                ).fetchall()
+                reports = [(number, NewReport(lane, kind, allocation_id, body, trace)) for number, kind, trace, body in rows]
+                if reports:
+                    taken.append((allocation_id, reports))
+            for _, report in interleaved([reports for _, reports in taken]):
+                self._number_in(report)
+            self._connection.executemany(
+                "DELETE FROM queued_reports WHERE lane = ? AND allocation_id = ? AND number <= ?",
+                [(lane, allocation_id, reports[-1][0]) for allocation_id, reports in taken],
+            )
+        for allocation_id, reports in taken:
+            self._last_served[lane] = allocation_id
+            queued[allocation_id] -= len(reports)
+            if not queued[allocation_id]:
+                del queued[allocation_id]
+        if sum(len(reports) for _, reports in taken) < sum(shares.values()):
+            self._queued[lane] = self._count_queued(lane)  # a write that failed was counted
+        self._queued_reports[lane] = sum(self._queued[lane].values())
+
+    def _count_queued(self, lane: Lane) -> dict[str, int]:
+        return dict(
+            self._connection.execute(
+                "SELECT allocation_id, count(*) FROM queued_reports WHERE lane = ? GROUP BY allocation_id", (lane,)
+            )
+        )
 
     def append_from_worker(self, allocation_id: str, rank: int, reports: Sequence[tuple[int, NewReport]]) -> int:
         """Takes the reports that follow what this rank sent before; repeated ones and those after a gap are left out.
@@ -119,7 +200,9 @@ class Spool:
     def waiting(self, lane: Lane, allocation_id: str) -> int:
         """How many of an allocation's reports in this lane are not committed."""
         row = self._connection.execute(
-            "SELECT count(*) FROM reports WHERE allocation_id = ? AND lane = ?", (allocation_id, lane)
+            "SELECT (SELECT count(*) FROM reports WHERE allocation_id = ?1 AND lane = ?2) + "
+            "(SELECT count(*) FROM queued_reports WHERE allocation_id = ?1 AND lane = ?2)",
+            (allocation_id, lane),
         ).fetchone()
         return cast(int, row[0])
 
@@ -152,10 +235,14 @@ class Spool:
                 )
                 self._connection.execute("UPDATE lanes SET last = ?, committed = 0 WHERE lane = ?", (len(rows), lane))
                 self._last[lane] = len(rows)
+                self._room_until[lane] = NUMBERED_AHEAD_FIRST
         self.id = new_id
 
+    def _max_number(self) -> int:
+        return cast(int, self._connection.execute("SELECT coalesce(max(number), 0) FROM queued_reports").fetchone()[0])
+
     def _sum_bulk(self) -> int:
-        row = self._connection.execute(
-            "SELECT coalesce(sum(length(body)), 0) FROM reports WHERE lane IN ('metrics', 'logs')"
-        ).fetchone()
-        return cast(int, row[0])
+        counted = "SELECT coalesce(sum(length(body)), 0) FROM {} WHERE lane IN ('metrics', 'logs')"
+        return sum(
+            cast(int, self._connection.execute(counted.format(table)).fetchone()[0]) for table in ("reports", "queued_reports")
+        )

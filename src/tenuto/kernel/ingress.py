@@ -2,7 +2,10 @@
 
 A lane's reports are numbered. What was committed before is acknowledged and dropped; a gap means that reports were lost on the
 way, so what stands behind it is dropped too and the agent, whose spool still has them, is asked to send again. So the stream
-may lose, repeat or reorder messages.
+may lose, repeat or reorder messages. What is taken, dropped and committed next is decided in `reception.py`.
+
+Reports are committed in batches, in which the agents take turns, and each agent is told once per batch. So a thousand repetitions
+cost no commit and a few words.
 """
 
 from __future__ import annotations
@@ -14,7 +17,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
-from urllib.parse import unquote
 from uuid import UUID
 
 import asyncpg
@@ -24,11 +26,13 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tenuto.kernel.bus import ensure_streams
-from tenuto.kernel.database_away import DATABASE_AWAY, DATABASE_FAILED
-from tenuto.kernel.durable import DurableConsumer
+from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.parked import park
+from tenuto.kernel.positions import Positions
+from tenuto.kernel.pulling import PulledConsumer
+from tenuto.kernel.reception import Held, Reception, Spool
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -37,6 +41,7 @@ from tenuto.schemas.reports import (
     HEADER_AGENT,
     HEADER_FOLLOWED,
     HEADER_KIND,
+    HEADER_ROUND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
     HEADER_TRACE,
@@ -46,10 +51,19 @@ from tenuto.schemas.subjects import Lane
 
 logger = logging.getLogger(__name__)
 
-HELD_MAX = 1_000
-"""Reports delivered and not yet acknowledged: bounds memory."""
-BATCH_REPORTS_MAX = 500
-"""Reports in one commit."""
+HELD_MAX = 5_000
+"""Reports delivered and not yet acknowledged: bounds memory. Among so many the agents take turns."""
+HELD_BYTES_MAX = 32 * 1024 * 1024
+"""Of one request for messages: bounds memory where reports are large."""
+UNACKNOWLEDGED_MAX = 4 * HELD_MAX
+"""As the bus allows: a receiver that was killed leaves its reports unacknowledged for ACK_SECONDS, and the next one goes on."""
+BATCH_REPORTS_MAX = 250
+"""Reports in one commit: enough to share its cost, few enough that another agent's reports do not wait long for their turn."""
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+SORT_MESSAGES_MAX = 500
+"""Messages looked at in one go, before others get the processor."""
+SPOOLS_KNOWN_MAX = 10_000
+"""Positions kept in memory; others are read again when they are needed."""
 FOLLOWER_SECONDS_MAX = 0.01
 """A report that was published together with the next one waits so long for it: usually it is there within one millisecond."""
 SEQUENCE_MAX = 2**63
@@ -58,16 +72,6 @@ ACK_SECONDS = 30.0
 """An unacknowledged report is delivered again after so long. While it is worked on the server is told so."""
 DEFECT_ATTEMPTS_MAX = 3
 """A receiver that fails for a reason of its own gets a report so often, alone; then the report is parked."""
-
-_LOAD = "SELECT sequence FROM ingress_positions WHERE lane = $1 AND agent_id = $2 AND spool_id = $3"
-_LOAD_NEWEST = """
-SELECT spool_id, sequence FROM ingress_positions WHERE lane = $1 AND agent_id = $2 ORDER BY updated_at DESC LIMIT 1"""
-_STORE = """
-INSERT INTO ingress_positions (lane, agent_id, spool_id, sequence)
-SELECT $1, u.agent_id, u.spool_id, u.sequence
-FROM unnest($2::text[], $3::text[], $4::bigint[]) AS u (agent_id, spool_id, sequence)
-ON CONFLICT (lane, agent_id, spool_id) DO UPDATE SET sequence = excluded.sequence, updated_at = now()
-WHERE ingress_positions.sequence < excluded.sequence"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ class Report:
     kind: str
     body: bytes
     trace: str = ""
+    round: int = 0
 
     @property
     def id(self) -> UUID:
@@ -98,56 +103,54 @@ Receive = Callable[[Sequence[Report]], Awaitable[None]]
 """Returns when all the reports are committed. Raises Poison to park one of them: then it gets the others again. LogUnavailable
 and other losses of the database are tried again; any other error counts as a defect, and the report that causes it is parked."""
 
-_Spool = tuple[str, str]
-"""Agent id and spool id."""
+_Arrived = Held["Report", Msg]
 
 
 class Ingress:
     def __init__(self, lane: Lane, settings: Settings, bus: Client, pool: asyncpg.Pool, receive: Receive) -> None:
         assert lane in get_args(Lane)
-        self._lane, self._settings, self._bus, self._pool, self._receive = lane, settings, bus, pool, receive
+        self._lane, self._settings, self._pool, self._receive = lane, settings, pool, receive
         self._name = f"ingress-{lane}"
+        self._positions = Positions(lane, self._name, bus, pool)
         self._arrived: deque[Msg] = deque()
         self._wake = asyncio.Event()
-        self._positions: dict[_Spool, int] = {}
-        self._consumer = DurableConsumer(
-            settings,
-            self._name,
-            subjects.INGRESS_STREAM,
-            f"tenuto.ingress.{lane}.*",
-            self._establish,
-            self._take,
-            description=f"Reports of agents, lane {lane}: in order per agent, acknowledged when committed.",
+        self._reception: Reception[Report, Msg] = Reception(SPOOLS_KNOWN_MAX)
+        self._holding: dict[int, Msg] = {}
+        """Messages that are held, for the server to be told so."""
+        self._consumer = PulledConsumer(
+            settings, subjects.INGRESS_STREAM, self._name, self._establish, self._take, HELD_MAX, HELD_BYTES_MAX
         )
 
     async def run(self) -> None:
         """Until cancelled. Raises Fenced where the receiver does."""
-        answering = await self._bus.subscribe(f"tenuto.position.{self._lane}.*", cb=self._answer)
-        fetching = asyncio.create_task(self._consumer.run(), name=self._name)
-        working = asyncio.create_task(self._work(), name=f"{self._name}-work")
+        await self._positions.open()
+        tasks = [
+            asyncio.create_task(self._consumer.run(), name=self._name),
+            asyncio.create_task(self._work(), name=f"{self._name}-work"),
+            asyncio.create_task(self._keep(), name=f"{self._name}-keep"),
+        ]
         try:
-            done, _ = await asyncio.wait({fetching, working}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            await stop_task(working)
-            await stop_task(fetching)
-            with contextlib.suppress(nats.errors.Error):
-                await answering.unsubscribe()
+            for task in reversed(tasks):
+                await stop_task(task)
+            await self._positions.close()
 
     async def _establish(self, js: Any) -> ConsumerConfig:
         await ensure_streams(js, self._settings)
         return ConsumerConfig(
             name=self._name,
             durable_name=self._name,
-            filter_subject=f"tenuto.ingress.{self._lane}.*",
+            filter_subject=subjects.ingress_lane(self._lane),
             deliver_policy=DeliverPolicy.ALL,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_SECONDS,
-            max_ack_pending=HELD_MAX,
+            max_ack_pending=UNACKNOWLEDGED_MAX,
         )
 
-    async def _take(self, message: Msg) -> None:
+    def _take(self, message: Msg) -> None:
         self._arrived.append(message)
         if HEADER_FOLLOWED in (message.headers or {}) and len(self._arrived) < BATCH_REPORTS_MAX:
             asyncio.get_running_loop().call_later(FOLLOWER_SECONDS_MAX, self._wake.set)  # one commit for both
@@ -157,53 +160,80 @@ class Ingress:
     async def _work(self) -> None:
         while True:
             await self._wake.wait()
-            messages = [self._arrived.popleft() for _ in range(min(len(self._arrived), BATCH_REPORTS_MAX))]
-            if not self._arrived:
+            words: dict[Spool, Committed] = {}
+            unsorted = len(self._arrived)
+            while unsorted > 0:
+                messages = [self._arrived.popleft() for _ in range(min(unsorted, SORT_MESSAGES_MAX))]
+                unsorted -= len(messages)
+                words |= await self._sort(messages)
+                await asyncio.sleep(0)
+            chosen = self._reception.choose(BATCH_REPORTS_MAX, BATCH_BYTES_MAX)
+            if chosen:
+                words |= await self._commit(chosen, words)
+            for spool, word in words.items():
+                await self._positions.tell(spool, word)
+            if not self._arrived and not len(self._reception):
                 self._wake.clear()
-            keeping = asyncio.create_task(self._keep(messages))
-            try:
-                await self._process(messages)
-            finally:
-                await stop_task(keeping)
 
-    async def _keep(self, messages: Sequence[Msg]) -> None:
-        """Tells the server that these are being worked on."""
+    async def _keep(self) -> None:
+        """Tells the server which messages are being worked on. Nearly all are gone before that is due."""
         while True:
+            old = list(self._holding)
             await asyncio.sleep(ACK_SECONDS / 3)
-            for message in messages:
-                with contextlib.suppress(nats.errors.Error):
-                    await message.in_progress()
+            for key in old:
+                if (message := self._holding.get(key)) is not None:
+                    with contextlib.suppress(nats.errors.Error):
+                        await message.in_progress()
 
-    async def _process(self, messages: Sequence[Msg]) -> None:
-        wanted: list[Report] = []
-        next_positions: dict[_Spool, int] = {}
-        highest: dict[_Spool, int] = {}
+    async def _sort(self, messages: Sequence[Msg]) -> dict[Spool, Committed]:
+        """Holds what is new and acknowledges the rest. Returns what to tell the agents about the rest."""
+        words: dict[Spool, Committed] = {}
         for message in messages:
             report = await self._read(message)
             if report is None:
+                await self._acknowledge(message)
                 continue
             spool = report.agent_id, report.spool_id
-            position = next_positions.get(spool)
-            if position is None:
-                position = await self._position(spool, behind=report.sequence - 1)
-            if report.sequence == position + 1:
-                wanted.append(report)
-                position += 1
-            next_positions[spool] = position
-            highest[spool] = max(highest.get(spool, 0), report.sequence)
-        if wanted:
-            await self._receive_patiently(wanted)
-            await self._store(next_positions)
-        for message in messages:
-            with contextlib.suppress(nats.errors.Error):
-                await message.ack()
-        for spool, position in next_positions.items():
-            await self._tell(spool, Committed(spool_id=spool[1], sequence=position, resend=highest[spool] > position))
+            if not self._reception.known(spool):
+                self._reception.learn(spool, await self._positions.load(spool))
+            verdict = self._reception.take(report, message)
+            if verdict == "gap" and spool not in words:  # another instance may have received meanwhile
+                self._reception.learn(spool, await self._positions.load(spool))
+                verdict = self._reception.take(report, message)
+            if verdict == "held":
+                self._holding[id(message)] = message
+                continue
+            gap = verdict == "gap"
+            words[spool] = Committed(
+                spool_id=report.spool_id, sequence=self._reception.committed(spool), resend=gap, round=report.round if gap else 0
+            )
+            await self._acknowledge(message)
+        return words
+
+    async def _commit(self, chosen: list[_Arrived], words: dict[Spool, Committed]) -> dict[Spool, Committed]:
+        """Returns what to tell the agents; a gap that they were about to be told of stays one."""
+        await self._receive_patiently([item.report for item in chosen])
+        moved = self._reception.commit(chosen)
+        await self._positions.store(moved)
+        for item in chosen:
+            for message in item.messages:
+                self._holding.pop(id(message), None)
+                await self._acknowledge(message)
+        told: dict[Spool, Committed] = {}
+        for spool, sequence in moved.items():
+            before = words.get(spool) or Committed(spool_id=spool[1], sequence=0)
+            told[spool] = before.model_copy(update={"sequence": sequence})
+        return told
+
+    async def _acknowledge(self, message: Msg) -> None:
+        with contextlib.suppress(nats.errors.Error):
+            await message.ack()
+        self._consumer.release(1)
 
     async def _read(self, message: Msg) -> Report | None:
         headers = message.headers or {}
         try:
-            sequence = int(headers.get(HEADER_SEQUENCE, ""))
+            sequence, round = int(headers.get(HEADER_SEQUENCE, "")), int(headers.get(HEADER_ROUND, "0"))
             if not 0 < sequence < SEQUENCE_MAX or any("\0" in value for value in headers.values()):
                 raise ValueError("a sequence out of range, or a zero character")
             report = Report(
@@ -214,10 +244,11 @@ class Ingress:
                 headers.get(HEADER_KIND, ""),
                 message.data,
                 headers.get(HEADER_TRACE, ""),
+                round,
             )
         except (ValueError, KeyError) as error:
             reason = f"its headers cannot be read: {error}"
-            await self._patiently(lambda: self._park_unreadable(message, reason))
+            await self._positions.patiently(lambda: self._park_unreadable(message, reason))
             return None
         return report
 
@@ -257,61 +288,9 @@ class Ingress:
     async def _park(self, report: Report, reason: str) -> None:
         item = f"{report.lane}/{report.agent_id}/{report.spool_id}/{report.sequence}"
         logger.error("%s parked report %s (%s): %s", self._name, item, report.kind, reason)
-        await self._patiently(lambda: park(self._pool, self._name, item, report.kind, report.body, reason))
+        await self._positions.patiently(lambda: park(self._pool, self._name, item, report.kind, report.body, reason))
 
     async def _park_unreadable(self, message: Msg, reason: str) -> None:
         item = f"{message.subject}@{message.metadata.sequence.stream}@{message.metadata.timestamp.isoformat()}"
         logger.error("%s parked message %s: %s", self._name, item, reason)
         await park(self._pool, self._name, item, "unreadable", message.data, reason)
-
-    async def _position(self, spool: _Spool, behind: int) -> int:
-        """The last committed sequence. Asked of the database where the one we know would mean a gap: another instance may
-        have received meanwhile."""
-        known = self._positions.get(spool, -1)
-        if known >= behind:
-            return known
-
-        async def load() -> int:
-            return await self._pool.fetchval(_LOAD, self._lane, *spool) or 0
-
-        self._positions[spool] = max(known, await self._patiently(load))
-        return self._positions[spool]
-
-    async def _store(self, positions: dict[_Spool, int]) -> None:
-        agents, spools = [spool[0] for spool in positions], [spool[1] for spool in positions]
-
-        async def store() -> None:
-            await self._pool.execute(_STORE, self._lane, agents, spools, list(positions.values()))
-
-        await self._patiently(store)
-        self._positions.update(positions)
-
-    async def _patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
-        wait_seconds = RETRY_SECONDS
-        while True:
-            try:
-                return await work()
-            except DATABASE_FAILED as error:
-                logger.warning("%s waits for PostgreSQL: %s", self._name, error or type(error).__name__)
-                await asyncio.sleep(wait_seconds)
-                wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
-
-    async def _tell(self, spool: _Spool, committed: Committed) -> None:
-        # Lost where the bus is away; then the agent asks.
-        with contextlib.suppress(nats.errors.Error):
-            await self._bus.publish(subjects.committed(self._lane, spool[0]), committed.to_json())
-
-    async def _answer(self, message: Msg) -> None:
-        """A request on `tenuto.position.<lane>.<agent>`: the spool's id is the header HEADER_SPOOL or the body; without one, the
-        agent's newest spool is meant. No answer while the database is away: the agent asks again."""
-        agent_id = unquote(message.subject.rsplit(".", 1)[1])
-        spool_id = (message.headers or {}).get(HEADER_SPOOL, "") or message.data.decode("utf-8", "replace").strip()
-        try:
-            if spool_id:
-                sequence = await self._pool.fetchval(_LOAD, self._lane, agent_id, spool_id) or 0
-            else:
-                row = await self._pool.fetchrow(_LOAD_NEWEST, self._lane, agent_id)
-                spool_id, sequence = ("", 0) if row is None else (row["spool_id"], row["sequence"])
-            await message.respond(Committed(spool_id=spool_id, sequence=sequence).to_json())
-        except (*DATABASE_FAILED, nats.errors.Error) as error:
-            logger.warning("%s could not answer %s: %s", self._name, agent_id, error or type(error).__name__)

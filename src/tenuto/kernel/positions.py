@@ -1,0 +1,118 @@
+"""How far each agent's reports of a lane are committed: kept in a table, told after each commit, and answered when asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import unquote
+
+import asyncpg
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js.errors import Error as JetStreamError
+from nats.js.errors import NotFoundError
+
+from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
+from tenuto.kernel.reception import Spool
+from tenuto.schemas import subjects
+from tenuto.schemas.reports import HEADER_CLEAR, HEADER_SPOOL, Committed
+from tenuto.schemas.subjects import Lane
+
+logger = logging.getLogger(__name__)
+
+CLEAR_SECONDS_MAX = 8.0
+"""For the bus to count, or to remove, an agent's messages: less than the agent waits for the answer."""
+
+_LOAD = "SELECT sequence FROM ingress_positions WHERE lane = $1 AND agent_id = $2 AND spool_id = $3"
+_LOAD_NEWEST = """
+SELECT spool_id, sequence FROM ingress_positions WHERE lane = $1 AND agent_id = $2 ORDER BY updated_at DESC LIMIT 1"""
+_STORE = """
+INSERT INTO ingress_positions (lane, agent_id, spool_id, sequence)
+SELECT $1, u.agent_id, u.spool_id, u.sequence
+FROM unnest($2::text[], $3::text[], $4::bigint[]) AS u (agent_id, spool_id, sequence)
+ON CONFLICT (lane, agent_id, spool_id) DO UPDATE SET sequence = excluded.sequence, updated_at = now()
+WHERE ingress_positions.sequence < excluded.sequence"""
+
+
+class Positions:
+    def __init__(self, lane: Lane, name: str, bus: Client, pool: asyncpg.Pool) -> None:
+        self._lane, self._name, self._bus, self._pool = lane, name, bus, pool
+        self._answering: Any = None
+
+    async def open(self) -> None:
+        """From now on questions are answered."""
+        self._answering = await self._bus.subscribe(subjects.positions(self._lane), cb=self._answer)
+
+    async def close(self) -> None:
+        with contextlib.suppress(nats.errors.Error):
+            await self._answering.unsubscribe()
+
+    async def load(self, spool: Spool) -> int:
+        """Waits for the database as long as it takes, as `store` does."""
+
+        async def load() -> int:
+            return await self._pool.fetchval(_LOAD, self._lane, *spool) or 0
+
+        found: int = await self.patiently(load)
+        return found
+
+    async def store(self, positions: dict[Spool, int]) -> None:
+        agents, spools = [spool[0] for spool in positions], [spool[1] for spool in positions]
+
+        async def store() -> None:
+            await self._pool.execute(_STORE, self._lane, agents, spools, list(positions.values()))
+
+        await self.patiently(store)
+
+    async def patiently(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        wait_seconds = RETRY_SECONDS
+        while True:
+            try:
+                return await work()
+            except DATABASE_FAILED as error:
+                logger.warning("%s waits for PostgreSQL: %s", self._name, error or type(error).__name__)
+                await asyncio.sleep(wait_seconds)
+                wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
+
+    async def tell(self, spool: Spool, committed: Committed) -> None:
+        # Lost where the bus is away; then the agent asks.
+        with contextlib.suppress(nats.errors.Error):
+            await self._bus.publish(subjects.committed(self._lane, spool[0]), committed.to_json())
+
+    async def _answer(self, message: Msg) -> None:
+        """A request on `tenuto.position.<lane>.<agent>`: the spool's id is the header HEADER_SPOOL or the body; without one, the
+        agent's newest spool is meant. No answer while the database is away: the agent asks again."""
+        agent_id = unquote(message.subject.rsplit(".", 1)[1])
+        headers = message.headers or {}
+        spool_id = headers.get(HEADER_SPOOL, "") or message.data.decode("utf-8", "replace").strip()
+        try:
+            # Counted first: what is no longer in the stream by then was committed, and is in the position read after it, or lost.
+            stored = await self._stored(agent_id, clear=HEADER_CLEAR in headers)
+            if spool_id:
+                sequence = await self._pool.fetchval(_LOAD, self._lane, agent_id, spool_id) or 0
+            else:
+                row = await self._pool.fetchrow(_LOAD_NEWEST, self._lane, agent_id)
+                spool_id, sequence = ("", 0) if row is None else (row["spool_id"], row["sequence"])
+            await message.respond(Committed(spool_id=spool_id, sequence=sequence, stored=stored).to_json())
+        except (*DATABASE_FAILED, nats.errors.Error) as error:
+            logger.warning("%s could not answer %s: %s", self._name, agent_id, error or type(error).__name__)
+
+    async def _stored(self, agent_id: str, *, clear: bool) -> int | None:
+        """Messages of the agent's lane in the stream. `clear`: the agent wants them removed; it has what is not committed."""
+        subject, js = subjects.ingress(self._lane, agent_id), self._bus.jetstream(timeout=CLEAR_SECONDS_MAX)
+        try:
+            if clear:
+                logger.warning("%s clears the messages of agent %s, which sends again what is needed", self._name, agent_id)
+                await js.purge_stream(subjects.INGRESS_STREAM, subject=subject)
+            info = await js.stream_info(subjects.INGRESS_STREAM, subjects_filter=subject)
+        except NotFoundError:
+            return 0
+        except (nats.errors.Error, JetStreamError, OSError) as error:
+            logger.debug("%s could not count messages: %s", self._name, error or type(error).__name__)
+            return None
+        return (info.state.subjects or {}).get(subject, 0)

@@ -1,0 +1,201 @@
+"""Decides what a lane of the agent sends, and when: pure, so that its bounds can be tested (tests/unit/test_no_storms.py).
+
+A report that the stream has taken is safe there until its receiver takes it, however long that is. So nothing is sent again
+because time has passed. A new round, which begins at the first report that is not committed, needs a proof of a loss:
+
+- the receiver met a gap in this round, or
+- the stream held none of the lane's messages, and after that the receiver's position was still behind what was sent.
+
+Rounds are spaced with a growing pause, and each halves the window, which then grows by one per commit. So all that is sent in
+vain is bounded by a constant number for each report, and a constant number for each loss.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+WINDOW_FIRST = 100
+"""Reports that may be out (sent and not committed) at the start."""
+WINDOW_MAX = 500
+"""At 5,000 committed reports per second a tenth of a second: so long a report of another trial waits behind them at most."""
+WINDOW_SLOW = 50
+"""Where commits take longer than DELAY_TARGET_SECONDS the window shrinks so far: enough to share commits of a slow receiver."""
+WINDOW_MIN = 4
+"""After losses it shrinks so far: a stream that loses most of what it gets is sent little."""
+DELAY_TARGET_SECONDS = 0.25
+"""From sending to commit. A longer one means a queue before the receiver: a larger window would only make it longer."""
+ROUND_SECONDS_MIN = 0.2
+ROUND_SECONDS_MAX = 30.0
+"""Pause before a new round: doubles with each round that brought no commit."""
+ASK_SECONDS_MIN = 2.0
+ASK_SECONDS_MAX = 60.0
+"""Reports are out and no word of a commit comes: the receiver is asked for its position, after a pause that doubles each time."""
+RETRY_SECONDS_MIN = 0.2
+RETRY_SECONDS_MAX = 10.0
+"""Pause after the stream did not take a report: doubles each time. The ids of messages keep out those that it took after all."""
+STORED_REPORTS_MAX = 10 * WINDOW_MAX
+"""More messages of one lane than the rules above can have put into the stream: left by an earlier version, they are cleared."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What a lane knows about its reports on the road."""
+
+    round: int
+    heard: int = 0
+    """Last report that is committed, as far as is known."""
+    sent: int = 0
+    """Last report that the stream took in this round, with all before it."""
+    window: int = WINDOW_FIRST
+    ask_at: float = 0.0
+    ask_seconds: float = ASK_SECONDS_MIN
+    clear: bool = False
+    """The next question asks to clear the stream of the lane's messages."""
+    round_at: float | None = None
+    """A new round begins then."""
+    round_seconds: float = ROUND_SECONDS_MIN
+    round_heard: int = 0
+    """`heard` when the round began."""
+    retry_at: float = 0.0
+    retry_seconds: float = RETRY_SECONDS_MIN
+    mark: tuple[int, float] | None = None
+    """A report and when it was sent: the next commit at or beyond it tells how long commits take."""
+
+    @property
+    def out(self) -> int:
+        return self.sent - self.heard
+
+    @property
+    def room_until(self) -> int:
+        """Sequence up to which reports may be sent."""
+        return self.heard + self.window
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do now. `wait`: for a change, at most until then."""
+
+    do: Literal["publish", "ask", "wait"]
+    limit: int = 0
+    until: float | None = None
+
+
+def begin(round: int, committed: int, now: float) -> Sending:
+    """At the agent's start, or where its spool began again. `round` is one that was never used before."""
+    return Sending(round=round, heard=committed, sent=committed, round_heard=committed, ask_at=now)
+
+
+def next_step(state: Sending, last: int, now: float, batch_max: int) -> tuple[Sending, Step]:
+    """`last` is the newest report of the lane."""
+    if state.round_at is not None and now >= state.round_at:
+        state = _new_round(state, now)
+    until = [state.round_at] if state.round_at is not None else []
+    if state.out > 0 or state.clear:
+        if now >= state.ask_at:
+            return state, Step("ask")
+        until.append(state.ask_at)
+    limit = min(state.room_until, last) - state.sent
+    if limit > 0 and state.round_at is None:  # what would follow a gap is dropped
+        if now >= state.retry_at:
+            return state, Step("publish", min(limit, batch_max))
+        until.append(state.retry_at)
+    return state, Step("wait", until=min(until, default=None))
+
+
+def published(state: Sending, through: int, complete: bool, now: float) -> Sending:
+    """The stream took the reports up to `through`; `complete`: all that were sent."""
+    if through > state.sent:
+        if state.out == 0:
+            state = replace(state, ask_at=now + ASK_SECONDS_MIN, ask_seconds=ASK_SECONDS_MIN)
+        if state.mark is None:
+            state = replace(state, mark=(through, now))
+        state = replace(state, sent=through)
+    if complete:
+        return replace(state, retry_at=now, retry_seconds=RETRY_SECONDS_MIN)
+    return replace(state, retry_at=now + state.retry_seconds, retry_seconds=min(2 * state.retry_seconds, RETRY_SECONDS_MAX))
+
+
+def reconnected(state: Sending, now: float) -> Sending:
+    """The link was lost, or the stream was made anew: a question tells whether reports were lost with it."""
+    return replace(state, retry_at=now, retry_seconds=RETRY_SECONDS_MIN, ask_at=min(state.ask_at, now + ROUND_SECONDS_MIN))
+
+
+def told(state: Sending, sequence: int, resend: bool, round: int, now: float) -> Sending:
+    """A word of the receiver's. One that brings nothing new changes nothing."""
+    if sequence > state.heard:
+        state = _committed(state, sequence, now)
+    if resend and sequence < state.heard:
+        # Late, or the receiver has forgotten reports: its answer tells which.
+        return replace(state, ask_at=min(state.ask_at, now + state.round_seconds))
+    if resend and round == state.round and state.out > 0:
+        return _lost(state, now)
+    return state
+
+
+def asked(state: Sending, now: float) -> Sending:
+    """A question is on its way."""
+    return replace(
+        state,
+        ask_at=now + state.ask_seconds,
+        ask_seconds=min(2 * state.ask_seconds, ASK_SECONDS_MAX),
+        clear=False,
+    )
+
+
+def answered(state: Sending, before: Sending, sequence: int, stored: int | None, now: float) -> Sending:
+    """The answer to a question that was asked with the state `before`."""
+    if sequence > state.heard:
+        state = _committed(state, sequence, now)
+    if stored is None:
+        return state
+    if stored > STORED_REPORTS_MAX:
+        return replace(state, clear=True, ask_at=state.ask_at if before.clear else now)
+    if stored == 0 and state.round == before.round and sequence < before.sent and state.out > 0:
+        return _lost(state, now)
+    return state
+
+
+def _lost(state: Sending, now: float) -> Sending:
+    if state.round_at is not None:
+        return state
+    fruitful = state.heard > state.round_heard
+    pause = ROUND_SECONDS_MIN if fruitful else state.round_seconds
+    return replace(state, round_at=now + pause, round_seconds=min(2 * pause, ROUND_SECONDS_MAX))
+
+
+def _new_round(state: Sending, now: float) -> Sending:
+    return replace(
+        state,
+        round=state.round + 1,
+        sent=state.heard,
+        round_at=None,
+        round_heard=state.heard,
+        window=max(state.window // 2, WINDOW_MIN),
+        mark=None,
+        retry_at=now,
+        retry_seconds=RETRY_SECONDS_MIN,
+    )
+
+
+def _committed(state: Sending, sequence: int, now: float) -> Sending:
+    news, window, mark = sequence - state.heard, state.window, state.mark
+    if mark is not None and sequence >= mark[0]:
+        mark = None
+        if now - state.mark[1] <= DELAY_TARGET_SECONDS:  # type: ignore[index]
+            window = min(window + news, WINDOW_MAX)
+        elif window > WINDOW_SLOW:
+            window = max(window // 2, WINDOW_SLOW)
+    elif window < WINDOW_SLOW:
+        window = min(window + news, WINDOW_SLOW)
+    return replace(
+        state,
+        heard=sequence,
+        sent=max(state.sent, sequence),
+        window=window,
+        mark=mark,
+        ask_at=now + ASK_SECONDS_MIN,
+        ask_seconds=ASK_SECONDS_MIN,
+    )

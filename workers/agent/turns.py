@@ -1,0 +1,32 @@
+"""Divides room among those that wait for it, one after the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def fair_shares(waiting: Mapping[str, int], room: int, last_served: str) -> dict[str, int]:
+    """How many each gets of `room`: as equal as what they wait for allows. Whoever comes behind `last_served` in the order of
+    names is served first, so that little room goes round."""
+    names = sorted(name for name, count in waiting.items() if count > 0)
+    order = [name for name in names if name > last_served] + [name for name in names if name <= last_served]
+    shares = dict.fromkeys(order, 0)
+    open_names = order
+    while room > 0 and open_names:
+        each = max(room // len(open_names), 1)
+        for name in open_names:
+            given = min(each, waiting[name] - shares[name], room)
+            shares[name] += given
+            room -= given
+        open_names = [name for name in open_names if shares[name] < waiting[name]]
+    return {name: share for name, share in shares.items() if share > 0}
+
+
+def interleaved(queues: Sequence[Sequence[T]]) -> list[T]:
+    """One of each, then a second one of each, and so on; each queue's own order is kept."""
+    nothing = object()
+    return [item for turn in zip_longest(*queues, fillvalue=nothing) for item in turn if item is not nothing]  # type: ignore[misc]
