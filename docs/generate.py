@@ -60,6 +60,9 @@ def config_schema() -> dict[str, Any]:
     group["not"] = {"required": ["type"], "properties": {"type": {"type": "string"}}}
     space.append({"type": ["string", "number", "boolean", "null", "array"]})
     schema["$defs"]["ConstHyperparameter"]["required"] = ["type", "val"]
+    entrypoint = schema["properties"]["entrypoint"]
+    del entrypoint["type"]
+    entrypoint["anyOf"] = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -6,6 +6,8 @@ import shlex
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from tenuto.schemas.config.determined_fields import LAUNCHER
+
 EXPECTED = "`module:Class`, such as `model_def:MyTrial`, or a script, such as `train.py --fast` or `python -m package.train`"
 INTERPRETERS = ("python", "python3")
 
@@ -43,6 +45,31 @@ def script_of(entrypoint: str) -> Script | None:
             raise ValueError("must name a script inside the model directory, such as `train.py`")
         return Script(path.as_posix(), None, tuple(words[1:]))
     raise ValueError(f"must be {EXPECTED}")
+
+
+def check_launcher(entrypoint: str | None) -> list[tuple[str, str]]:
+    """What is wrong with an entrypoint that starts its ranks by itself, as path and sentence; empty if nothing is."""
+    try:
+        script = script_of(entrypoint or "")
+    except ValueError:
+        return []  # which says so itself
+    if script is None or script.module is None or not script.module.startswith(f"{LAUNCHER}."):
+        return []
+    if script.module.endswith("deepspeed"):
+        return [
+            (
+                "entrypoint",
+                "there is no launcher for DeepSpeed; distributed.strategy: fsdp divides a PyTorch trial's model among slots",
+            )
+        ]
+    words = script.arguments
+    start = next((at for at, word in enumerate(words) if word.endswith(".py") or _is_class(word)), None)
+    if start is None:
+        rest = "the script itself"
+    else:
+        rest = f"`{words[start]}`" + (" and what follows it" if len(words) > start + 1 else "")
+    horovod = ", and distributed.strategy: horovod" if script.module.endswith("horovod") else ""
+    return [("entrypoint", f"starts ranks with {script.module}, but Tenuto starts one for each slot; write {rest}{horovod}")]
 
 
 def _is_class(entrypoint: str) -> bool:

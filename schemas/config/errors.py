@@ -12,7 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tenuto.schemas.config import entrypoint, hyperparameters, searchers, storage
+from tenuto.schemas.config import determined_fields, entrypoint, hyperparameters, searchers, storage
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.resources import SLOTS_MAX, SLOTS_PER_TRIAL_MAX
@@ -96,10 +96,12 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     try:
         config = ExperimentConfig.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(explain(error)) from error
+        started = [Problem(*found) for found in entrypoint.check_launcher(ExperimentConfig.entrypoint_of(data))]
+        raise ConfigError([*explain(error), *started]) from error
     if (config.resources.max_slots or 0) > SLOTS_MAX:
         raise ConfigError([Problem("resources.max_slots", f"must be at most {SLOTS_MAX}", _show(config.resources.max_slots))])
-    if found := check_submission(config.hyperparameters, config.searcher):
+    found = entrypoint.check_launcher(config.entrypoint)
+    if found := [*found, *check_submission(config.hyperparameters, config.searcher)]:
         raise ConfigError([Problem(path, message) for path, message in found])
     if problem := unacceptable(data):
         raise ConfigError([Problem(*problem)])
@@ -185,13 +187,17 @@ def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
 def explain(error: ValidationError) -> list[Problem]:
     """pydantic's errors in the user's words. A value with several complaints (a union) is named once."""
     problems: dict[str, Problem] = {}
+    listed: set[type[BaseModel] | None] = set()
     for item in error.errors(include_url=False):
         path, model, field = _resolve(item["loc"])
         if path in problems:
             continue
         kind = str(item["type"])
         missing = kind in ("missing", "union_tag_not_found")
-        message = _message(kind, item.get("ctx", {}), str(item["msg"]), model, field)
+        if kind == "extra_forbidden":
+            message = _no_such_field(path, model, field, listed)
+        else:
+            message = _message(kind, item.get("ctx", {}), str(item["msg"]), model, field)
         shown = item["input"]
         if kind == "union_tag_not_found":
             path = f"{path}.name"
@@ -266,9 +272,8 @@ def _join(parts: Sequence[str]) -> str:
 
 def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[BaseModel] | None, field: str) -> str:
     allowed = _allowed(model, field)
-    if kind == "extra_forbidden":
-        names = sorted(model.model_fields) if model is not None else []
-        return f"there is no such field; {_did_you_mean(field, names)}allowed are {', '.join(names)}"
+    if kind == "missing" and field == "max_length":
+        return f"is required: {allowed}, at which a trial has its full length"
     if kind == "missing":
         return "is required" + (f": {allowed}" if allowed else "")
     if kind == "union_tag_not_found":
@@ -278,6 +283,9 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
             "checkpoint_storage": ("kind of storage", _STORAGES),
             "searcher": ("search method", _SEARCHERS),
         }.get(field, ("type of hyperparameter", _HYPERPARAMETERS))
+        other = determined_fields.METHODS if field == "searcher" else determined_fields.STORAGES
+        if instead := other.get(str(context["tag"])):
+            return f"there is no such {what}; write {instead}"
         hint = _did_you_mean(str(context["tag"]), known)
         return f"there is no such {what}; {hint}it must be one of {', '.join(sorted(known))}"
     if kind == "value_error":
@@ -296,6 +304,22 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     if field == "pool" and kind == "string_pattern_mismatch":
         return "must be 1 to 63 letters, digits, _ or -"
     return f"must be {allowed}" if allowed else fallback[:1].lower() + fallback[1:]
+
+
+def _no_such_field(path: str, model: type[BaseModel] | None, field: str, listed: set[type[BaseModel] | None]) -> str:
+    """`listed`: models whose fields were listed already. Once is enough, and only where there is nothing better to say."""
+    names = sorted(model.model_fields) if model is not None else []
+    if hint := determined_fields.instead_of(_INDEX.sub("", path)):
+        return f"there is no such field; {hint}"
+    if hint := _did_you_mean(field, names):
+        return f"there is no such field; {hint.strip()}"
+    if model in listed or not names:
+        return "there is no such field"
+    listed.add(model)
+    return f"there is no such field; allowed are {', '.join(names)}"
+
+
+_INDEX = re.compile(r"\[\d+\]")
 
 
 def _did_you_mean(word: str, names: Iterable[str]) -> str:

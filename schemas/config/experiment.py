@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -107,13 +110,35 @@ def _is_empty(value: list[Any]) -> bool:
     return not value
 
 
+NAME_CHARACTERS_MAX = 256
+
+
+def default_name(entrypoint: str | None) -> str:
+    """Of an experiment without one: the class, or the script without its ending."""
+    entrypoint = entrypoint or ""
+    try:
+        script = script_of(entrypoint)
+    except ValueError:
+        return DEFAULT_NAME
+    if script is None:
+        name = entrypoint.rpartition(":")[2]
+    else:
+        name = PurePosixPath(script.file).stem if script.file is not None else str(script.module).rpartition(".")[2]
+    return name[:NAME_CHARACTERS_MAX] or DEFAULT_NAME
+
+
+DEFAULT_NAME = "experiment"
+_NO_LENGTH = ({"batches": 0}, {"epochs": 0})
+
+
 class ExperimentConfig(Model):
-    name: str = Field(min_length=1, max_length=256)
+    name: str = Field(default=DEFAULT_NAME, min_length=1, max_length=NAME_CHARACTERS_MAX)
+    """Left out: that of the class or script of `entrypoint`."""
     description: str = Field(default="", max_length=10_000)
     labels: list[str] = Field(default=[], max_length=100)
     entrypoint: Annotated[str, AfterValidator(_entrypoint)]
     """`module:Class` in the model directory: the Trial class. Or a script there that uses the Core API, such as `train.py --fast`
-    or `python -m package.train`."""
+    or `python -m package.train`, also as a list of its words."""
     hyperparameters: Hyperparameters = {}
     searcher: Searcher
     resources: Resources = Resources()
@@ -155,6 +180,30 @@ class ExperimentConfig(Model):
                 "optimizations.aggregation_frequency; give the DataLoader a larger batch_size instead"
             )
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            if (entrypoint := cls.entrypoint_of(value)) is not None:
+                value = {**value, "entrypoint": entrypoint}
+            if value.get("name") is None:
+                value = {"name": default_name(entrypoint), **{k: v for k, v in value.items() if k != "name"}}
+        return value
+
+    @staticmethod
+    def entrypoint_of(data: Mapping[str, Any]) -> str | None:
+        """As one text; None: it is none."""
+        words = data.get("entrypoint")
+        if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
+            return shlex.join(words)
+        return words if isinstance(words, str) else None
+
+    @field_validator("min_validation_period", "min_checkpoint_period", mode="before")
+    @classmethod
+    def _none_is_none(cls, value: Any) -> Any:
+        """A period of 0 says "not at all", as in Determined."""
+        return None if value in _NO_LENGTH else value
 
     @field_validator("hyperparameters", mode="before")
     @classmethod

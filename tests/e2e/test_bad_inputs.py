@@ -189,6 +189,9 @@ def no_space_left(user: User) -> str:
 PRODUCED: dict[str, Callable[[User], str]] = {
     "broken YAML": lambda user: user.refused(("hyperparameters: {learning_rate: 0.1}", "labels: [one\nsearch: 1")),
     "unknown field": lambda user: user.refused(("max_restarts", "max_restart")),
+    "fields of Determined": lambda user: user.refused(
+        (", max_length: {batches: 8}", ""), ("max_restarts:", "environment: {environment_variables: [A=1]}\nrecords_per_epoch:")
+    ),
     "wrong type": lambda user: user.refused(("max_restarts: 0", "max_restarts: many"), ("{batches: 8}", "8")),
     "unknown search method": lambda user: user.refused(("name: single", "name: ashaa")),
     "file that is not there": lambda user: (

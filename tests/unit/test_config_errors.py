@@ -46,7 +46,7 @@ TABLE = [
         "a0: &a0 [" + "x," * 50 + "]\n" + "".join(f"a{i}: &a{i} [{(f'*a{i - 1},') * 50}]\n" for i in range(1, 5)),
         "the configuration has more than 20000 values once its aliases are expanded",
     ),
-    ("unknown field", GOOD + "max_restart: 3\n", "max_restart: there is no such field; did you mean max_restarts? allowed are"),
+    ("unknown field", GOOD + "max_restart: 3\n", "max_restart: there is no such field; did you mean max_restarts? (found 3)"),
     (
         "unknown field below",
         changed("max_trials: 16", "max_trials: 16\n  eta: 3"),
@@ -55,7 +55,7 @@ TABLE = [
     (
         "unknown resource",
         GOOD + "resources: {slots: 2}\n",
-        "resources.slots: there is no such field; allowed are agent_labels, device",
+        "resources.slots: there is no such field; write slots_per_trial (found 2)",
     ),
     (
         "wrong type",
@@ -146,7 +146,7 @@ TABLE = [
     (
         "unknown key below",
         changed("maxval: -1", "maxval: -1, steps: 3"),
-        "hyperparameters.learning_rate.steps: there is no such field; did you mean step? allowed are base, count",
+        "hyperparameters.learning_rate.steps: there is no such field; did you mean step? (found 3)",
     ),
     (
         "nested",
@@ -179,7 +179,7 @@ TABLE = [
     (
         "a key as a field",
         GOOD + "checkpoint_storage: {type: s3, bucket: bbb, secret_key: wJalrXUtnFEMI}\n",
-        "checkpoint_storage.secret_key: there is no such field; allowed are ",
+        "checkpoint_storage.secret_key: there is no such field; leave it out: credentials are never written into a configuration",
     ),
     (
         "a key among the variables",
