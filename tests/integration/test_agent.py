@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.process import is_alive
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
@@ -324,5 +325,5 @@ async def test_killed_and_told_to_stop_as_a_process(bench: Bench) -> None:
     second.terminate()
     assert await second.wait() == 0
     assert control.exits()["1-1-1"].outcome == "preempted"
-    assert not worker.is_running()
+    assert not is_alive(worker)
     assert not marked(bench.directory)

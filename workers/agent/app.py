@@ -21,6 +21,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.kernel import bus as bus_module
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import run_together
@@ -29,9 +30,10 @@ from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, Hear
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.changed import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
-from tenuto.workers.agent.database import Disk, open_database
+from tenuto.workers.agent.database import Disk, check_database, open_database
 from tenuto.workers.agent.environment import Node, common_environment
 from tenuto.workers.agent.gangs import NoInterface, find_interface
+from tenuto.workers.agent.home import DATABASE, LOCK, Home, database_problem
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
@@ -86,6 +88,7 @@ class AgentApp:
         )
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
+        self._seldom = Seldom(logger)
         self._lock: IO[str] | None = None
         self._disk = Disk()
         self._connection: sqlite3.Connection | None = None
@@ -97,7 +100,7 @@ class AgentApp:
         """Takes the directory, finds earlier workers again, and opens the worker door. Needs no bus. Raises AgentError."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (self._directory / "agent.lock").open("a")
+            self._lock = (self._directory / LOCK).open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if self._lock is not None:
@@ -107,8 +110,14 @@ class AgentApp:
             ) from None
         except OSError as error:
             raise AgentError(f"{self._directory} cannot be used: {error}.") from error
-        self._connection = await self._disk(open_database, self._directory / "agent.sqlite")
-        self._spool = await self._disk(Spool, self._connection, self._new_spool_id())
+        try:
+            self._connection = await self._disk(open_database, self._directory / DATABASE)
+            self._spool = await self._disk(Spool, self._connection, self._new_spool_id())
+            await self._disk(check_database, self._connection)
+        except sqlite3.Error as error:
+            raise AgentError(database_problem(error, self._directory / DATABASE) or f"{self._directory}: {error}.") from error
+        self._home = Home(self._directory)
+        self._disk.failed = self._home.failed
         self.manager = Manager(
             self._node,
             Runs(self._connection, self._spool),
@@ -140,6 +149,19 @@ class AgentApp:
         }  # fmt: skip
         publishing = {lane: publisher.run() for lane, publisher in lanes.items()}
         await run_together(**publishing, heartbeats=self._heartbeats(bus))
+
+    async def lost(self) -> str:
+        """Returns when the directory or the database is gone or damaged: why, and what to do."""
+        return await self._home.lost()
+
+    async def leave(self) -> None:
+        """After `lost`: ends all workers. What can still be written down and told is."""
+        try:
+            if self._home.writable:
+                await self.stop()
+        except (OSError, sqlite3.Error) as error:
+            logger.warning("the workers cannot be ended in order: %s", error)
+        await self.manager.abandon()
 
     async def stop(self) -> None:
         """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed.
@@ -179,16 +201,24 @@ class AgentApp:
                 )
                 answer = HeartbeatReply.from_json(reply.data)
             except (NatsError, OSError) as error:
-                logger.debug("no answer to a heartbeat: %s", error or type(error).__name__)
+                self._seldom.warn(f"no answer to a heartbeat: {str(error) or type(error).__name__}")
             except ValidationError as error:
                 logger.error("the launcher's answer cannot be read; is it of another version? %s", error)
             else:
                 if answer.error:
-                    logger.error("the launcher refuses this agent: %s", answer.error)
+                    self._seldom.warn(f"the launcher refuses this agent: {answer.error}")
+                else:
+                    self._seldom.over()
                 if answer.assignments is not None:
-                    await self.manager.assign(answer.assignments)
+                    await self._take(answer.assignments)
             obey_cancellation()
             await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
+
+    async def _take(self, assignments: Assignments) -> None:
+        try:
+            await self.manager.assign(assignments)
+        except (sqlite3.Error, OSError) as error:  # a full disk: the next heartbeat brings them again
+            self._seldom.warn(f"an assignment could not be taken: {error}")
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(

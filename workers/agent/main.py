@@ -12,12 +12,19 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.workers.agent.app import AgentApp, AgentError
+from tenuto.workers.agent.home import LOOK_SECONDS
 from tenuto.workers.agent.slots import NoSlots
 
 logger = logging.getLogger(__name__)
 
 EXIT_SETTINGS = 64
 """Starting again will not help: a person has to change something."""
+EXIT_LOST = 74
+"""Its directory or database went away while it ran (EX_IOERR of sysexits.h); a new start says what is left."""
+
+
+class AgentLost(RuntimeError):
+    pass
 
 
 def main() -> None:
@@ -27,6 +34,9 @@ def main() -> None:
         settings = Settings.from_environment()
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         asyncio.run(_run(settings))
+    except AgentLost as error:
+        print(f"agent: {error}", file=sys.stderr)
+        sys.exit(EXIT_LOST)
     except (SettingsError, AgentError, NoSlots) as error:
         print(f"agent: {error}", file=sys.stderr)
         sys.exit(EXIT_SETTINGS)
@@ -44,14 +54,24 @@ async def _run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, receive, number)
     running: asyncio.Task[None] | None = None
+    lost: asyncio.Task[str] | None = None
     try:
         await app.open()
         logger.info("agent is ready")
-        running = asyncio.create_task(app.run())
-        awaited: set[asyncio.Future[Any]] = {running, received}
+        running, lost = asyncio.create_task(app.run()), asyncio.create_task(app.lost())
+        awaited: set[asyncio.Future[Any]] = {running, received, lost}
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if not received.done():
+            await asyncio.wait({lost}, timeout=LOOK_SECONDS)  # a database that fails may end the other first
+        if lost.done():
+            logger.critical("%s", lost.result())
+            await app.leave()
+            raise AgentLost(lost.result())
         if received.done() and received.result() != signal.SIGHUP:
             await app.stop()
+        elif running.done():
+            running.result()
     finally:
+        await stop_task(lost)
         await stop_task(running)
         await app.close()

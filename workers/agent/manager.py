@@ -9,11 +9,13 @@ import asyncio
 import logging
 import secrets
 import shutil
+import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
@@ -55,7 +57,8 @@ OUTPUT_SECONDS = 0.5
 """How often a run's output is read: soon enough for people who watch, and one disk write for all that was printed."""
 TOKEN_BYTES = 32
 RETRY_SECONDS = 1.0
-"""Before a run is carried on after an unexpected error, such as a full disk."""
+"""Before a run is carried on after an unexpected error, such as a full disk; doubles each time, up to RETRY_SECONDS_MAX."""
+RETRY_SECONDS_MAX = 30.0
 
 
 @dataclass
@@ -73,6 +76,8 @@ class Live:
     """Of what it prints. An agent that is started again makes it anew: a match may be reported twice, which changes nothing."""
     rank_offsets: dict[int, Offsets] | None = None
     """Of a gang: what of each rank's output is in the spool. None: not read yet."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX))
+    """Of errors while it was carried on."""
     warm: WarmSpawned | None = None
     """Its processes, if this agent started them warm: they say when they end."""
 
@@ -167,6 +172,14 @@ class Manager:
             for live in holding:
                 await self._kill(live, live.run.assignment.action)
             await self._wait_ended(holding)
+
+    async def abandon(self) -> None:
+        """Kills all workers without writing anything down: the agent's disk is gone, and its lease tells the rest."""
+        self._stopping = True
+        for live in self._live.values():
+            if (identity := _identity(live.run)) is not None:
+                processes.kill(identity)
+            await processes.kill_rest(self.node.directory, live.run.allocation_id)
 
     async def close(self) -> None:
         """Lets go of the runs; their processes go on."""
@@ -263,8 +276,12 @@ class Manager:
 
     def _carried(self, live: Live, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("allocation %s: %s; trying again", live.run.allocation_id, error, exc_info=error)
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, lambda: None if self._stopping else self._carry(live))
+            pause = live.backoff.failed()
+            defect = None if isinstance(error, OSError | sqlite3.Error) else error  # a full disk says enough in one line
+            logger.error("allocation %s: %s; trying again in %.0f s", live.run.allocation_id, error, pause, exc_info=defect)
+            asyncio.get_running_loop().call_later(pause, lambda: None if self._stopping else self._carry(live))
+        else:
+            live.backoff.worked()
 
     async def _carry_on(self, live: Live) -> None:
         """From whatever phase the run is in. Each phase is on disk before the next begins, so an agent can end anywhere."""

@@ -1,0 +1,79 @@
+"""The agent's own directory and file: what shows that they are gone or damaged, and what to do then."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from pathlib import Path
+
+LOOK_SECONDS = 1.0
+"""Between looks at the directory: how long an agent whose directory was removed takes work that it cannot do."""
+DATABASE = "agent.sqlite"
+LOCK = "agent.lock"
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_LOST = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+"""Not among them: a full disk (training goes on, and reports are tried again) and a file that is busy."""
+
+
+def database_problem(error: BaseException, path: Path) -> str | None:
+    """A sentence where the agent cannot go on with this file: what, why, what to do."""
+    if not isinstance(error, sqlite3.Error):
+        return None
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of the extended code
+    if code in _DAMAGED:
+        return (
+            f"{path} is damaged ({error}). It holds reports that were not recorded yet, which are lost with it; all else is on "
+            f"record. Move it away to start the agent with an empty one: mv {path} {path}.damaged"
+        )
+    if code in _LOST:
+        return f"{path} cannot be used ({error}): repair the disk or the permissions of {path.parent}, and start the agent again."
+    return None
+
+
+class Home:
+    """Notices that the directory was removed or replaced. Files that are open go on, so nothing else would tell."""
+
+    def __init__(self, directory: Path) -> None:
+        """To be made when the files are there."""
+        self._directory = directory
+        self._known = {path: _identity(path) for path in (directory / LOCK, directory / DATABASE)}
+        self._lost = asyncio.Event()
+        self._problem = ""
+
+    def failed(self, error: BaseException) -> None:
+        """A call to the database failed so."""
+        if not self._problem and (problem := database_problem(error, self._directory / DATABASE)) is not None:
+            self._problem = problem
+            self._lost.set()
+
+    async def lost(self) -> str:
+        """Returns when the agent cannot go on: why, and what to do."""
+        while not self._problem:
+            if gone := [path for path, identity in self._known.items() if _identity(path) != identity]:
+                return (
+                    f"{gone[0]} was removed or replaced while the agent ran. The agent leaves, and its trials go on from their "
+                    "last checkpoints, also elsewhere; started again it makes the directory anew."
+                )
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._lost.wait()
+            except TimeoutError:
+                continue
+        return self._problem
+
+    @property
+    def writable(self) -> bool:
+        """Whether the database still takes what is written: a removed file that is open does."""
+        return not self._problem
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError:  # it cannot be looked at now
+        return (0, 0)
+    return found.st_dev, found.st_ino
