@@ -24,6 +24,18 @@ SOURCES_MAX = 1_000
 """Trials that one experiment goes on with: they stand in one event."""
 
 
+VARIABLES_OF_THE_RUN = (
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_*", "TF_CONFIG",
+    "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
+)  # fmt: skip
+"""Environment variables that differ for every slot or allocation (which are on record elsewhere), or name a place on the
+node. They change no result. `*`: all that begin so."""
+
+
+def is_of_the_run(variable: str) -> bool:
+    return any(variable == name or (name[-1] == "*" and variable.startswith(name[:-1])) for name in VARIABLES_OF_THE_RUN)
+
+
 class Gpu(Model):
     name: str
     memory_gib: int

@@ -27,6 +27,9 @@ KEPT_BYTES_MAX = 32 << 20
 UNPACKED_BYTES_MAX = 4 << 30
 """Read of one archive. Submissions are far smaller; beyond it the rest counts as equal."""
 READ_BYTES = 1 << 20
+NAME_CHARACTERS = 12
+"""Of a file's hash."""
+_LINK = b"link to "
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,9 @@ def code_changes(a: Path, b: Path) -> list[CodeChange] | None:
     for path in sorted(_compared(left, right)):
         before, after = left.get(path), right.get(path)
         if before is None or after is None:
-            changes.append(CodeChange(path, "added" if before is None else "removed"))
+            changes.append(CodeChange(path, "added" if before is None else "removed", "", _name(before), _name(after)))
         elif before.digest != after.digest:
-            changes.append(_changed(path, before.content, after.content))
+            changes.append(_changed(path, before, after))
         if len(changes) >= FILES_SHOWN_MAX:
             break
     return changes
@@ -63,11 +66,20 @@ def _compared(left: Mapping[str, _File], right: Mapping[str, _File]) -> set[str]
     return {path for path in paths if not imported or (path not in added and not path.startswith(f"{IMPORT_RECORD}/"))}
 
 
-def _changed(path: str, before: bytes | None, after: bytes | None) -> CodeChange:
-    if before is None or after is None:
-        return CodeChange(path, "changed")
-    kind = "comments" if path.endswith(".py") and _same_program(before, after) else "changed"
-    return CodeChange(path, kind, _changed_lines(path, before, after))
+def _changed(path: str, before: _File, after: _File) -> CodeChange:
+    kind, detail = "changed", ""
+    if before.content is not None and after.content is not None:
+        if path.endswith(".py") and _same_program(before.content, after.content):
+            kind = "comments"
+        detail = _changed_lines(path, before.content, after.content)
+    return CodeChange(path, kind, detail, _name(before), _name(after))
+
+
+def _name(file: _File | None) -> str | None:
+    """Of a file's content, for people: `sha256sum` shows the same beginning."""
+    if file is None:
+        return None
+    return file.digest.decode(errors="replace") if file.digest.startswith(_LINK) else file.digest.hex()[:NAME_CHARACTERS]
 
 
 def _contents(archive: Path) -> dict[str, _File]:
@@ -79,7 +91,7 @@ def _contents(archive: Path) -> dict[str, _File]:
             if total_bytes > UNPACKED_BYTES_MAX:
                 break
             if member.issym() or member.islnk():
-                found[member.name] = _File(f"link to {member.linkname}".encode(), None)
+                found[member.name] = _File(_LINK + member.linkname.encode(errors="replace"), None)
             file = tar.extractfile(member) if member.isreg() else None
             if file is None:
                 continue

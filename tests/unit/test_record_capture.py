@@ -125,6 +125,7 @@ def test_secrets_are_masked() -> None:
     given = {
         "HF_TOKEN": "hf_abcdefghijklmnopqrst", "OMP_NUM_THREADS": "4", "HOME": "/root", "TENUTO_TOKEN": "t",
         "MY_PROXY": "http://ada:pw@proxy:80", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": "GPU-1",
+        "TORCHELASTIC_RUN_ID": "1-1/2", "TF_CONFIG": "{}", "NCCL_SOCKET_IFNAME": "lo",
     }  # fmt: skip
     found = variables_that_matter(given, also=["MY_PROXY"])
     assert found == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import tarfile
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenuto.cli.diff import headline
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, GitState, Gpu, Hardware
 from tenuto.services.gateway.code_changes import code_changes
@@ -99,7 +101,7 @@ STORIES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "thread count set in the configuration": (
         {"config": config(environment={"variables": {"OMP_NUM_THREADS": "2"}})},
-        "threads", "environment.variables.OMP_NUM_THREADS",
+        "setting", "environment.variables.OMP_NUM_THREADS",
     ),
     "hardware class, GPU": (
         {"environment": noisy(hardware=ENVIRONMENT.hardware.model_copy(update={"gpus": (Gpu(name="H100", memory_gib=80),)}))},
@@ -237,7 +239,8 @@ def test_large_files_are_compared_and_not_kept(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("tenuto.services.gateway.code_changes.FILE_BYTES_MAX", 10)
     before = archive(tmp_path / "a", big__py="x" * 20, same__bin="y" * 20)
     after = archive(tmp_path / "b", big__py="z" * 20, same__bin="y" * 20)
-    assert code_changes(before, after) == [CodeChange("big.py", "changed")]
+    hashes = [hashlib.sha256(letter * 20).hexdigest()[:12] for letter in (b"x", b"z")]
+    assert code_changes(before, after) == [CodeChange("big.py", "changed", "", *hashes)]
 
 
 def test_an_archive_that_is_gone_leaves_the_hashes(tmp_path: Path) -> None:
@@ -248,3 +251,63 @@ def test_an_archive_that_is_gone_leaves_the_hashes(tmp_path: Path) -> None:
 
 def test_the_same_files_packed_twice_are_the_same_code() -> None:
     assert differences(side(), side("2", context_hash="d" * 64), []) == []
+
+
+def test_a_variable_that_the_configuration_sets_is_a_setting_and_named_once() -> None:
+    """It is on record of the environment, too, which is where its effect is seen."""
+    with_one = [config(environment={"variables": {"OMP_NUM_THREADS": value, "MY_MODE": value}}) for value in ("1", "2")]
+    environments = [
+        ENVIRONMENT.model_copy(
+            update={
+                "threads": {**ENVIRONMENT.threads, "OMP_NUM_THREADS": value, "torch": value},
+                "variables": {**ENVIRONMENT.variables, "MY_MODE": value},
+            }
+        )
+        for value in ("1", "2")
+    ]
+    first, second = (
+        side(label, config=settings, environment=environment)
+        for label, settings, environment in zip(("1", "2"), with_one, environments, strict=True)
+    )
+    found = differences(first, second, [])
+    assert [(item.kind, item.name, item.effect) for item in found] == [
+        ("setting", "environment.variables.MY_MODE", "likely"),
+        ("setting", "environment.variables.OMP_NUM_THREADS", "likely"),
+        ("threads", "torch", "possible"),
+    ]
+
+
+def test_what_names_a_run_is_no_environment_of_a_gang_that_was_resumed() -> None:
+    """Also where it was recorded by an earlier version."""
+    runs = [
+        ENVIRONMENT.model_copy(update={"variables": {"TORCHELASTIC_RUN_ID": run, "TF_CONFIG": run, "NCCL_SOCKET_IFNAME": run}})
+        for run in ("1-1/1", "1-1/2")
+    ]
+    resumed = side("2", environment=runs[1], earlier_environments=(runs[0],))
+    assert differences(side(environment=runs[0]), resumed, []) == []
+    assert gaps(side(environment=runs[0]), resumed) == []
+
+
+def test_files_are_named_by_their_own_hash_and_what_people_read_is_no_cause(tmp_path: Path) -> None:
+    before = archive(tmp_path / "a", model__py="x = 1\n", same__py="y\n")
+    after = archive(tmp_path / "b", model__py="x = 2\n", same__py="y\n", README="read", README__txt="read", docs__md="read")
+    found = differences(side(), side("2", context_hash="d" * 64), code_changes(before, after))
+    hashes = [hashlib.sha256(text).hexdigest()[:12] for text in (b"x = 1\n", b"x = 2\n")]
+    assert [(item.name, item.effect) for item in found] == [
+        ("model.py", "likely"), ("README", "none"), ("README.txt", "none"), ("docs.md", "none"),
+    ]  # fmt: skip
+    assert [found[0].a, found[0].b] == hashes
+    assert (found[1].a, found[1].b) == (None, hashlib.sha256(b"read").hexdigest()[:12])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "weights", "words"),
+    [
+        (False, None, "the likely cause of other results first"),
+        (True, False, "the likely cause of other results first"),
+        (True, True, "but their results are equal"),
+        (None, None, "no results can be compared yet"),
+    ],
+)
+def test_the_headline_promises_a_cause_only_where_results_differ(metrics: Any, weights: Any, words: str) -> None:
+    assert words in headline({"metrics_equal": metrics, "weights_equal": weights})

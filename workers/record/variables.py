@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from tenuto.schemas.record import is_of_the_run
+
 PREFIXES = (
     "ATEN_", "BLIS_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "GOMP_", "HF_", "JAX_", "KMP_", "MKL_", "NCCL_", "NPY_", "NUMBA_",
     "NVIDIA_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TF_", "TOKENIZERS_", "TORCH", "TRANSFORMERS_", "XLA_",
 )  # fmt: skip
 NAMES = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "PYTHONPATH", "PYTHONOPTIMIZE", "LANG",
                    "LC_ALL", "TZ"})  # fmt: skip
-OF_THE_PLACE = frozenset({"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR"})
-"""Differ for every slot (which slots a run had is in the record already), or name a place on the node and change no result."""
 VARIABLES_MAX = 500
 VALUE_CHARACTERS_MAX = 1_000
 MASK = "(hidden)"
@@ -27,7 +27,7 @@ def variables_that_matter(environment: Mapping[str, str], also: Iterable[str] = 
     found = {}
     for name in sorted(environment):
         matters = name in wanted or name in NAMES or name.startswith(PREFIXES)
-        if matters and name not in OF_THE_PLACE and not name.startswith("TENUTO_"):
+        if matters and not is_of_the_run(name) and not name.startswith("TENUTO_"):
             found[name] = masked(name, environment[name])
     return dict(list(found.items())[:VARIABLES_MAX])
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.schemas.record import IMPORT_SCRIPT, DataFingerprint, EnvironmentRecord, GitState
+from tenuto.schemas.record import IMPORT_SCRIPT, DataFingerprint, EnvironmentRecord, GitState, is_of_the_run
 from tenuto.services.gateway.policies.likely_effect import Difference, Kind, by_likely_effect
 
 
@@ -19,6 +19,9 @@ class CodeChange:
     """added, removed, changed, or comments: a Python file that does the same."""
     detail: str = ""
     """Changed lines."""
+    before: str | None = None
+    """The beginning of the file's hash; None: it is not there."""
+    after: str | None = None
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,6 @@ class Side:
     data: tuple[DataFingerprint, ...] = ()
 
 
-THREAD_WORDS = ("OMP_", "MKL_NUM", "OPENBLAS_NUM", "NUMEXPR_NUM", "VECLIB_MAX", "BLIS_NUM", "RAYON_NUM", "NUM_THREADS")
 DTYPE_SETTINGS = ("optimizations.mixed_precision",)
 SEED_SETTINGS = ("reproducibility.experiment_seed", "searcher.trial_seed")
 NUMERIC_SETTINGS = ("reproducibility.",)
@@ -66,7 +68,7 @@ def differences(a: Side, b: Side, code: Iterable[CodeChange] | None) -> list[Dif
         *_settings(a, b),
         *_seeds(a, b),
         *_code(a, b, code),
-        *_environments(a.environment, b.environment),
+        *_environments(a.environment, b.environment, _set_differently(a, b)),
         *_moves(a, b),
     ]
     return by_likely_effect(found)
@@ -80,8 +82,9 @@ def gaps(a: Side, b: Side) -> list[str]:
         if side.environment is None
     ]
     for side in (a, b):
-        if side.earlier_environments:
-            count = len(side.earlier_environments) + 1
+        others = [item for item in side.earlier_environments if any(_environments(item, side.environment))]
+        if others:
+            count = len(others) + 1
             found.append(f"{side.label} ran in {count} environments, one after the other; the last is compared with the other's.")
         if side.changed_data:
             found.append(f"{side.label}: data changed between its own starts: {', '.join(side.changed_data)}.")
@@ -170,7 +173,7 @@ def _kind_of(path: str) -> Kind:
     if path.startswith("hyperparameters."):
         return "hyperparameter"
     if path.startswith("environment.variables."):
-        return "threads" if any(word in path for word in THREAD_WORDS) else "variable"
+        return "setting"
     if path.startswith(DTYPE_SETTINGS + NUMERIC_SETTINGS):
         return "dtype"
     return "cosmetic" if path.startswith(WITHOUT_EFFECT) else "setting"
@@ -199,20 +202,39 @@ def _code(a: Side, b: Side, changes: Iterable[CodeChange] | None) -> Iterator[Di
         for change in changes or ():
             kind: Kind = "cosmetic" if change.kind == "comments" or not _is_code(change.path) else "code"
             note = "comments or layout only" if change.kind == "comments" else change.kind
-            before = None if change.kind == "added" else a.context_hash[:12]
-            after = None if change.kind == "removed" else b.context_hash[:12]
-            yield Difference(kind, change.path, before, after, note=note, detail=change.detail)
+            yield Difference(kind, change.path, change.before, change.after, note=note, detail=change.detail)
     left, right = a.git.commit if a.git else None, b.git.commit if b.git else None
     if left is not None and right is not None and left != right:
         yield Difference("cosmetic", "git commit", left, right, note="the packed code is what ran; see the files above")
 
 
+READ_BY_PEOPLE = (
+    "readme", "license", "licence", "copying", "notice", "authors", "changelog", "changes", "contributing", "code_of_conduct",
+    "citation", "todo",
+)  # fmt: skip
+"""Names of files, whatever their ending."""
+
+
 def _is_code(path: str) -> bool:
-    """Not what people read only."""
-    return not path.lower().endswith((".md", ".rst", ".txt.license", "license", "readme", ".gitignore", ".tenutoignore"))
+    """Not what people, or other programs than the training, read only."""
+    name = path.lower().rpartition("/")[2]
+    stem = name.partition(".")[0]
+    return not (
+        name.endswith((".md", ".rst", ".adoc", ".txt.license", ".gitignore", ".gitattributes", ".tenutoignore", ".editorconfig"))
+        or (stem in READ_BY_PEOPLE and not name.endswith(".py"))
+    )
 
 
-def _environments(a: EnvironmentRecord | None, b: EnvironmentRecord | None) -> Iterator[Difference]:
+def _set_differently(a: Side, b: Side) -> frozenset[str]:
+    """Environment variables that the configurations set, each to another value, or that one of them sets: a setting."""
+    left, right = ((side.config.get("environment") or {}).get("variables") or {} for side in (a, b))
+    return frozenset(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
+
+
+def _environments(
+    a: EnvironmentRecord | None, b: EnvironmentRecord | None, named_already: frozenset[str] = frozenset()
+) -> Iterator[Difference]:
+    """`named_already`: variables whose difference stands among the settings."""
     if a is None or b is None:
         return
     if a.python != b.python:
@@ -229,12 +251,16 @@ def _environments(a: EnvironmentRecord | None, b: EnvironmentRecord | None) -> I
     other_machine = bool(machines)
     explicit = any(name.isupper() for name in sorted({*a.threads, *b.threads}) if a.threads.get(name) != b.threads.get(name))
     for name, before, after in _changed(a.threads, b.threads):
+        if name in named_already:
+            continue
         follows = other_machine and not explicit
         note = "it follows from the machine" if follows else ""
         yield Difference("threads", name, before, after, consequence=follows or name == "cores_usable", note=note)
     for name, before, after in _changed(a.drivers, b.drivers):
         yield Difference("driver", name, before, after)
     for name, before, after in _changed(a.variables, b.variables):
+        if name in named_already or is_of_the_run(name):
+            continue
         yield Difference("variable", name, before, after)
     if a.platform != b.platform:
         yield Difference("unused_package", "platform", a.platform, b.platform)

@@ -26,13 +26,13 @@ def diff(
     if json:
         print_json(found)
     else:
-        show_differences(found["a"], found["b"], found["differences"], code=code)
+        show_differences(found["a"], found["b"], found["differences"], found["results"], code=code)
         show_results(found["results"])
         for gap in found["gaps"]:
             print(f"Note: {gap}")
 
 
-def show_differences(a: str, b: str, differences: list[dict[str, Any]], *, code: bool = False) -> None:
+def show_differences(a: str, b: str, differences: list[dict[str, Any]], results: dict[str, Any], *, code: bool = False) -> None:
     from tenuto.cli.output import console, table
 
     if not differences:
@@ -43,10 +43,20 @@ def show_differences(a: str, b: str, differences: list[dict[str, Any]], *, code:
         for number, item in enumerate(differences, 1)
     ]
     columns = (">", "effect", "what", "name", a, b, "")
-    console().print(table(f"{a} and {b} differ, the likely cause of other results first", columns, rows))
+    console().print(table(f"{a} and {b} differ{headline(results)}", columns, rows))
     for item in differences if code else ():
         if item["detail"]:
             print(item["detail"])
+
+
+def headline(results: dict[str, Any]) -> str:
+    """What the order of the differences means for the results that there are."""
+    made = [results["metrics_equal"], results["weights_equal"]]
+    if False in made:
+        return ", the likely cause of other results first"
+    if True in made:
+        return ", but their results are equal: what can change results stands first"
+    return ", and no results can be compared yet: what can change them stands first"
 
 
 def show_results(results: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def _report(rest: Any, experiment: int, json: bool) -> None:
         print(f"{metrics_sentence(found['results'])} {weights_sentence(found['results'])}")
         others = [item for item in found["differences"] if item["effect"] != "none"]
         if others:
-            show_differences(found["reproduces"], found["trial_id"], others)
+            show_differences(found["reproduces"], found["trial_id"], others, found["results"])
     if found["equal"] is False:
         raise typer.Exit(EXIT_NOT_EQUAL)
 
