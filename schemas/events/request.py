@@ -152,11 +152,35 @@ class UserCreated(ClusterRequest):
     """True: may change everything, and not only the experiments that are the user's own."""
     token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of the token, which itself is nowhere kept. It has 256 random bits, so nobody finds it from this."""
+    expires_us: int | None = Field(default=None, ge=0, exclude_if=lambda value: value is None)
+    """From then on the token is worth nothing. None: it does not expire."""
+
+
+@event("TokenCreated")
+class TokenCreated(ClusterRequest):
+    """One more token of a user: for another program or machine, or in place of one that ends."""
+
+    user: str
+    token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the token, which itself is nowhere kept."""
+    label: str = Field(default="", max_length=100)
+    """What it is for, in the user's words."""
+    expires_us: int | None = Field(default=None, ge=0)
+    """From then on it is worth nothing. None: it does not expire."""
+
+
+@event("TokenRevoked")
+class TokenRevoked(ClusterRequest):
+    """The token is worth nothing any more."""
+
+    user: str
+    token_id: str
+    """The first 12 characters of its hash."""
 
 
 @event("UserRemoved")
 class UserRemoved(ClusterRequest):
-    """The token is worth nothing any more. What the user submitted goes on, and admins may change it."""
+    """Its tokens are worth nothing any more. What the user submitted goes on, and admins may change it."""
 
     name: str
 

@@ -21,7 +21,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.request import UserRemoved
+from tenuto.schemas.events.request import TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.contexts import clean
@@ -99,7 +99,7 @@ async def build(
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
-    if any(isinstance(event.data, UserRemoved) for event in events):
+    if any(isinstance(event.data, (UserRemoved, TokenRevoked)) for event in events):
         tail.rights_changed()
 
 

@@ -12,6 +12,9 @@ from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 
+TOKEN_DAYS_MAX = 3_650
+"""Ten years."""
+
 
 class Submitted(Model):
     id: int
@@ -62,6 +65,15 @@ class MoveBody(Model):
 class NewUserBody(Model):
     name: str = Field(pattern=USER_NAME_PATTERN)
     admin: bool = False
+    expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
+    """Life of its token. null: as the cluster's settings say. 0: it does not expire."""
+
+
+class NewTokenBody(Model):
+    label: str = Field(default="", max_length=100)
+    """What it is for."""
+    expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
+    """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
 
 
 class PolicyBody(Model):

@@ -7,7 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.request import ClusterRequest, SearchOperationsRequested
+from tenuto.schemas.events.request import ClusterRequest, SearchOperationsRequested, TokenCreated
 from tenuto.schemas.record import Origin, Parent
 
 
@@ -95,5 +95,15 @@ class ChangeCluster(_Asked):
     """Fields of a ShareChanged or a PoolPolicyChanged that the user did not name."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChangeTokens(_Asked):
+    """Of one user: a new one, the end of one, or both."""
+
+    owner: str
+    created: TokenCreated | None = None
+    revoked_id: str = ""
+    """Empty: none."""
+
+
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
-GatewayCommand = SubmitExperiment | ExperimentCommand | ChangeCluster
+GatewayCommand = SubmitExperiment | ExperimentCommand | ChangeCluster | ChangeTokens

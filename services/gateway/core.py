@@ -12,13 +12,14 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import Request
 from tenuto.services.gateway import decide, evolve, state
-from tenuto.services.gateway.state import Live, Share, State, User
+from tenuto.services.gateway.state import Live, Share, State, Token, User
 
 
 class GatewayCore:
     name = "gateway"
-    rule_version = 2
-    """2: shares and half-lives are remembered; a snapshot of version 1 does not know those that were set before it."""
+    rule_version = 3
+    """2: shares and half-lives are remembered; a snapshot of version 1 does not know those that were set before it. 3: users have
+    several tokens, which expire."""
     consumes = frozenset({"ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"})
     emits = frozenset(
         {
@@ -39,6 +40,8 @@ class GatewayCore:
             "SlotsOpened",
             "UserCreated",
             "UserRemoved",
+            "TokenCreated",
+            "TokenRevoked",
         }
     )
 
@@ -66,6 +69,7 @@ class GatewayCore:
             "submitted": state.submitted,
             "live": [vars(state.live[key]) for key in sorted(state.live)],
             "users": [vars(state.users[key]) for key in sorted(state.users)],
+            "tokens": [vars(state.tokens[key]) for key in sorted(state.tokens)],
             "shares": {key: list(state.shares[key]) for key in sorted(state.shares)},
             "half_lives": dict(state.half_lives.items()),
         }
@@ -73,12 +77,12 @@ class GatewayCore:
 
     def load(self, data: bytes) -> State:
         document = json.loads(data)
-        users = [User(**item) for item in document.get("users", ())]
+        users = [User(**item) for item in document["users"]]
         return State(
             document["submitted"],
             Map({item["experiment_id"]: Live(**item) for item in document["live"]}),
             Map({user.name: user for user in users}),
-            Map({user.token_hash: user.name for user in users}),
+            Map({item["token_hash"]: Token(**item) for item in document["tokens"]}),
             Map({owner: Share(*share) for owner, share in document["shares"].items()}),
             Map(document["half_lives"]),
         )

@@ -22,6 +22,7 @@ from tenuto.schemas.events.request import (
     ExperimentWeightChanged,
     PoolPolicyChanged,
     ShareChanged,
+    TokenRevoked,
     UserCreated,
     UserRemoved,
 )
@@ -30,6 +31,7 @@ from tenuto.services.gateway.commands import (
     CancelExperiment,
     ChangeCluster,
     ChangeExperiment,
+    ChangeTokens,
     ExperimentCommand,
     MoveExperiment,
     PauseExperiment,
@@ -38,7 +40,7 @@ from tenuto.services.gateway.commands import (
     SubmitExperiment,
 )
 from tenuto.services.gateway.policies.permissions import Right, refusal
-from tenuto.services.gateway.state import ADMIN, USERS_MAX, Live, State
+from tenuto.services.gateway.state import ADMIN, TOKENS_PER_USER_MAX, USERS_MAX, Live, State
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
@@ -61,6 +63,8 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
         return _move(state, _not_canceled(_live(state, cause)), cause)
     if isinstance(cause, RequestOperations):
         return _operations(_not_canceled(_live(state, cause)), cause)
+    if isinstance(cause, ChangeTokens):
+        return _tokens(state, cause)
     return _change_cluster(state, cause) if isinstance(cause, ChangeCluster) else ()
 
 
@@ -70,12 +74,32 @@ def _change_cluster(state: State, command: ChangeCluster) -> Sequence[EventData]
         raise Refused(why, "forbidden")
     if isinstance(request, UserCreated):
         if request.name == ADMIN or request.name in state.users:
-            raise Refused(f"There is a user {request.name} already; for a new token remove and create it again.", "conflict")
+            hint = f"`tenuto user token create {request.name}` makes another token"
+            raise Refused(f"There is a user {request.name} already; {hint}.", "conflict")
         if len(state.users) >= USERS_MAX:
             raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
     if isinstance(request, UserRemoved) and request.name not in state.users:
         raise Refused(f"There is no user {request.name}; `tenuto user ls` lists those that there are.", "not_found")
     return [_with_what_stays(state, request, command.stays)]
+
+
+def _tokens(state: State, command: ChangeTokens) -> Sequence[EventData]:
+    owner, events = command.owner, list[EventData]()
+    if why := refusal(Right.SELF, command.user, admin=state.may_all(command.user), owner=owner):
+        raise Refused(why, "forbidden")
+    if owner != ADMIN and owner not in state.users:
+        raise Refused(f"There is no user {owner}; `tenuto user ls` lists those that there are.", "not_found")
+    known = state.tokens_of(owner)
+    if command.revoked_id and not any(token.id == command.revoked_id for token in known):
+        raise Refused(f"{owner} has no token {command.revoked_id}; `tenuto user token ls {owner}` lists them.", "not_found")
+    if command.created is not None:
+        kept = [token for token in known if token.holds(command.time_us) and token.id != command.revoked_id]
+        if len(kept) >= TOKENS_PER_USER_MAX:
+            raise Refused(f"{owner} has {TOKENS_PER_USER_MAX} tokens, and no more are kept; revoke one.", "conflict")
+        events.append(command.created)
+    if command.revoked_id:
+        events.append(TokenRevoked(user=owner, token_id=command.revoked_id))
+    return events
 
 
 def _with_what_stays(state: State, request: ClusterRequest, stays: frozenset[str]) -> ClusterRequest:

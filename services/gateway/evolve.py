@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+
+from immutables import Map
 
 from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.envelope import Event
@@ -21,12 +24,14 @@ from tenuto.schemas.events.request import (
     Request,
     SearchOperationsRequested,
     ShareChanged,
+    TokenCreated,
+    TokenRevoked,
     UserCreated,
     UserRemoved,
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.operations import Create
-from tenuto.services.gateway.state import Live, Share, State, User
+from tenuto.services.gateway.state import Live, Share, State, Token, User
 
 
 def evolve(state: State, event: Event) -> State:
@@ -47,7 +52,13 @@ def evolve(state: State, event: Event) -> State:
         submitted = max(state.submitted, data.experiment_id)
         return replace(state, submitted=submitted, live=state.live.set(data.experiment_id, live))
     if isinstance(data, UserCreated):
-        return _with_user(_without_user(state, data.name), User(data.name, data.admin, data.token_hash))
+        user = replace(_without_user(state, data.name), users=state.users.set(data.name, User(data.name, data.admin)))
+        return _with_token(user, Token(data.token_hash, data.name, event.time_us, data.expires_us))
+    if isinstance(data, TokenCreated):
+        return _with_token(state, Token(data.token_hash, data.user, event.time_us, data.expires_us, data.label))
+    if isinstance(data, TokenRevoked):
+        gone = [token for token in state.tokens_of(data.user) if token.id == data.token_id]
+        return replace(state, tokens=_without(state.tokens, gone))
     if isinstance(data, ShareChanged):
         share = Share(data.weight, data.max_slots)
         return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
@@ -65,15 +76,22 @@ def evolve(state: State, event: Event) -> State:
     return state
 
 
-def _with_user(state: State, user: User) -> State:
-    return replace(state, users=state.users.set(user.name, user), names=state.names.set(user.token_hash, user.name))
+def _with_token(state: State, token: Token) -> State:
+    """The user's expired ones are forgotten."""
+    expired = [other for other in state.tokens_of(token.user) if not other.holds(token.created_us)]
+    return replace(state, tokens=_without(state.tokens, expired).set(token.token_hash, token))
+
+
+def _without(tokens: Map[str, Token], gone: Sequence[Token]) -> Map[str, Token]:
+    for token in gone:
+        tokens = tokens.delete(token.token_hash)
+    return tokens
 
 
 def _without_user(state: State, name: str) -> State:
-    user = state.users.get(name)
-    if user is None:
+    if name not in state.users:
         return state
-    return replace(state, users=state.users.delete(name), names=state.names.delete(user.token_hash))
+    return replace(state, users=state.users.delete(name), tokens=_without(state.tokens, state.tokens_of(name)))
 
 
 def _changed(live: Live, data: Request) -> Live:

@@ -40,7 +40,28 @@ class Live:
 class User:
     name: str
     admin: bool
+
+
+TOKENS_PER_USER_MAX = 20
+"""One for each machine or program of a user; more of them are forgotten ones."""
+TOKEN_ID_CHARACTERS = 12
+
+
+@dataclass(frozen=True)
+class Token:
     token_hash: str
+    user: str
+    created_us: int
+    expires_us: int | None = None
+    """From then on it is worth nothing. None: it does not expire."""
+    label: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.token_hash[:TOKEN_ID_CHARACTERS]
+
+    def holds(self, time_us: int) -> bool:
+        return self.expires_us is None or time_us < self.expires_us
 
 
 class Share(NamedTuple):
@@ -57,12 +78,17 @@ class State:
     live: Map[int, Live] = field(default_factory=Map)
     users: Map[str, User] = field(default_factory=Map)
     """By name; the one whose token is the cluster's own is not among them."""
-    names: Map[str, str] = field(default_factory=Map)
-    """Name by hash of the token."""
+    tokens: Map[str, Token] = field(default_factory=Map)
+    """By hash. Expired ones stay until their user makes another, so that they can be shown and told from wrong ones."""
     shares: Map[str, Share] = field(default_factory=Map)
     """By `workspace/<name>` and `user/<name>`, where one was set."""
     half_lives: Map[str, float] = field(default_factory=Map)
     """Pool -> hours, where past use counts."""
+
+    def tokens_of(self, user: str) -> tuple[Token, ...]:
+        """The oldest first."""
+        found = (self.tokens[key] for key in sorted(self.tokens) if self.tokens[key].user == user)
+        return tuple(sorted(found, key=lambda token: (token.created_us, token.token_hash)))
 
     def may_all(self, user: str) -> bool:
         return user == ADMIN or (user in self.users and self.users[user].admin)
@@ -79,4 +105,7 @@ def check(state: State) -> None:
         assert live.experiment_id == experiment_id
         assert 1 <= experiment_id <= state.submitted
         assert live.canceled or not live.killed
-    assert {state.users[name].token_hash: name for name in sorted(state.users)} == dict(state.names)
+    for key in sorted(state.tokens):
+        token = state.tokens[key]
+        assert token.token_hash == key
+        assert token.user == ADMIN or token.user in state.users

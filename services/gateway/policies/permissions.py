@@ -62,6 +62,11 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/experiments/{experiment_id}/operations": Right.OWNER,
     "POST /api/v1/jobs/{experiment_id}/move": Right.OWNER,
     "POST /api/v1/checkpoints/{checkpoint_id}/verify": Right.OWNER,
+    # A user's own tokens.
+    "GET /api/v1/users/{name}/tokens": Right.SELF,
+    "POST /api/v1/users/{name}/tokens": Right.SELF,
+    "POST /api/v1/users/{name}/tokens/{token_id}/rotate": Right.SELF,
+    "DELETE /api/v1/users/{name}/tokens/{token_id}": Right.SELF,
     # The cluster's.
     "POST /api/v1/checkpoints/gc": Right.ADMIN,
     "POST /api/v1/log/verify": Right.ADMIN,

@@ -23,7 +23,7 @@ from tenuto.services.gateway.commands import GatewayCommand
 from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.reader import Reader
 from tenuto.services.gateway.rest.errors import DoorError
-from tenuto.services.gateway.state import ADMIN, State
+from tenuto.services.gateway.state import ADMIN, State, Token
 from tenuto.services.gateway.tail import Tail
 
 VIEWS_SECONDS_MAX = 2.0
@@ -36,6 +36,14 @@ UNCERTAIN = (
 )
 ASKING: ContextVar[str] = ContextVar("asking", default="")
 """Who sent the request that is being answered."""
+
+
+ASKING_TOKEN: ContextVar[Token | None] = ContextVar("asking_token", default=None)
+"""The token that was shown; None: the cluster's own."""
+
+
+def asking_token() -> Token | None:
+    return ASKING_TOKEN.get()
 
 
 def asking() -> str:
@@ -59,7 +67,8 @@ class Gateway:
     """Returns when the views show everything up to a log position."""
 
     async def user_of(self, authorization: str) -> str | None:
-        """Whose token the header carries; None: nobody's. Who the users are is known when the log has been read."""
+        """Whose token the header carries; None: nobody's. Who the users are is known when the log has been read. Raises DoorError
+        for a token that has expired."""
         if tokens.matches(authorization, self.token):
             return ADMIN
         if not authorization:
@@ -67,14 +76,29 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMMIT_SECONDS_MAX):
                 await self.loop.wait_ready()
-        return self.loop.state.names.get(tokens.hash_of(authorization))
+        found = self.loop.state.tokens.get(tokens.hash_of(authorization))
+        if found is None:
+            return None
+        if not found.holds(self.clock.now_us()):
+            raise DoorError(
+                "expired",
+                f"The token {found.id} of {found.user} has expired; ask an admin for another (`tenuto user token create "
+                f"{found.user}`).",
+            )
+        ASKING_TOKEN.set(found)
+        return found.user
 
     def still_allowed(self, authorization: str) -> Callable[[], bool]:
         """Whether the token that was shown is worth anything: asked again while a long answer is sent."""
         if tokens.matches(authorization, self.token):
             return lambda: True
         given = tokens.hash_of(authorization)
-        return lambda: given in self.loop.state.names
+
+        def allowed() -> bool:
+            token = self.loop.state.tokens.get(given)
+            return token is not None and token.holds(self.clock.now_us())
+
+        return allowed
 
     async def owner_of(self, experiment_id: int) -> str | None:
         """Who submitted it, ended experiments too. None: there is none."""

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 STATUS = {
     "invalid": 400,
     "unauthorized": 401,
+    "expired": 401,
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
@@ -73,7 +74,7 @@ def error_response(
     where = None if path is None else visible(path)
     body = ErrorView(error=ErrorBody(code=code, message=visible_lines(message), path=where, problems=tuple(shown)))
     headers = dict(headers or {}) | ({"Retry-After": str(RETRY_AFTER_SECONDS)} if code in ("unavailable", "too_many") else {})
-    if code == "unauthorized":
+    if code in ("unauthorized", "expired"):
         headers["WWW-Authenticate"] = "Bearer"
     return Response(body.to_json(), STATUS.get(code, 500), headers, media_type="application/json")
 

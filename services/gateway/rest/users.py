@@ -1,25 +1,33 @@
-"""Users: who may act with a token of their own."""
+"""Users and their tokens: who may act as whom, and for how long."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
 
-from tenuto.schemas.events.request import UserCreated, UserRemoved
+from fastapi import APIRouter, Path, Response
+
+from tenuto.schemas.events.request import USER_NAME_PATTERN, TokenCreated, UserCreated, UserRemoved
 from tenuto.services.gateway import token as tokens
-from tenuto.services.gateway.bodies import NewUserBody, Recorded
-from tenuto.services.gateway.rest.context import Door, answer, asking
+from tenuto.services.gateway.bodies import NewTokenBody, NewUserBody, Recorded
+from tenuto.services.gateway.commands import ChangeTokens
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking, asking_token
+from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.jobs import record
-from tenuto.services.gateway.state import ADMIN
-from tenuto.services.gateway.views import NewUserView, UserView
+from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token
+from tenuto.services.gateway.views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 
 router = APIRouter(tags=["users"])
+DAY_US = 24 * 3600 * 1_000_000
+UserName = Annotated[str, Path(pattern=USER_NAME_PATTERN)]
+TokenId = Annotated[str, Path(pattern=rf"^[0-9a-f]{{{TOKEN_ID_CHARACTERS}}}$")]
 
 
-@router.get("/user", response_model=UserView)
+@router.get("/user", response_model=WhoamiView)
 async def whoami(door: Door) -> Response:
-    """Who the token of this request belongs to."""
-    name = asking()
-    return answer(UserView(name=name, admin=door.loop.state.may_all(name)))
+    """Who the token of this request belongs to, and when it ends."""
+    name, token = asking(), asking_token()
+    view = WhoamiView(name=name, admin=door.loop.state.may_all(name), token=None if token is None else _view(token))
+    return answer(view)
 
 
 @router.get("/users", response_model=list[UserView])
@@ -33,12 +41,76 @@ async def users(door: Door) -> Response:
 async def create(door: Door, body: NewUserBody) -> Response:
     """Makes a user and a token. This answer is the only place where the token is ever shown."""
     token = tokens.make()
-    request = UserCreated(name=body.name, admin=body.admin, token_hash=tokens.hash_of(f"Bearer {token}"))
-    await record(door, request)
-    return answer(NewUserView(name=body.name, admin=body.admin, token=token), 201)
+    expires_us = _expires_us(door, body.expires_days)
+    given = tokens.hash_of(f"Bearer {token}")
+    await record(door, UserCreated(name=body.name, admin=body.admin, token_hash=given, expires_us=expires_us))
+    return answer(NewUserView(name=body.name, admin=body.admin, token=token, expires_us=expires_us), 201)
 
 
 @router.delete("/users/{name}", response_model=Recorded)
 async def remove(door: Door, name: str) -> Response:
-    """Its token is worth nothing any more; its experiments go on."""
+    """Its tokens are worth nothing any more; its experiments go on."""
     return await record(door, UserRemoved(name=name))
+
+
+@router.get("/users/{name}/tokens", response_model=list[TokenView])
+async def list_tokens(door: Door, name: UserName) -> Response:
+    """The oldest first. What a token is cannot be seen, as only its hash is kept."""
+    if name != ADMIN and name not in door.loop.state.users:
+        raise not_found(f"user {name}")
+    return answer([_view(token) for token in door.loop.state.tokens_of(name)])
+
+
+@router.post("/users/{name}/tokens", response_model=NewTokenView, status_code=201)
+async def create_token(door: Door, name: UserName, body: NewTokenBody) -> Response:
+    """One more token. This answer is the only place where it is ever shown."""
+    return await _create(door, name, body.label, _expires_us(door, body.expires_days))
+
+
+@router.post("/users/{name}/tokens/{token_id}/rotate", response_model=NewTokenView, status_code=201)
+async def rotate(door: Door, name: UserName, token_id: TokenId) -> Response:
+    """A new token in place of one, which is worth nothing from then on."""
+    known = next((token for token in door.loop.state.tokens_of(name) if token.id == token_id), None)
+    return await _create(door, name, known.label if known else "", _expires_us(door, None), token_id)
+
+
+@router.delete("/users/{name}/tokens/{token_id}", response_model=Recorded)
+async def revoke(door: Door, name: UserName, token_id: TokenId) -> Response:
+    command = ChangeTokens(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), owner=name, revoked_id=token_id)
+    events = await door.carry_out(command)
+    return answer(Recorded(position=events[-1].position))
+
+
+async def _create(door: Gateway, owner: str, label: str, expires_us: int | None, revoked_id: str = "") -> Response:
+    token = tokens.make()
+    given = tokens.hash_of(f"Bearer {token}")
+    command = ChangeTokens(
+        id=door.clock.new_id(),
+        time_us=door.clock.now_us(),
+        user=asking(),
+        owner=owner,
+        created=TokenCreated(user=owner, token_hash=given, label=label, expires_us=expires_us),
+        revoked_id=revoked_id,
+    )
+    await door.carry_out(command)
+    made = NewTokenView(
+        id=given[:TOKEN_ID_CHARACTERS], label=label, created_us=command.time_us, expires_us=expires_us, token=token
+    )
+    return answer(made, 201)
+
+
+def _expires_us(door: Gateway, days: float | None) -> int | None:
+    """Raises DoorError where a user wants its token to live longer than those of this cluster do."""
+    usual = door.settings.token_days
+    wanted = usual if days is None else days
+    if usual and (not wanted or wanted > usual) and not door.loop.state.may_all(asking()):
+        raise DoorError(
+            "forbidden",
+            f"Tokens of this cluster live for {usual:g} days at most (TENUTO_TOKEN_DAYS); ask an admin.",
+            "expires_days",
+        )
+    return door.clock.now_us() + int(wanted * DAY_US) if wanted else None
+
+
+def _view(token: Token) -> TokenView:
+    return TokenView(id=token.id, label=token.label, created_us=token.created_us, expires_us=token.expires_us)

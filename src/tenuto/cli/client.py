@@ -290,7 +290,7 @@ class Client:
     def _refusal(self, response: http.client.HTTPResponse) -> CliError:
         body = response.read()
         kind = Refused if response.status < 500 else Away if response.status in AWAY_STATUSES else CliError
-        if response.status == 401:
+        if response.status == 401 and b'"expired"' not in body:
             return Refused(
                 f"The cluster at {self._target.url} refused the token from {self._target.token_source}: give the one that its "
                 "first start wrote to rest.token in its data directory, with TENUTO_TOKEN or TENUTO_TOKEN_FILE."

@@ -1,4 +1,4 @@
-"""user create, ls, rm, whoami."""
+"""user create, ls, rm, whoami, token."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
+from tenuto.cli import tokens
 from tenuto.cli.common import Json, client
+from tenuto.cli.tokens import Days
 
 app = typer.Typer(no_args_is_help=True)
+app.add_typer(tokens.app, name="token", help="Tokens of a user: one for each machine or program.")
 Name = Annotated[str, typer.Argument(help="Small letters, digits, `_`, `.` and `-`; a letter first.")]
 
 
@@ -17,17 +20,18 @@ def create(
     context: typer.Context,
     name: Name,
     admin: Annotated[bool, typer.Option("--admin", help="May change everything, and not only its own experiments.")] = False,
+    days: Days = None,
     json: Json = False,
 ) -> None:
     """Make a user, and print its token: this once, because only its hash is kept."""
     from tenuto.cli.output import print_json
 
-    made = client(context).post("/users", {"name": name, "admin": admin})
+    made = client(context).post("/users", {"name": name, "admin": admin, "expires_days": days})
     if json:
         print_json(made)
         return
-    print(f"User {name} is created. The token is shown only now; the user sets it as TENUTO_TOKEN:")
-    print(made["token"])
+    print(f"User {name} is created.")
+    tokens.show(made, json)
 
 
 @app.command("ls")
@@ -45,9 +49,9 @@ def list_users(context: typer.Context, json: Json = False) -> None:
 
 @app.command("rm")
 def remove(context: typer.Context, name: Name) -> None:
-    """Take a user's token away. Its experiments go on."""
+    """Take a user's tokens away. Its experiments go on."""
     client(context).delete(f"/users/{name}")
-    print(f"User {name} is removed; its token is worth nothing any more.")
+    print(f"User {name} is removed; its tokens are worth nothing any more.")
 
 
 @app.command()
@@ -60,3 +64,5 @@ def whoami(context: typer.Context, json: Json = False) -> None:
         print_json(user)
     else:
         print(f"{user['name']}, who may change {'everything' if user['admin'] else 'its own experiments'}")
+        if user["token"] is not None:
+            print(f"with the token {user['token']['id']}, which ends {tokens.ends(user['token']['expires_us'])}")

@@ -30,6 +30,8 @@ class Settings:
     rest_port: int = 8080
     rest_token_file: str = ""
     """File with the bearer token of the REST door, readable by its owner only."""
+    token_days: float = 90.0
+    """Life of a user's token. 0: tokens do not expire."""
     context_bytes_max: int = 100 * 1024 * 1024
     """Largest packed model directory: code belongs there, data does not."""
     lease_seconds_max: float = 10.0

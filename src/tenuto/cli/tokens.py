@@ -1,0 +1,93 @@
+"""user token create, ls, rotate, revoke."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.common import Json, client
+
+app = typer.Typer(no_args_is_help=True)
+User = Annotated[str | None, typer.Argument(help="Whose (default: your own).")]
+Id = Annotated[str, typer.Argument(help="As `tenuto user token ls` shows it.")]
+OfUser = Annotated[str | None, typer.Option("--user", help="Whose (default: your own).")]
+Days = Annotated[float | None, typer.Option("--days", help="Life in days (default: as the cluster's settings say; 0: no end).")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    user: User = None,
+    label: Annotated[str, typer.Option("--label", help="What it is for, such as `laptop`.")] = "",
+    days: Days = None,
+    json: Json = False,
+) -> None:
+    """Make one more token, and print it: this once, because only its hash is kept."""
+    rest = client(context)
+    made = rest.post(f"/users/{user or _self(rest)}/tokens", {"label": label, "expires_days": days})
+    show(made, json)
+
+
+@app.command("ls")
+def list_tokens(context: typer.Context, user: User = None, json: Json = False) -> None:
+    """Show which tokens there are, and when they end."""
+    from tenuto.cli.output import print_json, show_rows, when
+
+    rest = client(context)
+    found = rest.get(f"/users/{user or _self(rest)}/tokens")
+    if json:
+        print_json(found)
+        return
+    rows = [(item["id"], item["label"], when(item["created_us"]), ends(item["expires_us"])) for item in found]
+    show_rows(("id", "label", "created", "ends"), rows, "There are no tokens.")
+
+
+@app.command()
+def rotate(
+    context: typer.Context,
+    token_id: Annotated[str | None, typer.Argument(help="Which (default: the one that you use now).")] = None,
+    user: OfUser = None,
+    json: Json = False,
+) -> None:
+    """Make a new token in place of one, which is worth nothing from then on."""
+    from tenuto.cli.errors import CliError
+
+    rest = client(context)
+    me = rest.get("/user")
+    if token_id is None:
+        if me["token"] is None:
+            raise CliError(
+                "You act with the cluster's own token: delete its file (rest.token in the data directory) and start the gateway "
+                "again (`tenuto down`, `tenuto up`), and a new one is made."
+            )
+        token_id = me["token"]["id"]
+    show(rest.post(f"/users/{user or me['name']}/tokens/{token_id}/rotate"), json)
+
+
+@app.command()
+def revoke(context: typer.Context, token_id: Id, user: OfUser = None) -> None:
+    """Take a token away: it is worth nothing any more."""
+    rest = client(context)
+    rest.delete(f"/users/{user or _self(rest)}/tokens/{token_id}")
+    print(f"Token {token_id} is worth nothing any more.")
+
+
+def show(made: Any, json: bool) -> None:
+    from tenuto.cli.output import print_json
+
+    if json:
+        print_json(made)
+        return
+    print(f"The token is shown only now, and ends {ends(made['expires_us'])}; its user sets it as TENUTO_TOKEN:")
+    print(made["token"])
+
+
+def ends(expires_us: int | None) -> str:
+    from tenuto.cli.output import when
+
+    return "never" if expires_us is None else when(expires_us)
+
+
+def _self(rest: Any) -> str:
+    return str(rest.get("/user")["name"])

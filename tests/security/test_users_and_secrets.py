@@ -1,0 +1,73 @@
+"""Tokens end, and what is secret stays so: attackers' scripts against a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.security.attacker import Door, door_of, user_of
+from tests.support.live_cluster import LiveCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(server_directory: Path) -> Iterator[LiveCluster]:
+    with LiveCluster(server_directory / "secrets", cpu_slots=1) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: LiveCluster) -> Iterator[Door]:
+    with closing(door_of(cluster)) as door:
+        yield door
+
+
+@pytest.fixture(scope="module")
+def ada(admin: Door) -> Iterator[Door]:
+    with closing(user_of(admin, "ada")) as door:
+        yield door
+
+
+@pytest.fixture(scope="module")
+def eve(admin: Door) -> Iterator[Door]:
+    with closing(user_of(admin, "eve")) as door:
+        yield door
+
+
+def test_tokens_end_are_replaced_and_taken_away(cluster: LiveCluster, admin: Door, ada: Door, eve: Door) -> None:
+    shown = ada.http.get("/user").json()["token"]
+    assert shown["expires_us"] - shown["created_us"] == pytest.approx(90 * 24 * 3600 * 1e6, rel=1e-3)
+    made = ada.http.post("/users/ada/tokens", json={"label": "laptop"}).json()
+    with closing(Door(ada.url, made["token"])) as laptop:
+        assert laptop.http.get("/user").json()["token"]["label"] == "laptop"
+        rotated = laptop.http.post(f"/users/ada/tokens/{made['id']}/rotate").json()
+        assert laptop.http.get("/user").status_code == 401
+    with closing(Door(ada.url, rotated["token"])) as laptop:
+        assert laptop.http.get("/user").json()["name"] == "ada"
+        assert ada.http.delete(f"/users/ada/tokens/{rotated['id']}").status_code == 200
+        assert laptop.http.get("/user").status_code == 401
+    short = ada.http.post("/users/ada/tokens", json={"expires_days": 1e-5}).json()
+    with closing(Door(ada.url, short["token"])) as expired:
+        while (answer := expired.http.get("/user")).status_code == 200:
+            pass
+        assert f"token {short['id']} of ada has expired" in expired.refused(answer, 401)
+        cluster.environment["TENUTO_TOKEN"] = short["token"]
+        try:
+            done = cluster.cli("exp", "ls", check=False)
+        finally:
+            del cluster.environment["TENUTO_TOKEN"]
+        assert "has expired" in done.stderr
+    assert "90 days at most" in ada.refused(ada.http.post("/users/ada/tokens", json={"expires_days": 0}), 403)
+    assert admin.http.post("/users/ada/tokens", json={"expires_days": 0}).json()["expires_us"] is None
+    assert "Only ada and admins" in eve.refused(eve.http.get("/users/ada/tokens"), 403)
+    assert "Only ada and admins" in eve.refused(eve.http.delete(f"/users/ada/tokens/{shown['id']}"), 403)
+    for _ in range(19):
+        last = ada.http.post("/users/ada/tokens", json={})
+    assert "20 tokens" in ada.refused(last, 409)
+    everything = admin.http.get("/events?limit=5000").text
+    assert ada.token not in everything
+    assert made["token"] not in everything
+    assert cluster.cli("user", "token", "ls", "ada").stdout.count("laptop") == 0
+    assert "which ends" not in cluster.cli("user", "whoami").stdout
