@@ -67,6 +67,9 @@ class Distributed(Model):
     progress_seconds_max: float = Field(default=1800.0, gt=0, le=1e6)
     """A rank that does not get on with a step for so long is hung, and the trial starts again from its last checkpoint. Once some
     steps are done, 20 times the longest of them is enough, but at least 10 seconds."""
+    link_seconds_max: float = Field(default=10.0, ge=2, le=3600, exclude_if=lambda value: value == 10.0)
+    """The network between two agents of a trial is cut when nothing came through it for so long, and the trial starts again from
+    its last checkpoint: ten beats, which a busy machine delays by a second or two and a lost packet by less."""
     global_batch_size: Literal["keep", "scale"] = Field(default="keep", exclude_if=lambda value: value == "keep")
     """Of a PyTorch trial. keep: the batch of the DataLoader is that of the whole trial, on any number of slots. scale: it is that
     of one slot, and a step of N slots trains N of them."""

@@ -40,6 +40,7 @@ class GangRun:
     process: WarmProcess | subprocess.Popen[bytes]
     directory: Path
     log: Path
+    ranks: int = 1
 
     def wait(self) -> int:
         return self.process.wait(WAIT_SECONDS_MAX)
@@ -72,7 +73,8 @@ class GangRun:
         return psutil.Process(self.process.pid).children()[0]
 
     def rank(self, local_rank: int) -> psutil.Process:
-        found: psutil.Process = self.supervisor().children()[local_rank]
+        """Of a gang over several nodes, the supervisor's first child keeps the connections."""
+        found: psutil.Process = self.supervisor().children()[-self.ranks :][local_rank]
         return found
 
 
@@ -117,6 +119,7 @@ class GangBench(WorkerBench):
             interface=network.interface,
             command=(sys.executable, "-m", "tenuto.workers.harness"),
             progress_seconds_max=agent.assignment.config.distributed.progress_seconds_max,
+            link_seconds_max=agent.assignment.config.distributed.link_seconds_max,
         )
         everything = {
             **self.variables(),
@@ -134,10 +137,10 @@ class GangBench(WorkerBench):
             with log.open("wb") as output:
                 command = [sys.executable, "-m", "tenuto.workers.launch"]
                 process = subprocess.Popen(command, env=everything, cwd=self.context_directory, stdout=output, stderr=output)
-            self.gangs.append(GangRun(process, directory, log))
+            self.gangs.append(GangRun(process, directory, log, ranks))
             return self.gangs[-1]
         run = GangRun(
-            (network.starts or warm_starts(self._modules)).start(everything, self.context_directory, log), directory, log
+            (network.starts or warm_starts(self._modules)).start(everything, self.context_directory, log), directory, log, ranks
         )
         self.gangs.append(run)
         return run

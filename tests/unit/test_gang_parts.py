@@ -15,8 +15,8 @@ from tenuto.workers.harness.directives import Directive
 from tenuto.workers.harness.gang import GangBox, lost_others
 from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
 from tenuto.workers.launch.layout import GangPart
-from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, ProgressFile, ProgressWriter
-from tenuto.workers.launch.watching import Watch
+from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, STARTING, WAITING, Progress, ProgressFile, ProgressWriter
+from tenuto.workers.launch.watching import HUNG_LOOKS, Ages, Watch
 from tenuto.workers.launch.words import first_failure
 from tenuto.workers.pytorch.distributed.fsdp import to_whole
 from tenuto.workers.pytorch.distributed.shards import Shard
@@ -113,8 +113,33 @@ class TestAgreement:
 class TestWatch:
     def watch(self, *ranks: tuple[int, int, float, float, float]) -> Watch:
         watch = Watch(PART)
+        for _ in range(HUNG_LOOKS - 1):
+            watch.note({str(rank): values for rank, values in enumerate(ranks)})
+            assert watch.hung() is None, "on a single look"
         watch.note({str(rank): values for rank, values in enumerate(ranks)})
         return watch
+
+    def test_one_odd_look_ends_nobody(self) -> None:
+        """Such as a time since the machine started, or news of one rank that never come again."""
+        well, odd = (34, COMPUTING, 0.1, 0.1, 0.1), (34, COMPUTING, 3532.0, 0.1, 0.1)
+        watch = Watch(PART)
+        for _ in range(5 * HUNG_LOOKS):
+            for look in (odd, odd, well):
+                watch.note({0: well, 1: look, 2: well})
+                assert watch.hung() is None
+        watch.note({0: well, 1: odd, 2: well})
+        for _ in range(5 * HUNG_LOOKS):
+            watch.note({0: well, 2: well})
+            assert watch.hung() is None, "rank 1 was not heard of again"
+
+    def test_what_the_observer_missed_itself_is_not_counted(self) -> None:
+        ages, item = Ages(2.0, 100.0), Progress(34, COMPUTING, 99.9, 0.1, 0.1)
+        assert ages.look({0: item}, 100.5)[0][2] == pytest.approx(0.6)
+        assert ages.look({0: item}, 160.5)[0][2] == pytest.approx(2.6), "it was stopped for a minute, and the rank perhaps, too"
+        assert ages.look({0: item}, 161.0)[0][2] == pytest.approx(3.1)
+        later = Progress(35, COMPUTING, 161.2, 0.1, 0.1)
+        assert ages.look({0: later}, 221.2)[0][2] == pytest.approx(1.8), "before it was seen for the first time"
+        assert ages.look({0: Progress(36, COMPUTING, 221.5, 0.1, 0.1)}, 221.7)[0][2] == pytest.approx(0.2)
 
     def test_the_deadline_is_learnt_and_bounded(self) -> None:
         step = (50, COMPUTING, 0.0, 0.1, 0.1)

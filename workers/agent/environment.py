@@ -66,6 +66,7 @@ def gang_part(node: Node, run: Run) -> GangPart:
         interface=interface,
         command=node.command,
         progress_seconds_max=assignment.config.distributed.progress_seconds_max,
+        link_seconds_max=assignment.config.distributed.link_seconds_max,
     )
 
 

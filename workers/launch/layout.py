@@ -36,6 +36,8 @@ class GangPart:
     """Of a rank that starts cold."""
     progress_seconds_max: float = 1800.0
     """A rank that does not get on for so long is hung, whatever its steps took before."""
+    link_seconds_max: float = 10.0
+    """Another agent of which nothing is heard for so long cannot be reached."""
 
     @property
     def agent_id(self) -> str:

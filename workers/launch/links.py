@@ -1,29 +1,31 @@
 """Connections between the supervisors of a gang: each to that of rank 0.
 
-Both sides send something at least once a second, so a cut link shows as silence within `LINK_SECONDS_MAX`, long before TCP or the
-communication library would say so.
+Both sides send something at least once a second, so a cut link shows as silence within `distributed.link_seconds_max`, long
+before TCP or the communication library would say so. A process of its own sees to that (`keeper`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from tenuto.workers.launch.keeper import LOST, fork_keeper
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
 
-BEAT_SECONDS = 1.0
-LINK_SECONDS_MAX = 5.0
-"""Silence for so long is a cut link: five beats."""
 RENDEZVOUS_SECONDS_MAX = 300.0
 """For rank 0's agent to start its part and for the launcher to tell where: it may have to fetch the model directory first."""
-DIAL_SECONDS_MAX = 10.0
+DIAL_SECONDS_MAX = 30.0
+"""For a connection, and for the answer there: on a busy machine the other side may take seconds to come to its turn."""
+CLOSE_SECONDS_MAX = 2.0
+"""For what was said last to be on its way."""
 POLL_SECONDS = 0.05
 
 
@@ -65,31 +67,44 @@ def greet(part: GangPart, connection: socket.socket, secret: str) -> tuple[socke
 
 
 class Links:
+    """`serve` or `connect` before anything else is started, then `run`."""
+
     def __init__(self, part: GangPart, received: Callable[[Message], None], lost: LinkLost) -> None:
         self._part, self._received, self._lost = part, received, lost
-        self._listening: socket.socket | None = None
-        self._secret, self._master = "", ("", 0)
-        self._up: socket.socket | None = None
-        self._writers: dict[int, asyncio.StreamWriter] = {}
-        """By agent index."""
+        self._keeper: tuple[int, socket.socket] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._early = bytearray()
+        """Said before `run` had begun."""
         self._closing = False
 
-    def serve(self, listening: socket.socket, secret: str, master: tuple[str, int]) -> None:
-        self._listening, self._secret, self._master = listening, secret, master
+    def serve(self, listening: socket.socket, secret: str, master: tuple[str, int], close: list[socket.socket]) -> socket.socket:
+        """Takes `listening`. Returns a socket that is none of the ranks' business, as are those in `close`. Raises OSError."""
+        self._keeper = fork_keeper(self._part, close, listening=listening, secret=secret, master=master)
+        listening.close()
+        return self._keeper[1]
 
-    def connect(self, connection: socket.socket) -> None:
-        self._up = connection
+    def connect(self, connection: socket.socket) -> socket.socket:
+        """As `serve`, where rank 0 is elsewhere."""
+        self._keeper = fork_keeper(self._part, [], up=connection)
+        connection.close()
+        return self._keeper[1]
 
     async def run(self) -> None:
-        if self._listening is not None:
-            server = await asyncio.start_server(self._accept, sock=self._listening, limit=MESSAGE_BYTES_MAX)
-            async with server:
-                await self._beat()
-        elif self._up is not None:
-            self._up.setblocking(False)
-            reader, writer = await asyncio.open_connection(sock=self._up, limit=MESSAGE_BYTES_MAX)
-            self._writers[0] = writer
-            await asyncio.gather(self._hear(0, reader), self._beat())
+        if self._keeper is None:
+            return
+        reader, self._writer = await asyncio.open_unix_connection(sock=self._keeper[1], limit=2 * MESSAGE_BYTES_MAX)
+        self._writer.write(bytes(self._early))
+        with contextlib.suppress(OSError, ValueError):
+            while line := await reader.readline():
+                message = decode(line)
+                if message["op"] == LOST:
+                    self._lost(message["sentence"], silent=message["silent"])
+                else:
+                    self._received(message)
+        if not self._closing:
+            self._lost(
+                f"agent {self._part.agent_id} has lost the process that keeps the connections to other agents", silent=True
+            )
 
     def send_up(self, message: Message) -> None:
         if not self._part.leads:
@@ -100,61 +115,22 @@ class Links:
             self._send(message)
 
     def _send(self, message: Message) -> None:
-        for writer in self._writers.values():
-            if not writer.is_closing():
-                writer.write(encode(message))
+        if self._writer is None:
+            self._early += encode(message)
+        elif not self._writer.is_closing():
+            self._writer.write(encode(message))
 
     async def close(self) -> None:
         """What was sent is on its way."""
         self._closing = True
-        for writer in self._writers.values():
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(BEAT_SECONDS):
-                    await writer.drain()
-                    writer.close()
-                    await writer.wait_closed()
-
-    async def _beat(self) -> None:
-        while True:
-            self._send({"op": "beat"})
-            await asyncio.sleep(BEAT_SECONDS)
-
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Any process may connect: only one of this very gang is let in."""
-        try:
-            async with asyncio.timeout(LINK_SECONDS_MAX):
-                hello = decode(await reader.readline())
-            fits = hello.get("allocation_id") == self._part.allocation_id
-            if not fits or not secrets.compare_digest(str(hello.get("secret")), self._secret):
-                raise ValueError("not of this gang")
-        except (OSError, ValueError, TimeoutError):
-            writer.close()
+        if self._keeper is None:
             return
-        index = int(hello["agent_index"])
-        writer.write(encode({"op": "welcome", "host": self._master[0], "port": self._master[1]}))
-        self._writers[index] = writer
-        await self._hear(index, reader)
-
-    async def _hear(self, index: int, reader: asyncio.StreamReader) -> None:
-        agent_id = self._part.agents[index][0]
-        try:
-            while True:
-                async with asyncio.timeout(LINK_SECONDS_MAX):
-                    line = await reader.readline()
-                if not line:
-                    break
-                message = decode(line)
-                if message["op"] != "beat":
-                    self._received(message)
-        except TimeoutError:
-            if not self._closing:
-                self._lost(
-                    f"agent {agent_id} could not be reached by agent {self._part.agent_id} over the network for "
-                    f"{LINK_SECONDS_MAX:.0f} s",
-                    silent=True,
-                )
-            return
-        except (OSError, ValueError):
-            pass
-        if not self._closing:
-            self._lost(f"the ranks on agent {agent_id} have gone", silent=False)
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                if self._writer is not None:
+                    await self._writer.drain()
+                    self._writer.write_eof()
+                await asyncio.to_thread(os.waitpid, self._keeper[0], 0)
+                return
+        with contextlib.suppress(OSError):
+            os.kill(self._keeper[0], signal.SIGKILL)

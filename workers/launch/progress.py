@@ -1,7 +1,10 @@
 """How far each rank of an agent is: a few numbers per rank in one mapped file, written by the rank and read by its supervisor.
 
-Writing costs a rank some microseconds per step and no system call. A torn read shows at worst one odd number for a moment:
-nothing is decided on a single look.
+Writing costs a rank about a microsecond per step and no system call, and takes no lock, because a rank may be killed or stopped
+at any instruction. So each rank has two places that it writes in turn. A record is packed with its sequence number and a
+checksum, and copied in one piece; a reader takes the newer of the two that fit their checksums. Neither a copy that is under way
+or was cut short, nor stores that a processor makes visible in another order, can be taken for a record, and the one before it is
+there whole.
 """
 
 from __future__ import annotations
@@ -10,15 +13,23 @@ import math
 import mmap
 import struct
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-RECORD_BYTES = 64
-_RECORD = struct.Struct("<qqddd")
-"""steps, phase, since (monotonic seconds), own seconds per step (smoothed), longest step in seconds"""
+PLACE_BYTES = 64
+"""One cache line, so that ranks that write at once do not slow each other."""
+PLACES = 2
+RECORD_BYTES = PLACES * PLACE_BYTES
+_RECORD = struct.Struct("<Qqqddd")
+"""sequence (from 1), steps, phase, since (monotonic seconds), own seconds per step (smoothed), longest step in seconds"""
+_CHECKSUM = struct.Struct("<I")
+_SIZE = _RECORD.size + _CHECKSUM.size
+READS_MAX = 100
+"""A read that meets writes in both places comes too late for either; the next one hardly does."""
 STARTING, COMPUTING, WAITING, OUTSIDE = range(4)
 """STARTING: no step was made yet. COMPUTING: works on a step by itself. WAITING: has done its share of the step and waits for the
 others. OUTSIDE: between steps: it validates, saves, or waits for the search."""
@@ -39,30 +50,57 @@ class Progress:
     longest_seconds: float
 
 
+_UNWRITTEN = Progress(0, STARTING, math.inf, 0.0, 0.0)
+"""Of a rank that nobody has written anything for: it has not begun."""
+
+
 class ProgressFile:
+    """Each rank's record has one writer at a time; anybody may read."""
+
     def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
-        """Raises OSError."""
+        """Raises OSError; ValueError where the file is too short."""
         if create:
             path.write_bytes(b"\0" * RECORD_BYTES * ranks)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), RECORD_BYTES * ranks)
+        self._written: dict[int, int] = {}
+        """Sequence number of the last record written here, by rank."""
+        self._seen: dict[int, Progress] = {}
         if create:  # a rank that is slow to start has been starting since now
             for index in range(ranks):
                 self.write(index, Progress(0, STARTING, time.monotonic(), 0.0, 0.0))
 
     def read(self, index: int) -> Progress:
-        return Progress(*_RECORD.unpack_from(self._map, index * RECORD_BYTES))
+        """The newest whole record; where none can be read now, the one that was read last."""
+        for _ in range(READS_MAX):
+            found = self._newest(index)
+            if found is not None:
+                self._seen[index] = found[1]
+                break
+        return self._seen.get(index, _UNWRITTEN)
 
     def write(self, index: int, progress: Progress) -> None:
-        _RECORD.pack_into(
-            self._map,
-            index * RECORD_BYTES,
-            progress.steps,
-            progress.phase,
-            progress.since,
-            progress.own_seconds,
-            progress.longest_seconds,
+        sequence = self._written.get(index)
+        if sequence is None:  # another process wrote before, and may have been killed while it did
+            found = self._newest(index)
+            sequence = found[0] if found is not None else 0
+        self._written[index] = sequence = sequence + 1
+        data = _RECORD.pack(
+            sequence, progress.steps, progress.phase, progress.since, progress.own_seconds, progress.longest_seconds
         )
+        data += _CHECKSUM.pack(zlib.crc32(data))
+        place = index * RECORD_BYTES + sequence % PLACES * PLACE_BYTES
+        self._map[place : place + len(data)] = data
+
+    def _newest(self, index: int) -> tuple[int, Progress] | None:
+        newest: tuple[int, ...] | None = None
+        for place in range(index * RECORD_BYTES, (index + 1) * RECORD_BYTES, PLACE_BYTES):
+            data = self._map[place : place + _SIZE]
+            if data[_RECORD.size :] == _CHECKSUM.pack(zlib.crc32(data[: _RECORD.size])):
+                fields = _RECORD.unpack_from(data)
+                if newest is None or fields > newest:  # the sequence number is the first
+                    newest = fields
+        return (newest[0], Progress(*newest[1:])) if newest else None
 
 
 class ProgressWriter:

@@ -28,7 +28,7 @@ from tenuto.workers.launch.links import Links, dial, greet
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
 from tenuto.workers.launch.progress import ProgressFile
 from tenuto.workers.launch.ranks import Child, Rank, rank_environment, start_rank
-from tenuto.workers.launch.watching import Watch
+from tenuto.workers.launch.watching import Ages, Watch
 from tenuto.workers.launch.words import first_failure, say
 
 ORDERLY = frozenset({0, 80, 81})
@@ -42,6 +42,8 @@ LEAVE_SECONDS_MAX = 30.0
 """Rank 0 has left in order: the others have nothing to save, so they are killed after this."""
 LOOK_SECONDS = 0.5
 """How often the ranks' progress is looked at."""
+LOOK_PAUSES = 4
+"""A look that is later by more than so many pauses tells that this process was held up: the ranks perhaps were, too."""
 
 
 class Supervisor:
@@ -72,13 +74,12 @@ class Supervisor:
             master = (part.address, store.getsockname()[1])
             if len(part.agents) > 1:
                 listening, secret = _listen(part), secrets.token_hex(8)
-                sockets.append(listening)
-                self._links.serve(listening, secret, master)
-                _write(Path(part.directory) / RENDEZVOUS_FILE, f"{part.address}:{listening.getsockname()[1]}/{secret}")
+                where = f"{part.address}:{listening.getsockname()[1]}/{secret}"
+                sockets.append(self._links.serve(listening, secret, master, sockets))
+                _write(Path(part.directory) / RENDEZVOUS_FILE, where)
         else:
             connection, master = greet(part, *dial(part))
-            sockets.append(connection)
-            self._links.connect(connection)
+            sockets.append(self._links.connect(connection))
         self._progress = ProgressFile(Path(part.directory) / PROGRESS_FILE, part.local_size, create=True)
         for rank in part.ranks:
             environment = rank_environment(part, rank, self._environment, master)
@@ -213,14 +214,11 @@ class Supervisor:
     # Ranks that do not get on.
 
     async def _look(self) -> None:
+        ages = Ages(LOOK_PAUSES * LOOK_SECONDS, time.monotonic())
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            now = time.monotonic()
-            ages = {}
-            for index, rank in enumerate(self._part.ranks):
-                item = self._progress.read(index)
-                ages[rank] = [item.steps, item.phase, now - item.since, item.own_seconds, item.longest_seconds]
-            running = {rank: age for rank, age in ages.items() if self._ranks[rank].code is None}
+            found = ages.look({rank: self._progress.read(index) for index, rank in enumerate(self._part.ranks)}, time.monotonic())
+            running = {rank: age for rank, age in found.items() if self._ranks[rank].code is None}
             if not self._part.leads:
                 self._links.send_up({"op": "progress", "ranks": running})
                 continue

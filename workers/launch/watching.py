@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from tenuto.workers.launch.lag import ObserverClock
 from tenuto.workers.launch.layout import GangPart
-from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING
+from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, Progress
 from tenuto.workers.launch.words import who
 
 DEADLINE_SECONDS_MIN = 10.0
 """A step may be held up by a slow disk or a busy machine; below this nothing counts as hung."""
 DEADLINE_STEPS = 20.0
 """Times the longest step so far: the deadline that is learnt."""
+HUNG_LOOKS = 3
+"""A rank hangs that was found so as often in a row, each time with new numbers of its own: nobody is ended for one odd look."""
 FIRST_STEPS = 3
 """Steps that compile, read ahead and warm up: before as many are done, only the configured deadline counts."""
 STRAGGLER_FACTOR = 1.5
@@ -39,17 +42,44 @@ class Straggler:
     sentence: str
 
 
+class Ages:
+    """How long each local rank has been in its phase, without what this process missed meanwhile: where it was stopped, so were
+    the ranks perhaps."""
+
+    def __init__(self, pause_seconds_max: float, now: float) -> None:
+        self._clock = ObserverClock(pause_seconds_max, now)
+        self._first: dict[int, tuple[Progress, float]] = {}
+        """What each rank last wrote, with this process's lag before that was first seen."""
+
+    def look(self, ranks: Mapping[int, Progress], now: float) -> dict[int, list[float]]:
+        """For `Watch.note`. `now`: monotonic seconds."""
+        before = self._clock.lag_seconds
+        self._clock.tick(now)
+        ages: dict[int, list[float]] = {}
+        for rank, item in ranks.items():
+            if rank not in self._first or self._first[rank][0] != item:
+                self._first[rank] = item, before
+            missed = self._clock.lag_seconds - self._first[rank][1]
+            ages[rank] = [item.steps, item.phase, max(0.0, now - item.since - missed), item.own_seconds, item.longest_seconds]
+        return ages
+
+
 class Watch:
     def __init__(self, part: GangPart) -> None:
         self._part = part
         self._ranks: dict[int, tuple[int, int, float, float, float]] = {}
         """steps, phase, seconds in it, own seconds per step, longest step"""
+        self._notes: dict[int, int] = {}
+        """How often each rank was heard of."""
+        self._suspect: tuple[tuple[int, int, int], int] | None = None
+        """(rank, steps, phase) of who seems to hang, and how often it had been heard of when it first did."""
         self._slow: dict[int, int] = {}
         self._told: set[int] = set()
 
     def note(self, ranks: Mapping[Any, Any]) -> None:
         for rank, (steps, phase, seconds, own, longest) in ranks.items():
             self._ranks[int(rank)] = (steps, phase, seconds, own, longest)
+            self._notes[int(rank)] = self._notes.get(int(rank), 0) + 1
 
     def deadline_seconds(self) -> float:
         """Learnt from the longest step of any rank, bounded by the configuration."""
@@ -60,10 +90,20 @@ class Watch:
         return min(bound, max(DEADLINE_SECONDS_MIN, DEADLINE_STEPS * longest))
 
     def hung(self) -> tuple[int, str] | None:
-        """The rank that holds up the others, and a sentence.
+        """The rank that holds up the others, and a sentence; once it was found so several times in a row."""
+        found = self._found_hung()
+        if found is None:
+            self._suspect = None
+            return None
+        rank = found[0]
+        suspect = (rank, *self._ranks[rank][:2])
+        if self._suspect is None or self._suspect[0] != suspect:
+            self._suspect = suspect, self._notes[rank]
+        return found if self._notes[rank] - self._suspect[1] >= HUNG_LOOKS - 1 else None
 
-        Who computes a step has the learnt deadline. Who is between steps may validate, or wait for a slow store, and holds up the
-        others rightly: until the configured one. Ranks that wait for others are not to blame, unless all wait.
+    def _found_hung(self) -> tuple[int, str] | None:
+        """Who computes a step has the learnt deadline. Who is between steps may validate, or wait for a slow store, and holds up
+        the others rightly: until the configured one. Ranks that wait for others are not to blame, unless all wait.
         """
         if len(self._ranks) < self._part.world_size:
             return None

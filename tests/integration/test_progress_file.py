@@ -1,0 +1,101 @@
+"""The file of ranks' progress between real processes: no reader ever sees half of one record and half of another, also where the
+writer is killed or stopped in the middle of writing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tenuto.workers.launch.progress import COMPUTING, Progress, ProgressFile
+
+READS = int(os.environ.get("TEST_READS", 300_000))
+KILLS = 40
+
+
+def record(number: int) -> Progress:
+    """It says its number in all fields, so that a mixture of two shows."""
+    return Progress(number, number % 4, float(number), float(number) / 2, float(number) * 3)
+
+
+def write_for_ever(path: Path) -> None:
+    file = ProgressFile(path, 2)
+    for number in itertools.count(1):
+        file.write(1, record(number))
+
+
+def torn(progress: Progress) -> bool:
+    return progress.steps != 0 and progress != record(progress.steps)
+
+
+@contextmanager
+def writing(file: ProgressFile, path: Path) -> Iterator[BaseProcess]:
+    """A process that writes rank 1's record as fast as it can."""
+    process = get_context("fork").Process(target=write_for_ever, args=(path,))
+    process.start()
+    try:
+        while not file.read(1).steps:
+            assert process.is_alive()
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_millions_of_reads_beside_a_writer_see_whole_records_only(tmp_path: Path) -> None:
+    file = ProgressFile(tmp_path / "progress", 2, create=True)
+    with writing(file, tmp_path / "progress") as process:
+        last, changes, found = 0, 0, []
+        for _ in range(READS):
+            progress = file.read(1)
+            if progress.steps == last and progress.since == last:
+                continue
+            if torn(progress) or progress.steps < last:  # an older one after a newer one is as wrong
+                found.append(progress)
+            changes, last = changes + 1, progress.steps
+        assert process.is_alive()
+    assert not found, f"{len(found)} of {READS} reads are wrong, such as {found[:3]}"
+    assert changes > 1_000, "the writer hardly ran beside the reader"
+
+
+def test_a_writer_that_is_killed_or_stopped_at_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    for _ in range(KILLS):
+        file = ProgressFile(tmp_path / "progress", 2, create=True)
+        with writing(file, tmp_path / "progress") as process:
+            assert process.pid is not None
+            time.sleep(chance.random() / 100)
+            os.kill(process.pid, signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            stopped = file.read(1)
+            process.kill()
+            process.join()
+            anew = ProgressFile(tmp_path / "progress", 2)
+            assert not torn(stopped)
+            assert file.read(1) == anew.read(1) == stopped, "nobody has written since"
+
+
+def test_what_a_write_that_was_cut_short_leaves_is_never_read(tmp_path: Path) -> None:
+    """Cut after each byte: the record before it stands, for who read on and for who opens the file anew."""
+    path = tmp_path / "progress"
+    file = ProgressFile(path, 1, create=True)
+    file.write(0, record(1))
+    before = path.read_bytes()
+    file.write(0, record(2))
+    after = path.read_bytes()
+    changed = [at for at in range(len(after)) if before[at] != after[at]]
+    for at in range(changed[0], changed[-1] + 1):
+        path.write_bytes(after[:at] + before[at:])
+        assert ProgressFile(path, 1).read(0) in (record(1), record(2)), at
+    path.write_bytes(after)
+    assert ProgressFile(path, 1).read(0) == record(2)
+    again = ProgressFile(path, 1)
+    again.write(0, Progress(3, COMPUTING, 1.0, 0.0, 0.0))
+    assert ProgressFile(path, 1).read(0).steps == 3, "a writer goes on where another one was killed"
