@@ -90,13 +90,12 @@ def compute() -> None:
         sum(range(100_000))
 
 
-def test_a_cold_gang_over_two_nodes_starts_and_trains_beside_many_processes_that_compute(bench: GangBench) -> None:
-    """Each supervisor loads torch for its store meanwhile, and the machine has a processor for it now and then only."""
+def test_a_gang_over_two_nodes_trains_beside_many_processes_that_compute(bench: GangBench) -> None:
+    """The machine has a processor for it now and then only."""
     others = [multiprocessing.get_context("fork").Process(target=compute, daemon=True) for _ in range(COMPUTING)]
     for other in others:
         other.start()
     try:
-        bench.cold = True
         agent, runs = bench.gang(1, 24, nodes=2)
         agent.react = stop_at(24)
         assert [run.wait() for run in runs] == [0, 0], "\n".join(run.output() for run in runs)
