@@ -11,6 +11,7 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets, words
 from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.reach import never
 from tenuto.services.scheduler.slotsets import count
 from tenuto.services.scheduler.state import Pool, Share, State, policy_of
 
@@ -31,12 +32,20 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
     policy = policy_of(state, name).name
     shortened = _shortened(state, pool, policy)
     drafts = POLICIES[policy](state, shortened, now_us, notes)
-    shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else {}
+    for key in [entry[2] for entry in shortened.queue]:
+        # Whatever else a pass came upon first: this one waits for other agents, and for nothing that others do.
+        found = never(state, pool, state.experiments[key])
+        if found is not None:
+            notes[key] = Waiting(*found)
+    shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else None
     # Those that need no slots are not behind anybody.
     served = [draft.experiment_id for draft in drafts if isinstance(draft, AllocationGranted)]
     order = [*_auxiliary_order(state, pool), *_order(state, shortened, policy, [*served, *notes])]
     leaving = _leaving(state, pool)
-    rows = [_row(state, pool, key, notes, shares.get(key), leaving.get(key, NOTHING)) for key in order[:ROWS_MAX]]
+    rows = [
+        _row(state, pool, key, notes, None if shares is None else shares.get(key, 0), leaving.get(key, NOTHING))
+        for key in order[:ROWS_MAX]
+    ]
     return [row.model_copy(update={"position": at}) for at, row in enumerate(rows, 1)]
 
 

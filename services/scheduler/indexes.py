@@ -169,9 +169,12 @@ def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
         trials = experiment.trials.delete(trial.number) if trial.number in experiment.trials else experiment.trials
     else:
         trials = experiment.trials.set(trial.number, trial)
+    kept_away = experiment.kept_away
+    if kept_away or trial.excluded:
+        kept_away = _has(kept_away, trial.number, bool(trial.excluded) and trial.number in trials)
     waiting = _has(experiment.waiting, trial.number, trial.waits)
     returning = _has(experiment.returning, trial.number, returns(state, trial))
-    return put_experiment(state, replace(experiment, trials=trials, waiting=waiting, returning=returning))
+    return put_experiment(state, replace(experiment, trials=trials, waiting=waiting, returning=returning, kept_away=kept_away))
 
 
 def returns(state: State, trial: Trial) -> bool:

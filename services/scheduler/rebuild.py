@@ -78,6 +78,7 @@ def _put_back(state: State, experiment: Experiment, live: list[Allocation]) -> S
             trials=Map(trials),
             waiting=tuple(number for number, trial in trials.items() if trial.waits),
             returning=returning,
+            kept_away=tuple(number for number, trial in trials.items() if trial.excluded),
             allocations=tuple(sorted(allocation.allocation_id for allocation in live)),
             slots_used=slots,
         ),

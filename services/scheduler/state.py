@@ -97,6 +97,8 @@ class Experiment:
     """Numbers of the trials that wait for slots, ascending."""
     returning: tuple[int, ...] = ()
     """Numbers of the trials whose workers are leaving and that wait for slots again as soon as they have, ascending."""
+    kept_away: tuple[int, ...] = ()
+    """Numbers of the trials that may not go to agents where they failed, ascending."""
     allocations: tuple[str, ...] = ()
     """Live allocations, sorted."""
     slots_used: int = 0

@@ -11,13 +11,14 @@ import pytest
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ShareChanged, SlotsClosed
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.services.scheduler import decide
 from tenuto.services.scheduler.simulation.promises import Livelock, Promises
 from tenuto.services.scheduler.state import State
-from tests.support.scheduler_driver import WHY, joined, requested, submitted
-from tests.support.scheduler_histories import POLICIES, failure, history, said, shrunk
+from tests.support.scheduler_driver import WHY, Driver, joined, requested, submitted
+from tests.support.scheduler_histories import POLICIES, failure, history, play, said, shrunk, with_nowhere
 
 HISTORIES = 60
 
@@ -41,6 +42,26 @@ def holds(policy: str, histories: int, *, without: tuple[str, ...] = (), complet
         if broken is not None:
             steps = shrunk(steps, broken.kind, fails)
             pytest.fail("\n".join([f"seed {seed}, {policy}: {fails(steps)}", *map(said, steps)]))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_can_never_start_changes_nothing_for_others(policy: str) -> None:
+    """The others' grants and preemptions are the very same, with their slots, as without it; and it is granted nothing."""
+    for seed in range(HISTORIES // 2):
+        steps = history(seed, policy)
+        alone, beside = (decided(play(chosen, complete=False)) for chosen in (steps, with_nowhere(steps, seed)))
+        assert beside == alone, f"seed {seed}"
+
+
+def decided(driver: Driver) -> list[tuple[Any, ...]]:
+    found = []
+    for event in driver.log:
+        data: Any = event.data
+        if event.type in ("AllocationGranted", "AllocationResized"):
+            found.append((event.type, data.allocation_id, data.pool, [part.model_dump() for part in data.slots]))
+        elif event.type == "AllocationPreempted":
+            found.append((event.type, data.allocation_id))
+    return found
 
 
 def test_a_failing_history_is_made_short(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +113,24 @@ def test_broken_promises_are_heard(
     assert len(promises.wrong) <= 2
     assert wrong in "".join(promises.wrong[:1])
     assert bool(wrong) == bool(promises.wrong)
+
+
+def test_a_preemption_for_what_can_never_start_is_heard() -> None:
+    def wrong(resources: dict[str, Any], *before: EventData) -> list[str]:
+        promises = Promises()
+        first = (joined("a", 4), submitted(1), *requested(1, 1), granted("1-1-1", ("a", (0,))))
+        reason = Reason(rule="fair_share.preempts", text="so that it can start", numbers={"wanted_by_trial": "2-1"})
+        told = AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, reason=reason)
+        for data in (*first, *before, submitted(2, **resources), *requested(2, 1), told):
+            promises.hear(data)
+        return promises.wrong
+
+    assert wrong({"slots": 4}) == wrong({"slots": 4, "locality": "agent", "agent_labels": []}) == []
+    for asked in ({"slots": 5}, {"agent_labels": ["k=v"]}, {"device": "A100"}, {"exclude_agents": ["a"]}):
+        assert wrong(asked) == ["1-1-1 was preempted for trial 2-1, which no agents of pool default could run"]
+    assert "no agents" in wrong({"slots": 5, "locality": "agent"}, joined("b", 4))[0]
+    assert "no agents" in wrong({"slots": 4}, SlotsClosed(agent_id="a", slot_id=1))[0]
+    assert "larger than the quota of user ada" in wrong({"slots": 4}, ShareChanged(owner="user", name="ada", max_slots=3))[0]
 
 
 def test_a_livelock_is_named() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.pool import AllocationResized
 from tenuto.schemas.events.request import (
     ExperimentMoved,
@@ -38,6 +39,8 @@ EXPERIMENTS_MAX = 7
 EXCHANGES_MAX = 60
 """Rounds in which all who leave have left; a history has at most 24 slots."""
 SECOND = 1_000_000
+NOWHERE = 100
+"""Numbers of experiments that can never start begin here."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,27 @@ def history(seed: int, policy: str, without: tuple[str, ...] = ()) -> list[Step]
         else:
             steps.append(Wait(draw.choice((SECOND, 10 * SECOND))))
     return steps
+
+
+def with_nowhere(steps: list[Step], seed: int) -> list[Step]:
+    """The same history, with experiments that no agent of it could ever run, of users who have others and of one who has not."""
+    draw = random.Random(f"nowhere {seed}")
+    found = list(steps)
+    asked: tuple[dict[str, Any], ...] = (
+        {"agent_labels": ["nowhere=1"]},
+        {"device": "none"},
+        {"slots": 5, "locality": "agent"},
+        {"slots": 100},
+        {"slots": {"min": 5, "max": 9}, "locality": "agent"},
+        {"locality": "rack", "slots": 9},
+        {"exclude_agents": [f"{pool}{number}" for pool in "do" for number in range(4)]},
+    )
+    pools = {data.pool for step in steps if isinstance(step, Facts) for data in step.data if isinstance(data, AgentJoined)}
+    for number in range(NOWHERE, NOWHERE + draw.randint(1, 4)):
+        whom = {"user": draw.choice("xyzn"), "priority": draw.choice((10, 42, 60)), "pool": draw.choice(sorted(pools))}
+        arrival = Facts((submitted(number, **whom, **draw.choice(asked)), *requested(number, *range(1, draw.randint(2, 6)))))
+        found.insert(draw.randint(len(pools), len(found)), arrival)
+    return found
 
 
 def _policy(pool: str, policy: str) -> EventData:

@@ -207,9 +207,19 @@ def test_who_may_be_spared_is_kept_up_to_date_as_gangs_are_taken(data: st.DataOb
     spared = Spared(state, pool, sorted(targets), targets, taken)
     for missing in wanted:
         anew = spared_by_all(driver, targets, taken)
-        assert {item for item in sorted(state.allocations) if item not in taken and spared.has(state.allocations[item])} == set(
-            anew
-        )
+        alone = [item for item in sorted(state.allocations) if item not in taken and spared.alone(state.allocations[item])]
+        assert set(anew) <= set(alone)
+        assert {state.allocations[item].experiment_id for item in alone} == {
+            state.allocations[item].experiment_id for item in anew
+        }
+        near = [Candidate(state.allocations[item], 1, 0) for item in alone if data.draw(st.booleans())]
+        together = spared.together(near)
+        for key in sorted(targets):
+            holds = sum(state.allocations[item].size for item in state.experiments[key].allocations if item not in taken)
+            going = sum(item.allocation.size for item in together if item.allocation.experiment_id == key)
+            left = [item for item in near if item.allocation.experiment_id == key and item not in together]
+            assert holds - going >= targets[key] or not going
+            assert all(holds - going - item.allocation.size < targets[key] for item in left), "no more of them may go"
         ordered = sorted(anew, key=lambda item: (-anew[item], state.allocations[item].experiment_id))
         every = [Candidate(state.allocations[item], state.allocations[item].size, at) for at, item in enumerate(ordered)]
         offered = [item.allocation.allocation_id for item in spared.candidates(missing)]

@@ -175,7 +175,7 @@ def test_under_fair_share_who_is_furthest_below_its_share_is_first(driver: Drive
     driver.feed(joined("a", 8), fair(), submitted(1, priority=10, user="x"), *requested(1, *range(1, 13)))
     driver.feed(submitted(2, slots=2, priority=60, user="y"), *requested(2, 1, 2, 3))
     driver.feed(submitted(3, priority=50, user="z", agent_labels=["k=none"]), *requested(3, 1))
-    assert list(queue(driver)) == [2, 3, 1], "2 has nothing yet, 3 can have nothing here, 1 has all of its share"
+    assert list(queue(driver)) == [2, 1, 3], "2 has nothing yet, 1 has all of its share, and 3 can have none here"
 
 
 @pytest.mark.parametrize("locality", ["any", "agent"])

@@ -124,9 +124,9 @@ class RoomsAside(Rooms):
             if spoken_for.issuperset(size.room):
                 continue
             shared = bool(self.promises) or not spoken_for.isdisjoint(size.room)
-            if shared or self.ground.free_in(size.room) != size.free or self._coming_in(size.room) != size.coming:
+            if shared or self.ground.free_in(size.room) != size.free or self.coming_in(size.room) != size.coming:
                 reserved = None  # Another gang may be there first.
-            agents, coming = self._keep(size.room, self._coming_in(size.room))
+            agents, coming = self._keep(size.room, self.coming_in(size.room))
             agents = [agent_id for agent_id in agents if agent_id not in spoken_for]
             self.held_agents.update(agents)
             spoken_for.update(agents)

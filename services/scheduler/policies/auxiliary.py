@@ -16,8 +16,8 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.backfilling import may_borrow
-from tenuto.services.scheduler.policies.placement import allows
-from tenuto.services.scheduler.policies.planner import Waiting, for_trial
+from tenuto.services.scheduler.policies.placement import allows, for_trial
+from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
 
 

@@ -18,7 +18,8 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.aside import Promise, RoomsAside
-from tenuto.services.scheduler.policies.planner import Reserved, for_trial
+from tenuto.services.scheduler.policies.placement import for_trial
+from tenuto.services.scheduler.policies.planner import Reserved
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
 

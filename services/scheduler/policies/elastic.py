@@ -28,8 +28,8 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.backfilling import Backfilling
-from tenuto.services.scheduler.policies.placement import Room
-from tenuto.services.scheduler.policies.planner import Waiting, for_trial
+from tenuto.services.scheduler.policies.placement import Room, for_trial
+from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.slotsets import SlotSet, count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots

@@ -17,8 +17,10 @@ from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.combined import Combined
-from tenuto.services.scheduler.policies.elastic import droppable
-from tenuto.services.scheduler.policies.planner import Waiting, for_trial
+from tenuto.services.scheduler.policies.elastic import Growing, droppable
+from tenuto.services.scheduler.policies.placement import Room, for_trial
+from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.reach import first_coming
 from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.turns import due_us, quota_binds, turn_us, with_turns
@@ -58,12 +60,11 @@ class _Pass(Combined):
 
     def _may_start(self, experiment: Experiment) -> bool:
         """Whether its limits and constraints let a gang of it start, once there are slots."""
-        asked = for_trial(experiment, experiment.waiting[0])
-        if experiment.max_slots is not None and asked.slots_per_trial > experiment.max_slots:
+        if experiment.max_slots is not None and experiment.slots_per_trial > experiment.max_slots:
             return False
         if quota_binds(self.state, self.divided, experiment):
             return False
-        return asked.constraints is None or bool(self.ground.rooms(asked.constraints, asked.slots_per_trial))
+        return first_coming(self.state, self.pool, experiment) is not None
 
     def turn_until(self, experiment: Experiment) -> int | None:
         begins = experiment.experiment_id in self.shares.turns and experiment.turn_until_us <= self.now_us
@@ -166,30 +167,47 @@ class _Pass(Combined):
             return
         super().grow()
         wanted: dict[int, int] = {}
+        inside: list[tuple[Growing, int]] = []
+        """Those that may not grow everywhere, and by how many slots they would."""
         for entry in self.growing() if self.pool.elastic else ():
             if self.is_guest(entry.experiment):
                 continue
             key = entry.experiment.experiment_id
-            left = max(0, self.growth_left(entry.experiment))
-            wanted[key] = min(left, wanted.get(key, 0) + entry.most - entry.before)
+            more = min(max(0, self.growth_left(entry.experiment)) - wanted.get(key, 0), entry.most - entry.before)
+            wanted[key] = wanted.get(key, 0) + max(0, more)
+            if for_trial(entry.experiment, entry.number).constraints is not None:
+                inside.append((entry, more))
+        for entry, more in inside:
+            wanted[entry.experiment.experiment_id] -= max(0, more)
+            self._make_way_around(entry, more)
         missing = sum(wanted.values()) - self.available() - self.leaving
         for key in sorted(wanted):
             if wanted[key] and missing > 0:
                 missing -= self._make_way(self.state.experiments[key], min(missing, wanted[key]))
 
-    def _make_way(self, experiment: Experiment, missing: int) -> int:
+    def _make_way_around(self, entry: Growing, more: int) -> None:
+        """For one that may only grow where it is: what is given up elsewhere it could not use."""
+        asked = for_trial(entry.experiment, entry.number).constraints
+        room = self.ground.around(asked, [agent_id for agent_id, _ in entry.slots])
+        if room is not None and more > 0:
+            self._make_way(entry.experiment, more - self.ground.free_in(room) - self.coming_in(room), room)
+
+    def _make_way(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
         """Those above their shares give up slots, at most so many, for trials that run and are entitled to more."""
         freed = 0
         for allocation, most in list(self.spare(experiment)):
-            slots = min(most, missing - freed, len(droppable(self.state, self.pool, self.slots_soon(allocation))))
+            slots = min(most, missing - freed, len(droppable(self.state, self.pool, self.slots_soon(allocation), room)))
             if slots > 0:
-                self.shrink(allocation, slots, experiment, missing)
+                self.shrink(allocation, slots, experiment, missing, room)
                 freed += slots
         chosen: list[Candidate] = []
-        for candidate in self.candidates(experiment, missing - freed) if freed < missing else ():
-            if candidate.freed <= missing - freed and candidate.allocation.experiment_id != experiment.experiment_id:
-                chosen.append(candidate)
-                freed += candidate.freed
+        if freed < missing:
+            left = missing - freed
+            found = self.candidates(experiment, left) if room is None else self.candidates_in(experiment, room)
+            for candidate in found:
+                if candidate.freed <= missing - freed and candidate.allocation.experiment_id != experiment.experiment_id:
+                    chosen.append(candidate)
+                    freed += candidate.freed
         if chosen:
             number = min(self.state.allocations[item].trial_number for item in experiment.allocations)
             self.preempt(experiment, number, chosen, self.available(), self.leaving, missing)
@@ -212,10 +230,18 @@ class _Pass(Combined):
                 fits = experiment.preemptible and experiment.slots_per_trial <= self.available()
                 outcome = self.serve_spare(experiment, number, used) if fits or experiment.fallback_pools else False
                 if not outcome:
-                    due = due_us(experiment, self.divided) if not experiment.allocations else None
-                    self.note(experiment, words.share(experiment, self._counted(key), self.targets.get(key, 0), due))
+                    self._note_share(experiment, used)
                     break
                 used += self.size
+
+    def _note_share(self, experiment: Experiment, used: int) -> None:
+        """Why one waits that nobody's slots are kept or freed for."""
+        if self.notes is None or self.over_limit(experiment, used):
+            return
+        key = experiment.experiment_id
+        has_turns = not experiment.allocations and self._may_start(experiment)
+        due = due_us(experiment, self.divided) if has_turns else None
+        self.note(experiment, words.share(experiment, self._counted(key), self.targets.get(key, 0), due))
 
     def serve_spare(self, experiment: Experiment, number: int, used: int) -> bool:
         if self.over_limit(experiment, used):
@@ -265,7 +291,10 @@ class _Pass(Combined):
         return held, shares, numbers
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
-        return 0 if self.spared.has(allocation) else None
+        return 0 if self.spared.alone(allocation) else None
+
+    def candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
+        return self.spared.together(super().candidates_in(experiment, room))
 
     def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
         """Of those above their share, the one furthest above gives first, and of its gangs the latest saved or granted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenuto.services.scheduler.policies.placement import Ground
+from tenuto.services.scheduler.policies.reach import first_coming
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
 
@@ -32,7 +33,7 @@ class Lenders:
         first = [self._state.experiments[entry[2]] for entry in pool.queue[:OWN_LOOKED_AT_MAX]]
         if len(pool.queue) > len(first):
             return True
-        waits = any(self._can_use(pool, experiment, experiment.slots_per_trial) for experiment in first)
+        waits = any(self._can_start(pool, experiment) for experiment in first)
         return waits or any(self._can_grow(pool, self._state.allocations[item]) for item in pool.elastic)
 
     def _can_grow(self, pool: Pool, allocation: Allocation) -> bool:
@@ -46,6 +47,10 @@ class Lenders:
             return True
         share = divided(self._state, pool, self._now_us).targets.get(experiment.experiment_id, 0)
         return pool.held.get(experiment.experiment_id, 0) < share
+
+    def _can_start(self, pool: Pool, experiment: Experiment) -> bool:
+        wanted = experiment.slots_per_trial
+        return self._can_use(pool, experiment, wanted) and first_coming(self._state, pool, experiment) is not None
 
     def _can_use(self, pool: Pool, experiment: Experiment, wanted: int) -> bool:
         if wanted > pool.capacity:

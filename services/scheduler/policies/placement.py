@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.services.scheduler.state import Agent, Constraints, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Agent, Constraints, Experiment, Pool, State, usable_slots
 
 Room = tuple[str, ...]
 """Agents, sorted."""
@@ -269,7 +270,7 @@ class Ground:
 
     def more(self, constraints: Constraints | None, agents: Sequence[str], wanted: int) -> tuple[AgentSlots, ...]:
         """Up to so many further slots for a gang on these agents: on them if they have any free, else in their racks."""
-        room = self._around(constraints, agents)
+        room = self.around(constraints, agents)
         labels = racks_of(self.state, self.pool)
         racks = {labels[agent_id] for agent_id in agents if agent_id in labels}
         inside = self.pool.agents if room is None else room
@@ -284,7 +285,7 @@ class Ground:
             wanted -= min(wanted, free)
         return tuple(parts)
 
-    def _around(self, constraints: Constraints | None, agents: Sequence[str]) -> Room | None:
+    def around(self, constraints: Constraints | None, agents: Sequence[str]) -> Room | None:
         """Where the gang may grow; None: anywhere."""
         if constraints is None:
             return None
@@ -303,3 +304,12 @@ def allows(constraints: Constraints, agent: Agent) -> bool:
         and all(label in agent.labels for label in constraints.labels)
         and (not constraints.device or (bool(agent.devices) and all(constraints.device in name for name in agent.devices)))
     )
+
+
+def for_trial(experiment: Experiment, number: int) -> Experiment:
+    """The experiment as this trial asks: it may not go where it failed before."""
+    excluded = experiment.trials[number].excluded
+    if not excluded:
+        return experiment
+    asked = experiment.constraints or Constraints()
+    return replace(experiment, constraints=replace(asked, exclude=tuple(sorted({*asked.exclude, *excluded}))))

@@ -11,7 +11,7 @@ In cases 2 and 3 nothing behind it may take the free slots: they are a part of w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from tenuto.schemas.base import JsonScalar
@@ -21,9 +21,9 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.lending import Lenders
-from tenuto.services.scheduler.policies.placement import Ground, Room
+from tenuto.services.scheduler.policies.placement import Ground, Room, for_trial
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
-from tenuto.services.scheduler.state import Allocation, Constraints, Experiment, Pool, State
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 Outcome = Literal["granted", "soon", "never", "limit", "held", "aside"]
 """soon: its slots are being freed. limit: its owner may use no more. held: it waits and holds slots back. aside: it waits, and
@@ -47,15 +47,6 @@ class Waiting:
     rule: str
     text: str
     numbers: dict[str, JsonScalar] = field(default_factory=dict)
-
-
-def for_trial(experiment: Experiment, number: int) -> Experiment:
-    """The experiment as this trial asks: it may not go where it failed before."""
-    excluded = experiment.trials[number].excluded
-    if not excluded:
-        return experiment
-    asked = experiment.constraints or Constraints()
-    return replace(experiment, constraints=replace(asked, exclude=tuple(sorted({*asked.exclude, *excluded}))))
 
 
 class Planner:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from tenuto.schemas.base import JsonScalar
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.combined import Combined
-from tenuto.services.scheduler.policies.planner import Outcome, Waiting, for_trial
+from tenuto.services.scheduler.policies.placement import for_trial
+from tenuto.services.scheduler.policies.planner import Outcome, Waiting
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
 

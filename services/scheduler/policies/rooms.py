@@ -86,12 +86,13 @@ class Rooms(Planner):
         wanted = experiment.slots_per_trial
         rooms = self.ground.rooms(experiment.constraints, wanted)
         if not rooms:
-            self.note(experiment, words.no_room(experiment, self.pool))
+            larger = wanted > self.pool.capacity
+            self.note(experiment, (words.too_large if larger else words.no_room)(experiment, self.pool))
             return "never"
         if self.claimed:
             self.note(experiment, words.behind(experiment))
             return "held"
-        sizes = [Size(self.ground.free_in(room), self._coming_in(room), room) for room in rooms]
+        sizes = [Size(self.ground.free_in(room), self.coming_in(room), room) for room in rooms]
         best = max(sizes, key=lambda size: (size.free + size.coming, size.room))
         if best.free + best.coming >= wanted:
             self._keep(best.room, wanted - best.free)
@@ -118,7 +119,7 @@ class Rooms(Planner):
         compared = 0
         for size in [size for size in near if given.enough(size, wanted, preempted=True)][:ROOMS_TRIED_MAX]:
             missing = wanted - size.free - size.coming
-            chosen = self.victims_for(experiment, missing, self._candidates_in(experiment, size.room), size.room)
+            chosen = self.victims_for(experiment, missing, self.candidates_in(experiment, size.room), size.room)
             if not chosen:
                 continue
             costs = [cost_of(victim, self.now_us) for victim in chosen]
@@ -199,7 +200,7 @@ class Rooms(Planner):
     def _coming_on(self, agent_id: str) -> int:
         return self._known_coming().get(agent_id, 0)
 
-    def _coming_in(self, room: Room) -> int:
+    def coming_in(self, room: Room) -> int:
         known = self._known_coming()
         return sum(known.get(agent_id, 0) for agent_id in room) if known else 0
 
@@ -211,7 +212,8 @@ class Rooms(Planner):
                     self._coming[agent_id] = self._coming.get(agent_id, 0) + count
         return self._coming
 
-    def _candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
+    def candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
+        """Running gangs there that may be preempted for it."""
         found: dict[str, Candidate] = {}
         for agent_id in room:
             if agent_id in self.held_agents:

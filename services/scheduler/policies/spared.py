@@ -41,8 +41,8 @@ class Spared:
         """So many of the first of these were taken."""
         self._gangs: dict[int, list[Gang]] = {}
         """What may go, listed whole; none where it is to be found anew."""
-        self._items: dict[int, set[str]] = {}
-        """The same, by id."""
+        self._elastic_left: dict[int, int] = {}
+        """Slots of elastic experiments; none where they are to be counted anew."""
         self._version: dict[int, int] = {}
         self._elastic: list[int] = []
         self._heaps: dict[int, list[tuple[float, int, int]]] = {}
@@ -63,14 +63,36 @@ class Spared:
         for heap in self._heaps.values():
             heapify(heap)
 
-    def has(self, allocation: Allocation) -> bool:
+    def alone(self, allocation: Allocation) -> bool:
+        """Whether this one may go, if no other one of its experiment does."""
         self._catch_up()
         key = allocation.experiment_id
-        if key not in self._version:
+        if key not in self._version or allocation.allocation_id in self._taken:
             return False
-        if key not in self._items:
-            self._items[key] = {gang.allocation_id for _, gang in self._gangs_of(key)}
-        return allocation.allocation_id in self._items[key]
+        return self._left_of(key) - allocation.size >= self._targets.get(key, 0)
+
+    def together(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Those of them that may go even if all do, of each experiment the latest saved or granted: for a gang that can only use
+        slots where these run."""
+        left: dict[int, int] = {}
+        found: list[Candidate] = []
+        for item in sorted(candidates, key=lambda item: (-item.allocation.since_us, -item.allocation.grant)):
+            key = item.allocation.experiment_id
+            holds = left[key] if key in left else self._left_of(key)
+            if holds - item.allocation.size >= self._targets.get(key, 0):
+                left[key] = holds - item.allocation.size
+                found.append(item)
+        return sorted(found, key=lambda item: item.allocation.allocation_id)
+
+    def _left_of(self, key: int) -> int:
+        """Slots that the experiment holds until more of it goes."""
+        experiment = self._state.experiments[key]
+        if not experiment.elastic:
+            return self._holds(experiment)
+        if key not in self._elastic_left:
+            running = self._running(experiment)
+            self._elastic_left[key] = sum([item.size for item in running if item.allocation_id not in self._taken])
+        return self._elastic_left[key]
 
     def candidates(self, missing: int) -> list[Candidate]:
         """Enough to choose the cheapest set from that frees so many slots; their ranks are their order."""
@@ -137,7 +159,7 @@ class Spared:
             self._known_taken.add(item)
             key = self._count_gone(item)
             self._gangs.pop(key, None)
-            self._items.pop(key, None)
+            self._elastic_left.pop(key, None)
             if key not in self._version:
                 continue
             self._version[key] += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import is_
 
+from tenuto.services.scheduler.policies.reach import Reach, coming, reach_of, restricted
 from tenuto.services.scheduler.policies.remainder import Loser, Remainder
 from tenuto.services.scheduler.policies.shares import Node, divide, rounded
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
@@ -33,6 +34,10 @@ class _Group:
     """The pool's, for which the leaves were made."""
     largest: int
     """Slots of its largest gang."""
+    agents: tuple[str, ...] | None
+    """The pool's, for which the leaves were made; None where they may all go everywhere."""
+    quota: int | None
+    """Slots that its owner may use in all pools, for which the leaves were made."""
     leaves: list[Node]
     """Of those that hold or want slots, in the order of their ids."""
     demand: float
@@ -116,9 +121,10 @@ def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int
     found: dict[Owner, _Group] = {}
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
-        if group is None or group.members is not members or not _large_enough(group, pool.capacity):
+        quota = _quota(state, owner)
+        if group is None or group.members is not members or not _as_before(group, pool, quota):
             touched.update(group.known if group is not None else ())
-            group = _group(state, pool, members, group)
+            group = _group(state, pool, members, group, quota)
             touched.update(group.known)
         found[owner] = group
     for owner, group in old.items():
@@ -127,13 +133,24 @@ def _groups(state: State, pool: Pool, old: dict[Owner, _Group], touched: set[int
     return found
 
 
-def _large_enough(group: _Group, capacity: int) -> bool:
-    """Whether the leaves would be the same with this capacity: it only counts where a gang is larger."""
-    return group.capacity == capacity or group.largest <= min(group.capacity, capacity)
+def _quota(state: State, owner: Owner) -> int | None:
+    """The smaller one of the workspace's and the user's."""
+    if not state.shares:
+        return None
+    shares = [state.shares.get(name) for name in (f"workspace/{owner[0]}", f"user/{owner[1]}")]
+    return min([share.max_slots for share in shares if share is not None and share.max_slots is not None], default=None)
 
 
-def _group(state: State, pool: Pool, members: Members, old: _Group | None) -> _Group:
-    known = old.known if old is not None and _large_enough(old, pool.capacity) else {}
+def _as_before(group: _Group, pool: Pool, quota: int | None) -> bool:
+    """Whether the leaves would be the same now: the capacity only counts where a gang is larger, the agents only where a gang
+    may not go to all of them."""
+    if quota != group.quota or (group.agents is not None and group.agents is not pool.agents):
+        return False
+    return group.capacity == pool.capacity or group.largest <= min(group.capacity, pool.capacity)
+
+
+def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota: int | None) -> _Group:
+    known = old.known if old is not None and _as_before(old, pool, quota) else {}
     made: dict[int, tuple[Experiment, int, Node]] = {}
     for key in sorted(members):
         experiment, held = members[key]
@@ -141,17 +158,19 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None) -> _G
         if last is not None and last[0] is experiment and last[1] == held and not experiment.elastic:
             made[key] = last
             continue
-        leaf = _leaf(state, experiment, pool)
+        leaf = _leaf(state, experiment, pool, quota)
         if last is not None:
             leaf.share = last[2].share
         made[key] = (experiment, held, last[2] if last is not None and leaf == last[2] else leaf)
     leaves = [leaf for _, _, leaf in made.values() if leaf.demand > 0]
     largest = max([experiment.slots_per_trial for experiment, _, _ in made.values()], default=0)
+    agents = pool.agents if any(restricted(item[0]) for item in made.values()) else None
     if old is not None and len(old.leaves) == len(leaves) and all(map(is_, old.leaves, leaves)):
         old.members, old.known, old.capacity, old.largest = members, made, pool.capacity, largest
+        old.agents, old.quota = agents, quota
         return old
     demand, least = sum([leaf.demand for leaf in leaves]), sum([leaf.least for leaf in leaves])
-    return _Group(members, pool.capacity, largest, leaves, demand, least, made)
+    return _Group(members, pool.capacity, largest, agents, quota, leaves, demand, least, made)
 
 
 def _tree(state: State, pool: Pool, now_us: int, nodes: dict[tuple[str, str], Node]) -> list[Node]:
@@ -177,15 +196,18 @@ def _own_share(state: State, node: Node, owner: str, name: str) -> None:
         node.demand = max(node.least, min(node.demand, share.max_slots))
 
 
-def _leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
+def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> Node:
+    """It wants what it holds, and the gangs that wait as far as the pool could ever hold them."""
     if experiment.elastic:
-        return _elastic_leaf(state, experiment, pool)
+        return _elastic_leaf(state, experiment, pool, quota)
     held = pool.held.get(experiment.experiment_id, 0)
     gang = experiment.slots_per_trial
     demand = held
     at_home = experiment.pool == pool.name
-    if at_home and experiment.open and gang <= pool.capacity:
-        demand += (len(experiment.waiting) + len(experiment.returning)) * gang
+    if _may_want(experiment, pool, quota):
+        demand += coming(state, pool, experiment) * gang
+        if experiment.constraints is not None:
+            demand = max(held, min(demand, _reach(state, experiment, pool).gangs * gang))
     if experiment.max_slots is not None:
         # What leaves for good still counts against the limit, so a share above it would be waited for in vain.
         most = experiment.max_slots // gang * gang
@@ -195,14 +217,28 @@ def _leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
     return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
 
 
-def _elastic_leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
+def _may_want(experiment: Experiment, pool: Pool, quota: int | None) -> bool:
+    """Whether a trial of it that waits may have slots here."""
+    gang = experiment.slots_per_trial
+    return experiment.pool == pool.name and experiment.open and gang <= pool.capacity and (quota is None or gang <= quota)
+
+
+def _reach(state: State, experiment: Experiment, pool: Pool) -> Reach:
+    return reach_of(state, pool, experiment.constraints, experiment.slots_per_trial)
+
+
+def _elastic_leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> Node:
     """Its demand is what all its trials could use."""
     held, gang = pool.held.get(experiment.experiment_id, 0), experiment.slots_per_trial
     at_home = experiment.pool == pool.name
     staying = [state.allocations[item] for item in experiment.allocations if item in pool.elastic]
-    waits = at_home and experiment.open and gang <= pool.capacity
-    trials = len(staying) + (len(experiment.waiting) + len(experiment.returning) if waits else 0)
-    demand = trials * experiment.slots_most
+    trials = len(staying) + (coming(state, pool, experiment) if _may_want(experiment, pool, quota) else 0)
+    most = experiment.slots_most
+    demand = trials * most
+    if experiment.constraints is not None:
+        reach = _reach(state, experiment, pool)
+        most = min(most, max([reach.largest, *(item.size_soon for item in staying)]))
+        demand = max(held, min(trials * most, reach.slots))
     if experiment.max_slots is not None:
         back = [state.allocations[experiment.trials[number].allocation_id] for number in experiment.returning]
         gone = experiment.slots_used - sum([item.size_kept for item in (*staying, *back)])
@@ -210,7 +246,7 @@ def _elastic_leaf(state: State, experiment: Experiment, pool: Pool) -> Node:
     least = 0 if experiment.preemptible else held
     order = (experiment.place, experiment.experiment_id)
     node = Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
-    node.trials, node.most = trials, experiment.slots_most
+    node.trials, node.most = trials, most
     return node
 
 

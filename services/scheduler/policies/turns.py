@@ -66,6 +66,13 @@ def _share(experiment: Experiment, known: Remembered) -> float:
     return group.known[key][2].share if group is not None and key in group.known else 0.0
 
 
+def _counts(experiment: Experiment, known: Remembered) -> bool:
+    """Whether it holds slots, or wants some that it could have."""
+    group = known.groups.get((experiment.workspace, experiment.user))
+    key = experiment.experiment_id
+    return group is not None and key in group.known and group.known[key][2].demand > 0
+
+
 def _period_us(part: float, other: float) -> int:
     times = part / other if other > EPSILON else PERIOD_US_MAX / TURN_US
     return round(min(TURN_US * max(1.0, times), PERIOD_US_MAX))
@@ -105,7 +112,7 @@ def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: 
     for _, key in pool.turns[bisect_right(pool.turns, (now_us, 1 << 62)) :]:
         gang = state.experiments[key].slots_per_trial
         wants = state.experiments[key].queued or state.experiments[key].returning or key in pool.held
-        if wants and known.targets.get(key, 0) < gang <= pool.capacity:
+        if wants and known.targets.get(key, 0) < gang <= pool.capacity and _counts(state.experiments[key], known):
             turns[key] = gang
     taken, due = sum(turns.values()), []
     for since_us, key in pool.unserved[:LOOKED_AT_MAX]:

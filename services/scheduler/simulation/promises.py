@@ -25,6 +25,7 @@ from tenuto.schemas.events.request import (
     SlotsClosed,
     SlotsOpened,
 )
+from tenuto.schemas.events.trial import LogMatched
 
 PREEMPTIONS_MAX = 100
 """Of one trial, beyond those that agents and users cause. More is a livelock: then each one costs a fraction of a second, and a
@@ -72,6 +73,8 @@ class Promises:
         self._disabled: Slots = set()
         self._closed: set[tuple[str, int | None]] = set()
         self._quotas: dict[str, int | None] = {}
+        self._kept_away: dict[str, set[str]] = {}
+        """Trial -> agents where it failed and may not go again."""
         self._live: dict[str, Live] = {}
         self._taken: dict[tuple[str, int], str] = {}
 
@@ -98,6 +101,8 @@ class Promises:
             owner.pools = (data.pool, *(name for name in owner.resources.fallback_pools if name != data.pool))
         elif isinstance(data, ShareChanged):
             self._quotas[f"{data.owner} {data.name}"] = data.max_slots
+        elif isinstance(data, LogMatched):
+            self._kept_away.setdefault(data.trial_id, set()).add(data.agent_id)
         else:
             self._agent_changed(data)
 
@@ -156,6 +161,7 @@ class Promises:
         self._live[data.allocation_id].soon = set()
         if data.reason.rule in OWN_WISH:
             return
+        self._not_for_nothing(data)
         if not experiment.resources.preemptible:
             self._broken(f"{data.allocation_id} was preempted ({data.reason.rule}), but is not preemptible")
         self.preemptions[data.trial_id] += 1
@@ -164,6 +170,39 @@ class Promises:
             raise Livelock(self.wrong[-1])
 
     # What must hold.
+
+    def _not_for_nothing(self, data: AllocationPreempted) -> None:
+        """Whoever it gives way to can start there with the agents that are there: what could not takes nobody's share."""
+        trial = str(data.reason.numbers.get("wanted_by_trial", ""))
+        if not trial:
+            return
+        wanted_by = self._experiments[int(trial.split("-")[0])]
+        largest = self._largest_room(data.pool, wanted_by.resources, self._kept_away.get(trial, set()))
+        if wanted_by.resources.slots_min > largest:
+            self._broken(f"{data.allocation_id} was preempted for trial {trial}, which no agents of pool {data.pool} could run")
+        for owner in wanted_by.owners:
+            quota = self._quotas.get(owner)
+            if quota is not None and wanted_by.resources.slots_min > quota:
+                self._broken(
+                    f"{data.allocation_id} was preempted for trial {trial}, whose gang is larger than the quota of {owner}"
+                )
+
+    def _largest_room(self, pool: str, asked: Resources, kept_away: set[str]) -> int:
+        """Slots, busy or not, of the agents that may hold one gang together."""
+        joined = [agent for agent in self._agents.values() if agent.pool == pool and agent.agent_id not in self._lost]
+        kind = "cuda" if any(slot.kind == "cuda" for agent in joined for slot in agent.slots) else "cpu"
+        sizes: Counter[str] = Counter()
+        for agent in joined:
+            name = agent.agent_id
+            out = name in self._drained | kept_away | set(asked.exclude_agents) or (name, None) in self._closed
+            numbers = [slot.slot_id for slot in agent.slots if slot.kind == kind]
+            devices = [slot.device.lower() for slot in agent.slots if slot.kind == kind]
+            fits = all((asked.device or "").lower() in device for device in devices)
+            if out or not fits or not set(asked.agent_labels) <= set(agent.labels):
+                continue
+            room = {"agent": name, "rack": min(self._racks([name])), "any": ""}[asked.locality]
+            sizes[room] += sum((name, number) not in self._closed | self._disabled for number in numbers)
+        return max(sizes.values(), default=0)
 
     def _placed(
         self,

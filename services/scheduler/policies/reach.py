@@ -1,0 +1,89 @@
+"""What a pool could hold at all, busy or not: whether a gang may ever start there as its agents are now, and how many at once.
+
+Every event about an agent makes the pool's agents anew, so what was found for these very ones is true. It is a memory of the
+process and no part of the state: without it every result is the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenuto.services.scheduler.policies import words
+from tenuto.services.scheduler.policies.placement import Ground, for_trial
+from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State, usable_slots
+
+REMEMBERED_MAX = 10_000
+"""Kinds of gangs in one pool; beyond it all are forgotten and found anew."""
+
+
+class Reach(NamedTuple):
+    """Of gangs of one kind and size in one pool."""
+
+    gangs: int
+    """That fit at once, if nothing else ran."""
+    largest: int
+    """Slots of the largest room."""
+    slots: int
+    """Of all rooms that hold a gang."""
+
+
+NOWHERE = Reach(0, 0, 0)
+_REMEMBERED: dict[str, tuple[tuple[str, ...], dict[tuple[Constraints, int], Reach]]] = {}
+"""Pool -> its agents, and what was found for them."""
+
+
+def reach_of(state: State, pool: Pool, constraints: Constraints | None, wanted: int) -> Reach:
+    if constraints is None:
+        return Reach(pool.capacity // wanted, pool.capacity, pool.capacity) if wanted <= pool.capacity else NOWHERE
+    agents, known = _REMEMBERED.get(pool.name, ((), {}))
+    if agents is not pool.agents or len(known) > REMEMBERED_MAX:
+        known = {}
+        _REMEMBERED[pool.name] = (pool.agents, known)
+    key = (constraints, wanted)
+    if key not in known:
+        rooms = Ground(state, pool).rooms(constraints, wanted)
+        sizes = [sum([len(usable_slots(pool, state.agents[item])) for item in room]) for room in rooms]
+        gangs = sum([size // wanted for size in sizes])
+        known[key] = Reach(gangs, max(sizes), sum(sizes)) if gangs else NOWHERE
+    return known[key]
+
+
+def restricted(experiment: Experiment) -> bool:
+    """Whether any of its trials may not go everywhere in its pool."""
+    return experiment.constraints is not None or bool(experiment.kept_away)
+
+
+def coming(state: State, pool: Pool, experiment: Experiment) -> int:
+    """How many of its trials that wait, or will wait as soon as their workers have left, the pool could hold one by one."""
+    numbers = (*experiment.waiting, *experiment.returning)
+    usual = reach_of(state, pool, experiment.constraints, experiment.slots_per_trial).gangs > 0
+    if not experiment.kept_away:
+        return len(numbers) if usual else 0
+    apart = set(numbers).intersection(experiment.kept_away)
+    found = (len(numbers) - len(apart)) if usual else 0
+    return found + sum([_fits(state, pool, experiment, number) for number in sorted(apart)])
+
+
+def first_coming(state: State, pool: Pool, experiment: Experiment) -> int | None:
+    """The first waiting trial that the pool could hold; None: none of them may ever start there as its agents are now."""
+    for number in experiment.waiting:
+        if number not in experiment.kept_away:
+            usual = reach_of(state, pool, experiment.constraints, experiment.slots_per_trial).gangs > 0
+            return number if usual else None
+        if _fits(state, pool, experiment, number):
+            return number
+    return None
+
+
+def _fits(state: State, pool: Pool, experiment: Experiment, number: int) -> bool:
+    asked = for_trial(experiment, number)
+    return reach_of(state, pool, asked.constraints, asked.slots_per_trial).gangs > 0
+
+
+def never(state: State, pool: Pool, experiment: Experiment) -> words.Words | None:
+    """Why none of its trials may ever start in its pool as that is now; None: one may."""
+    if experiment.slots_per_trial > pool.capacity:
+        return words.too_large(experiment, pool)
+    if first_coming(state, pool, experiment) is not None:
+        return None
+    return words.no_room(experiment, pool)
