@@ -81,6 +81,8 @@ class PolicyBody(Model):
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
     """fair_share: past use counts against its owner, and is forgotten by half in this time. null: only the present counts.
     Without this field it stays as it is."""
+    preempt: bool = False
+    """What runs gives way under the new policy, too. Without it, what runs goes on."""
 
 
 class ShareBody(Model):

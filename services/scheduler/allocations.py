@@ -31,6 +31,7 @@ from tenuto.services.scheduler.state import (
     PoolPolicy,
     State,
     Usage,
+    gives_way,
     policy_of,
     slots_coming_back,
 )
@@ -49,7 +50,7 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
         changes["leaving"] = change(pool.leaving, item)
         changes["coming"] = pool.coming + sign * slots_coming_back(state, pool, allocation)
     else:
-        if experiment.preemptible:
+        if gives_way(experiment, allocation):
             changes["victims"] = change(pool.victims, victim(experiment, allocation))
         if experiment.expected_us is not None:
             changes["ends"] = change(pool.ends, (allocation.granted_us + experiment.expected_us, item))
@@ -58,6 +59,9 @@ def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool
     if allocation.leaving in ("", "resized"):
         held = pool.held.get(experiment.experiment_id, 0) + sign * allocation.size_soon
         changes["held"] = _with_count(pool.held, experiment.experiment_id, held)
+        if allocation.stays:
+            staying = pool.staying.get(experiment.experiment_id, 0) + sign * allocation.size_soon
+            changes["staying"] = _with_count(pool.staying, experiment.experiment_id, staying)
         # Also where it holds as much as before: what an elastic experiment wants depends on its allocations.
         changes["groups"] = grouped(pool, experiment, held)
         if experiment.elastic:
@@ -157,11 +161,19 @@ def saved_checkpoint(state: State, allocation: Allocation, now_us: int) -> State
     saved = replace(allocation, since_us=max(now_us, allocation.since_us))
     state = replace(state, allocations=state.allocations.set(saved.allocation_id, saved))
     experiment = state.experiments[allocation.experiment_id]
-    if allocation.leaving or not experiment.preemptible or experiment.auxiliary:
+    if allocation.leaving or not gives_way(experiment, allocation) or experiment.auxiliary:
         return state
     pool = pool_of(state, allocation.pool)
     victims = with_item(without_item(pool.victims, victim(experiment, allocation)), victim(experiment, saved))
     return put_pool(state, replace(pool, victims=victims))
+
+
+def _stays(state: State, name: str, stays: bool) -> State:
+    for item in sorted(state.allocations):
+        allocation = state.allocations[item]
+        if allocation.pool == name and allocation.size and allocation.stays != stays and not allocation.leaving:
+            state = _recounted(state, allocation, replace(allocation, stays=stays))
+    return state
 
 
 # Use over time
@@ -182,10 +194,13 @@ def use_slots(state: State, experiment: Experiment, pool: str, slots: int, now_u
     return replace(state, usage=usage)
 
 
-def set_policy(state: State, name: str, policy: PoolPolicy, now_us: int) -> State:
-    """Past use is forgotten where it does not count any more, and counted from now on where it begins to."""
+def set_policy(state: State, name: str, policy: PoolPolicy, now_us: int, preempt: bool) -> State:
+    """Past use is forgotten where it does not count any more, and counted from now on where it begins to. What runs gives way
+    to nobody from now on, as its user started it under other rules; with `preempt` all does."""
     old = policy_of(state, name)
     state = replace(state, policies=state.policies.set(name, policy))
+    if preempt or old != policy:
+        state = _stays(state, name, not preempt)
     if old.half_life_us == policy.half_life_us:
         return state
     kept = {key: state.usage[key] for key in sorted(state.usage) if not key.startswith(f"{name}/")}

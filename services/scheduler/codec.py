@@ -90,6 +90,7 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
         "leaving": allocation.leaving,
         "outcome": allocation.outcome,
         "next": allocation.next,
+        "stays": allocation.stays,
     }
 
 

@@ -143,7 +143,7 @@ def _pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
 
 def _policy_changed(state: State, data: requests.PoolPolicyChanged, now_us: int) -> State:
     half_life_us = 0 if data.usage_half_life_hours is None else round(data.usage_half_life_hours * 3_600_000_000)
-    return allocations.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), now_us)
+    return allocations.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), now_us, data.preempt)
 
 
 def _share_changed(state: State, data: requests.ShareChanged) -> State:

@@ -21,6 +21,7 @@ from tenuto.services.scheduler.state import (
     State,
     Trial,
     free_slots,
+    gives_way,
     slots_coming_back,
     usable_slots,
 )
@@ -77,7 +78,7 @@ def put_experiment(state: State, experiment: Experiment) -> State:
     state = _reindexed(state, "turns", _turn(old), _turn(experiment))
     if old and old.priority != experiment.priority:
         for allocation in [state.allocations[item] for item in experiment.allocations]:
-            if not allocation.leaving and experiment.preemptible and not experiment.auxiliary:
+            if not allocation.leaving and gives_way(experiment, allocation) and not experiment.auxiliary:
                 pool = pool_of(state, allocation.pool)
                 victims = with_item(without_item(pool.victims, victim(old, allocation)), victim(experiment, allocation))
                 state = put_pool(state, replace(pool, victims=victims))

@@ -190,6 +190,8 @@ class Allocation:
     """When it was granted, or last saved a checkpoint: what it did since would have to be done again."""
     backfill_until_us: int | None = None
     """Set where it started ahead of a larger gang: from then on that gang may preempt it."""
+    stays: bool = False
+    """It ran when its pool's policy changed: it gives way to nobody else."""
     leaving: Leaving = ""
     outcome: str = ""
     """How its workers exited; empty while they have not."""
@@ -249,6 +251,8 @@ class Pool:
     """(-priority, size, -since_us, allocation) of the other preemptible live allocations, sorted."""
     held: Map[int, int] = field(default_factory=Map)
     """Experiment -> slots of its live allocations here that are not leaving, with those that resized ones go on with; never 0."""
+    staying: Map[int, int] = field(default_factory=Map)
+    """The same of its allocations that ran when the policy changed; never 0."""
     elastic: tuple[str, ...] = ()
     """Live allocations of elastic experiments that are not leaving, or are resized; sorted."""
     ends: tuple[tuple[int, str], ...] = ()
@@ -360,6 +364,17 @@ def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
     experiment = state.experiments.get(int(experiment_id))
     trial = experiment.trials.get(int(number)) if experiment else None
     return (experiment, trial) if experiment and trial else None
+
+
+def gives_way(experiment: Experiment, allocation: Allocation) -> bool:
+    """Whether the allocation may be preempted, or shrunk, for others."""
+    return experiment.preemptible and not allocation.stays
+
+
+def slots_kept(pool: Pool, experiment: Experiment) -> int:
+    """Of the slots that the experiment holds in the pool, those that nobody can make it give back."""
+    holds = pool.staying if experiment.preemptible else pool.held
+    return holds.get(experiment.experiment_id, 0)
 
 
 def policy_of(state: State, pool: str) -> PoolPolicy:

@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tenuto.cli.main import app
+from tenuto.cli.picture import marks
 from tenuto.schemas.envelope import encode_event
+from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
+from tenuto.services.scheduler.simulation.outages import outages
 from tenuto.services.scheduler.simulation.script import recorded, segments
 from tenuto.services.scheduler.simulation.traces import Job, TraceError, generated, read_csv, script_of
-from tests.support.scheduler_driver import Driver, exited, joined, requested, stopped, submitted
+from tests.support.scheduler_driver import Driver, exited, fair, joined, requested, stopped, submitted
 
 POLICIES = ("priority", "fair_share", "fifo")
 SECOND = 1_000_000
@@ -204,3 +208,27 @@ def test_the_command_runs_a_log_from_a_file_again(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["sim", "cluster", "--log", str(log), "--policy", "fair_share", "--json"])
     assert done.exit_code == 0, done.output
     assert [(row["trials"], row["unfinished"]) for row in json.loads(done.stdout)] == [(1, 0)]
+
+
+def test_a_picture_shows_changed_policies_and_slots_out_of_service(tmp_path: Path) -> None:
+    driver = Driver()
+    driver.feed(joined("a", 2), joined("b", 1), submitted(1), *requested(1, 1))
+    driver.feed(SlotsClosed(agent_id="a", slot_id=1), SlotsClosed(agent_id="b", slot_id=None), fair(half_life=24.0))
+    driver.time_passes(10 * SECOND)
+    driver.feed(SlotsOpened(agent_id="a", slot_id=1), AgentLost(agent_id="b", reason="gone"))
+    driver.feed(ShareChanged(owner="user", name="ada", weight=2, max_slots=4))
+    driver.time_passes(10 * SECOND)
+    driver.feed(PoolPolicyChanged(pool="default", policy="fifo", preempt=True), stopped("1-1"), exited("1-1-1"))
+    data = [(event.time_us, event.data) for event in driver.log]
+    found = [(item.agent_id, item.slot_id, item.why, round((item.end_us - item.start_us) / SECOND)) for item in outages(data)]
+    assert found == [("a", 1, "closed", 10), ("b", 0, "closed", 10), ("b", 0, "gone", 10)]
+    assert [text for _, text in marks(driver.log)["changed"]] == [
+        "pool default: fair_share, half-life 24 h", "user ada: weight 2, at most 4 slots", "pool default: fifo, preempts",
+    ]  # fmt: skip
+    log, picture = tmp_path / "log.jsonl", tmp_path / "slots.svg"
+    log.write_bytes(b"\n".join(encode_event(event) for event in driver.log))
+    done = CliRunner().invoke(app, ["job", "picture", str(picture), "--log", str(log)])
+    assert done.exit_code == 0, done.output
+    drawn = picture.read_text()
+    for text in ("pool default: fair_share, half-life 24 h", "out of service", "agent gone", "b/0"):
+        assert f"<!-- {text} -->" in drawn or f"<!--  {text} -->" in drawn, text

@@ -65,8 +65,11 @@ async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], 
 
 @router.put("/pools/{pool}", response_model=Recorded)
 async def set_policy(door: Door, pool: PoolName, body: PolicyBody) -> Response:
-    """By which policy the pool shares its slots, also before it has agents. A half-life that is not named stays."""
-    request = PoolPolicyChanged(pool=pool, policy=body.policy, usage_half_life_hours=body.usage_half_life_hours)
+    """By which policy the pool shares its slots, also before it has agents. A half-life that is not named stays. What runs goes
+    on, unless `preempt` says that it gives way under the new policy, too."""
+    request = PoolPolicyChanged(
+        pool=pool, policy=body.policy, usage_half_life_hours=body.usage_half_life_hours, preempt=body.preempt
+    )
     return await record(door, request, _not_named(body))
 
 

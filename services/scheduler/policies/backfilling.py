@@ -21,7 +21,7 @@ from tenuto.services.scheduler.policies.aside import Promise, RoomsAside
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.planner import Reserved
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
+from tenuto.services.scheduler.state import Experiment, Pool, State, gives_way, slots_coming_back
 
 BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""
@@ -42,7 +42,8 @@ class Backfilling(RoomsAside):
                 break
             allocation = self.state.allocations[item]
             freed = self.comes_back(allocation)
-            if item not in self.taken and freed and self.state.experiments[allocation.experiment_id].preemptible:
+            experiment = self.state.experiments[allocation.experiment_id]
+            if item not in self.taken and freed and gives_way(experiment, allocation):
                 found.append(Candidate(allocation, freed, 0))
         return found
 

@@ -32,7 +32,7 @@ from tenuto.services.scheduler.policies.placement import Room, for_trial
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.slotsets import SlotSet, count
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, gives_way, usable_slots
 
 GUEST_RANK = 100
 """Behind all priorities: trials of other pools grow last."""
@@ -166,7 +166,7 @@ class Elastic(Backfilling):
         """Slots above its least that it could give up; none if it is about to grow, or was just told to leave."""
         experiment = self.state.experiments[allocation.experiment_id]
         told = allocation.allocation_id in self.taken and allocation.allocation_id not in self._next
-        if not experiment.preemptible or told or allocation.gained:
+        if not gives_way(experiment, allocation) or told or allocation.gained:
             return 0
         if allocation.allocation_id in self._next and count(self._next[allocation.allocation_id]) > allocation.size:
             return 0

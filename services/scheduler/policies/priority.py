@@ -28,7 +28,7 @@ from tenuto.services.scheduler.policies.planner import Reserved, Waiting
 from tenuto.services.scheduler.policies.quotas import Quotas
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.slotsets import SlotSet, count
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, gives_way
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
@@ -240,7 +240,7 @@ class _Pass(Quotas):
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         other = self.state.experiments[allocation.experiment_id]
-        if not other.preemptible:
+        if not gives_way(other, allocation):
             return None
         if other.priority > experiment.priority:
             return 100 - other.priority

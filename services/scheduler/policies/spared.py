@@ -67,7 +67,7 @@ class Spared:
         """Whether this one may go, if no other one of its experiment does."""
         self._catch_up()
         key = allocation.experiment_id
-        if key not in self._version or allocation.allocation_id in self._taken:
+        if key not in self._version or allocation.allocation_id in self._taken or allocation.stays:
             return False
         return self._left_of(key) - allocation.size >= self._targets.get(key, 0)
 
@@ -138,12 +138,12 @@ class Spared:
         if order is None:
             order = self._order[key] = self._running(experiment)
         at = self._start.get(key, 0)
-        while at < len(order) and order[at].allocation_id in self._taken:
+        while at < len(order) and (order[at].allocation_id in self._taken or order[at].stays):
             at += 1
         self._start[key] = at
         holds, left = self._holds(experiment), self._length(experiment)
         while left > 0 and at < len(order):
-            if order[at].allocation_id not in self._taken:
+            if order[at].allocation_id not in self._taken and not order[at].stays:
                 yield holds / experiment.weight, order[at]
                 holds, left = holds - size, left - 1
             at += 1
@@ -206,6 +206,8 @@ class Spared:
         for allocation in running:
             if holds - allocation.size < target:
                 break
+            if allocation.stays:
+                continue
             gangs.append((holds / experiment.weight, allocation))
             holds -= allocation.size
         return gangs

@@ -15,7 +15,7 @@ from tenuto.services.scheduler.policies.reach import Reach, coming, reach_of, re
 from tenuto.services.scheduler.policies.remainder import Loser, Remainder
 from tenuto.services.scheduler.policies.shares import Node, divide, rounded
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
-from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of
+from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of, slots_kept
 
 NO_SHARE = Share()
 REMEMBERED_MAX = 200_000
@@ -155,7 +155,8 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota
     for key in sorted(members):
         experiment, held = members[key]
         last = known.get(key)
-        if last is not None and last[0] is experiment and last[1] == held and not experiment.elastic:
+        same = last is not None and last[0] is experiment and last[1] == held and last[2].least == slots_kept(pool, experiment)
+        if last is not None and same and not experiment.elastic:
             made[key] = last
             continue
         leaf = _leaf(state, experiment, pool, quota)
@@ -212,7 +213,7 @@ def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -
         # What leaves for good still counts against the limit, so a share above it would be waited for in vain.
         most = experiment.max_slots // gang * gang
         demand = max(held, min(demand, most - (experiment.slots_used - held - len(experiment.returning) * gang)))
-    least = 0 if experiment.preemptible else held
+    least = slots_kept(pool, experiment)
     order = (experiment.place, experiment.experiment_id)
     return Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
 
@@ -243,7 +244,7 @@ def _elastic_leaf(state: State, experiment: Experiment, pool: Pool, quota: int |
         back = [state.allocations[experiment.trials[number].allocation_id] for number in experiment.returning]
         gone = experiment.slots_used - sum([item.size_kept for item in (*staying, *back)])
         demand = max(held, min(demand, experiment.max_slots - gone))
-    least = 0 if experiment.preemptible else held
+    least = slots_kept(pool, experiment)
     order = (experiment.place, experiment.experiment_id)
     node = Node(experiment.experiment_id, experiment.weight, demand if at_home else least, least, [], 0.0, gang, order=order)
     node.trials, node.most = trials, most

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from tenuto.services.scheduler.policies.shares import EPSILON
 from tenuto.services.scheduler.policies.targets import Remembered
-from tenuto.services.scheduler.state import Experiment, Pool, State
+from tenuto.services.scheduler.state import Experiment, Pool, State, slots_kept
 
 TURN_US = 30 * 60 * 1_000_000
 """Long against saving and starting again (seconds to a minute), short against the hours for which others' work may last."""
@@ -136,8 +136,7 @@ def _reduced(state: State, pool: Pool, targets: dict[int, int], turns: Mapping[i
 
     def push(key: int) -> None:
         experiment = state.experiments[key]
-        least = 0 if experiment.preemptible else pool.held.get(key, 0)
-        if key not in turns and targets[key] > least:
+        if key not in turns and targets[key] > slots_kept(pool, experiment):
             heapq.heappush(heap, (-targets[key] / experiment.weight, -experiment.place, key))
 
     for key in sorted(targets):
@@ -146,7 +145,7 @@ def _reduced(state: State, pool: Pool, targets: dict[int, int], turns: Mapping[i
         _, _, key = heapq.heappop(heap)
         experiment = state.experiments[key]
         step = 1 if experiment.elastic and targets[key] > experiment.slots_per_trial else experiment.slots_per_trial
-        step = min(step, targets[key])
+        step = min(step, targets[key] - slots_kept(pool, experiment))
         targets[key] -= step
         over -= step
         push(key)

@@ -165,13 +165,17 @@ def set_policy(
         float | None, typer.Option(help="fair_share: past use counts, and is forgotten by half in this time.")
     ] = None,
     no_half_life: Annotated[bool, typer.Option("--no-half-life", help="Past use counts no longer, and is forgotten.")] = False,
+    preempt: Annotated[bool, typer.Option("--preempt", help="What runs gives way under the new policy, too.")] = False,
 ) -> None:
-    """Choose how a pool shares its slots. A half-life that was set stays, unless another one or --no-half-life is given."""
+    """Choose how a pool shares its slots. What runs goes on, unless --preempt is given. A half-life that was set stays, unless
+    another one or --no-half-life is given."""
     if no_half_life and half_life_hours is not None:
         raise CliError("Give either --half-life-hours or --no-half-life.")
     body: dict[str, Any] = {"policy": policy}
     if no_half_life or half_life_hours is not None:
         body["usage_half_life_hours"] = half_life_hours
+    if preempt:
+        body["preempt"] = True
     client(context).put(f"/pools/{pool}", body)
     print(f"Pool {pool} shares by {policy}.")
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tenuto.cli.errors import CliError
+from tenuto.schemas.events.request import (
+    ExperimentPoolChanged,
+    ExperimentPriorityChanged,
+    ExperimentSlotLimitChanged,
+    ExperimentWeightChanged,
+    PoolPolicyChanged,
+    ShareChanged,
+)
 
 if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
+    from tenuto.services.scheduler.simulation.outages import Outage
     from tenuto.services.scheduler.simulation.script import Segment
 
 PICTURE_SLOTS_MAX = 1_024
@@ -27,12 +37,16 @@ def picture(
     log: Annotated[Path | None, typer.Option(help="From a file of events, one a line, not from the cluster.")] = None,
     after: Annotated[int, typer.Option(help="Only events behind this position of the log.", min=0)] = 0,
 ) -> None:
-    """Draw from the event log which experiment used which slot when; preemptions and changed priorities are marked."""
+    """Draw from the event log which experiment used which slot when; preemptions, slots out of service, and what users changed
+    (policies, shares, priorities, ...) are marked."""
+    from tenuto.services.scheduler.simulation.outages import outages
     from tenuto.services.scheduler.simulation.script import segments
 
-    events = [event for event in recorded_events(context, log) if event.position > after]
+    every = recorded_events(context, log)
+    events = [event for event in every if event.position > after]
     found = segments((event.time_us, event.data) for event in events)
-    draw(found, path, "slots by time, from the event log", marks(events))
+    out = outages((event.time_us, event.data) for event in every)
+    draw(found, path, "slots by time, from the event log", marks(events), out)
     used = {(item.agent_id, item.slot_id) for item in found}
     print(f"{path}: {len(used)} slots, {len({item.allocation_id for item in found})} allocations.")
 
@@ -62,23 +76,51 @@ def marks(events: list[Event]) -> dict[str, list[tuple[int, str]]]:
         data: Any = event.data
         if event.type in ("AllocationPreempted", "AllocationResized"):
             told.append((event.time_us, data.allocation_id))
-        elif event.type == "ExperimentPriorityChanged":
-            changed.append((event.time_us, f"exp {data.experiment_id}: priority {data.priority}"))
+        else:
+            changed += [(event.time_us, text) for text in _changed(data)]
     return {"told": told, "changed": changed}
 
 
-def draw(found: list[Segment], path: Path, title: str, marked: dict[str, list[tuple[int, str]]] | None = None) -> None:
-    """A row a slot, a colour an experiment. A dark edge: the trial was told to save and leave. Raises CliError."""
+def _changed(data: Any) -> list[str]:
+    """What a user changed of how slots are shared, in a few words."""
+    if isinstance(data, PoolPolicyChanged):
+        half_life = f", half-life {data.usage_half_life_hours:g} h" if data.usage_half_life_hours else ""
+        return [f"pool {data.pool}: {data.policy}{half_life}{', preempts' if data.preempt else ''}"]
+    if isinstance(data, ShareChanged):
+        quota = f", at most {data.max_slots} slots" if data.max_slots is not None else ""
+        return [f"{data.owner} {data.name}: weight {data.weight:g}{quota}"]
+    if isinstance(data, ExperimentPriorityChanged):
+        return [f"exp {data.experiment_id}: priority {data.priority}"]
+    if isinstance(data, ExperimentWeightChanged):
+        return [f"exp {data.experiment_id}: weight {data.weight:g}"]
+    if isinstance(data, ExperimentSlotLimitChanged):
+        return [f"exp {data.experiment_id}: {'no limit' if data.max_slots is None else f'at most {data.max_slots} slots'}"]
+    if isinstance(data, ExperimentPoolChanged):
+        return [f"exp {data.experiment_id}: pool {data.pool}"]
+    return []
+
+
+def draw(
+    found: list[Segment],
+    path: Path,
+    title: str,
+    marked: dict[str, list[tuple[int, str]]] | None = None,
+    out: Sequence[Outage] = (),
+) -> None:
+    """A row a slot, a colour an experiment. A dark edge: the trial was told to save and leave. Hatched: the slot was out of
+    service. Raises CliError."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = {key: at for at, key in enumerate(sorted({(item.agent_id, item.slot_id) for item in found})[:PICTURE_SLOTS_MAX])}
-    if not rows:
+    if not found:
         raise CliError("No slot was ever used: there is nothing to draw.")
-    start_us = min(item.start_us for item in found)
-    unit, scale = ("hours", 3.6e9) if max(item.end_us for item in found) - start_us > 2 * HOUR_US else ("seconds", 1e6)
+    start_us, end_us = min(item.start_us for item in found), max(item.end_us for item in found)
+    out = [item for item in out if item.end_us > start_us]
+    slots = {(item.agent_id, item.slot_id) for item in found} | {(item.agent_id, item.slot_id) for item in out}
+    rows = {key: at for at, key in enumerate(sorted(slots)[:PICTURE_SLOTS_MAX])}
+    unit, scale = ("hours", 3.6e9) if end_us - start_us > 2 * HOUR_US else ("seconds", 1e6)
     colours = pyplot.get_cmap("tab20")
     figure, axes = pyplot.subplots(figsize=(12, min(20, 1.5 + (0.3 if len(rows) <= 16 else 0.12) * len(rows))))
     for experiment in sorted({item.experiment_id for item in found}):
@@ -93,6 +135,7 @@ def draw(found: list[Segment], path: Path, title: str, marked: dict[str, list[tu
             linewidth=0.2,
             label=f"experiment {experiment}",
         )
+    _hatch(axes, out, rows, start_us, scale)
     _mark(axes, marked or {}, [item for item in found if (item.agent_id, item.slot_id) in rows], rows, start_us, scale)
     if len(rows) <= 32:
         axes.set_yticks(list(rows.values()), [f"{agent}/{slot}" for agent, slot in rows], fontsize=7)
@@ -106,6 +149,23 @@ def draw(found: list[Segment], path: Path, title: str, marked: dict[str, list[tu
         raise CliError(f"Cannot draw {path}: {error}.") from error
     finally:
         pyplot.close(figure)
+
+
+def _hatch(axes: Any, out: Sequence[Outage], rows: dict[tuple[str, int], int], start_us: int, scale: float) -> None:
+    for why, hatch, name in (("closed", "////", "out of service"), ("gone", "....", "agent gone")):
+        shown = [item for item in out if item.why == why and (item.agent_id, item.slot_id) in rows]
+        if shown:
+            axes.barh(
+                [rows[item.agent_id, item.slot_id] for item in shown],
+                [(item.end_us - max(item.start_us, start_us)) / scale for item in shown],
+                left=[(max(item.start_us, start_us) - start_us) / scale for item in shown],
+                height=0.9,
+                facecolor="none",
+                edgecolor="grey",
+                hatch=hatch,
+                linewidth=0.0,
+                label=name,
+            )
 
 
 def _mark(

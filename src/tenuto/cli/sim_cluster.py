@@ -44,8 +44,9 @@ def simulate(
     json: Json = False,
 ) -> None:
     """Run a cluster under a virtual clock and compare policies: utilisation, waiting, fairness, preempted work."""
-    from tenuto.cli.picture import draw, recorded_events
+    from tenuto.cli.picture import draw, marks, recorded_events
     from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
+    from tenuto.services.scheduler.simulation.outages import outages
     from tenuto.services.scheduler.simulation.script import segments
 
     chosen = policy or list(POLICIES)
@@ -54,7 +55,9 @@ def simulate(
         raise CliError(f"There is no policy {unknown[0]}; take one of {', '.join(POLICIES)}.")
     events = recorded_events(context, log) if recorded or log is not None else []
     if events and picture:
-        draw(segments((event.time_us, event.data) for event in events), _named(picture, "recorded"), "as it was recorded")
+        recorded_data = [(event.time_us, event.data) for event in events]
+        drawn = _named(picture, "recorded")
+        draw(segments(recorded_data), drawn, "as it was recorded", marks(events), outages(recorded_data))
     outcomes = []
     for name in chosen:
         script = _script(events, trace, arrivals, jobs, load, agents, slots, seed, elastic, auxiliary)

@@ -1,0 +1,73 @@
+"""Which slots could not be used and when: closed by users, taken out of service by the launcher, or their agents gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.agent import AgentDrained, AgentJoined, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.request import SlotsClosed, SlotsOpened
+
+Why = Literal["closed", "gone"]
+Slot = tuple[str, int]
+
+
+class Outage(NamedTuple):
+    """One slot for a time. closed: a user or the launcher took it out of service. gone: its agent was lost."""
+
+    agent_id: str
+    slot_id: int
+    start_us: int
+    end_us: int
+    why: Why
+
+
+def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
+    """From all events with their times in us, in order. What is out of service still is so until the last event. Of an agent that
+    never joined no slots are known."""
+    slots: dict[str, tuple[int, ...]] = {}
+    lost: set[str] = set()
+    drained: set[str] = set()
+    disabled: set[Slot] = set()
+    closed: set[tuple[str, int | None]] = set()
+    since: dict[tuple[Slot, Why], int] = {}
+    found: list[Outage] = []
+    last_us = 0
+    for time_us, data in events:
+        last_us = time_us
+        agent_id = getattr(data, "agent_id", "")
+        if isinstance(data, AgentJoined):
+            slots[agent_id] = tuple(slot.slot_id for slot in data.slots)
+            if agent_id in lost:  # It starts anew.
+                drained.discard(agent_id)
+                disabled = {slot for slot in disabled if slot[0] != agent_id}
+            lost.discard(agent_id)
+        elif isinstance(data, AgentLost):
+            lost.add(agent_id)
+        elif isinstance(data, AgentDrained):
+            drained.add(agent_id)
+        elif isinstance(data, SlotDisabled):
+            disabled.add((agent_id, data.slot_id))
+        elif isinstance(data, SlotEnabled):
+            disabled.discard((agent_id, data.slot_id))
+        elif isinstance(data, SlotsClosed):
+            closed.add((agent_id, data.slot_id))
+        elif isinstance(data, SlotsOpened):
+            closed -= {(agent_id, data.slot_id)} if data.slot_id is not None else {item for item in closed if item[0] == agent_id}
+        else:
+            continue
+        for slot in [(agent_id, slot_id) for slot_id in slots.get(agent_id, ())]:
+            shut = slot in closed or (agent_id, None) in closed or slot in disabled or agent_id in drained
+            _note(since, found, slot, {"gone": agent_id in lost, "closed": shut and agent_id not in lost}, time_us)
+    for (slot, why), start_us in sorted(since.items()):
+        found.append(Outage(*slot, start_us, last_us, why))
+    return sorted(found)
+
+
+def _note(since: dict[tuple[Slot, Why], int], found: list[Outage], slot: Slot, out: Mapping[Why, bool], time_us: int) -> None:
+    for why, is_out in out.items():
+        if is_out:
+            since.setdefault((slot, why), time_us)
+        elif (slot, why) in since:
+            found.append(Outage(*slot, since.pop((slot, why)), time_us, why))
