@@ -21,6 +21,7 @@ from tenuto.services.scheduler.indexes import (
     with_returning,
     without_item,
 )
+from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.usage import settle
 from tenuto.services.scheduler.slotsets import SlotSet
 from tenuto.services.scheduler.state import (
@@ -31,7 +32,6 @@ from tenuto.services.scheduler.state import (
     PoolPolicy,
     State,
     Usage,
-    gives_way,
     policy_of,
     slots_coming_back,
 )

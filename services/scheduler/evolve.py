@@ -20,6 +20,7 @@ from tenuto.schemas.events import run as runs
 from tenuto.schemas.events import search as searches
 from tenuto.schemas.events import trial as trials
 from tenuto.services.scheduler import allocations, indexes
+from tenuto.services.scheduler.indexes import trial_of
 from tenuto.services.scheduler.state import (
     Agent,
     Allocation,
@@ -32,7 +33,6 @@ from tenuto.services.scheduler.state import (
     Share,
     State,
     Trial,
-    trial_of,
 )
 
 

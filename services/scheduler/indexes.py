@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from immutables import Map
 
+from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.slotsets import SlotSet
 from tenuto.services.scheduler.state import (
     RETURNING,
@@ -21,7 +22,6 @@ from tenuto.services.scheduler.state import (
     State,
     Trial,
     free_slots,
-    gives_way,
     slots_coming_back,
     usable_slots,
 )
@@ -193,6 +193,14 @@ def with_returning(state: State, allocation: Allocation) -> State:
     if returning == experiment.returning:
         return state
     return set_experiment(state, replace(experiment, returning=returning))
+
+
+def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
+    """The trial by its id (`<experiment>-<number>`), or None if it is over and forgotten."""
+    experiment_id, _, number = trial_id.partition("-")
+    experiment = state.experiments.get(int(experiment_id))
+    trial = experiment.trials.get(int(number)) if experiment else None
+    return (experiment, trial) if experiment and trial else None
 
 
 # Agents

@@ -358,24 +358,5 @@ def slots_coming_back(state: State, pool: Pool, allocation: Allocation) -> int:
     return sum([slot in usable[agent_id] for agent_id, slot_ids in allocation.given_up for slot in slot_ids])
 
 
-def trial_of(state: State, trial_id: str) -> tuple[Experiment, Trial] | None:
-    """The trial by its id (`<experiment>-<number>`), or None if it is over and forgotten."""
-    experiment_id, _, number = trial_id.partition("-")
-    experiment = state.experiments.get(int(experiment_id))
-    trial = experiment.trials.get(int(number)) if experiment else None
-    return (experiment, trial) if experiment and trial else None
-
-
-def gives_way(experiment: Experiment, allocation: Allocation) -> bool:
-    """Whether the allocation may be preempted, or shrunk, for others."""
-    return experiment.preemptible and not allocation.stays
-
-
-def slots_kept(pool: Pool, experiment: Experiment) -> int:
-    """Of the slots that the experiment holds in the pool, those that nobody can make it give back."""
-    holds = pool.staying if experiment.preemptible else pool.held
-    return holds.get(experiment.experiment_id, 0)
-
-
 def policy_of(state: State, pool: str) -> PoolPolicy:
     return state.policies.get(pool) or PoolPolicy()

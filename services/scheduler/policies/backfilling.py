@@ -20,8 +20,9 @@ from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.aside import Promise, RoomsAside
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.planner import Reserved
+from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Experiment, Pool, State, gives_way, slots_coming_back
+from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
 
 BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""

@@ -30,9 +30,10 @@ from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.backfilling import Backfilling
 from tenuto.services.scheduler.policies.placement import Room, for_trial
 from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.slotsets import SlotSet, count
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, gives_way, usable_slots
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, usable_slots
 
 GUEST_RANK = 100
 """Behind all priorities: trials of other pools grow last."""

@@ -26,9 +26,10 @@ from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.equals import Equals
 from tenuto.services.scheduler.policies.planner import Reserved, Waiting
 from tenuto.services.scheduler.policies.quotas import Quotas
+from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.slotsets import SlotSet, count
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, gives_way
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:

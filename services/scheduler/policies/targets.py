@@ -14,8 +14,9 @@ from operator import is_
 from tenuto.services.scheduler.policies.reach import Reach, coming, reach_of, restricted
 from tenuto.services.scheduler.policies.remainder import Loser, Remainder
 from tenuto.services.scheduler.policies.shares import Node, divide, rounded
+from tenuto.services.scheduler.policies.staying import slots_kept
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
-from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of, slots_kept
+from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of
 
 NO_SHARE = Share()
 REMEMBERED_MAX = 200_000

@@ -1,0 +1,16 @@
+"""Who may be made to give slots back for others: not who asked not to be, nor what ran when its pool's policy changed."""
+
+from __future__ import annotations
+
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool
+
+
+def gives_way(experiment: Experiment, allocation: Allocation) -> bool:
+    """Whether the allocation may be preempted, or shrunk, for others."""
+    return experiment.preemptible and not allocation.stays
+
+
+def slots_kept(pool: Pool, experiment: Experiment) -> int:
+    """Of the slots that the experiment holds in the pool, those that nobody can make it give back."""
+    holds = pool.staying if experiment.preemptible else pool.held
+    return holds.get(experiment.experiment_id, 0)
