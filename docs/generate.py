@@ -9,20 +9,19 @@ settings.md, experiment-config.md  every setting and every configuration field, 
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Union
 from uuid import UUID
 
+from config_page import config_page, config_schema, documented_fields, table
 from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
 from pydantic import create_model
 
 from tenuto.schemas import assignments, reports
 from tenuto.schemas.base import Model
-from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.services.gateway.rest.door import openapi_document
 
@@ -49,21 +48,6 @@ class _Envelope(Model):
 
 def event_message(model: type[EventData]) -> type[Model]:
     return create_model(f"{model.TYPE}Event", __base__=_Envelope, __doc__=model.__doc__, data=(model, ...))
-
-
-def config_schema() -> dict[str, Any]:
-    schema = ExperimentConfig.model_json_schema()
-    # A bare value stands for a constant, and a mapping without `type` is a group: the model's validator reads both, which
-    # pydantic's schema cannot know.
-    space = schema["$defs"]["Hyperparameter"]["oneOf"]
-    group = next(kind for kind in space if "additionalProperties" in kind)
-    group["not"] = {"required": ["type"], "properties": {"type": {"type": "string"}}}
-    space.append({"type": ["string", "number", "boolean", "null", "array"]})
-    schema["$defs"]["ConstHyperparameter"]["required"] = ["type", "val"]
-    entrypoint = schema["properties"]["entrypoint"]
-    del entrypoint["type"]
-    entrypoint["anyOf"] = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def events_schema() -> dict[str, Any]:
@@ -140,67 +124,12 @@ def asyncapi() -> dict[str, Any]:
     return document
 
 
-def documented_fields(path: Path, class_name: str) -> list[tuple[str, str, str, str]]:
-    """(name, type, default, meaning) of each field of a class: the meaning is the string under the field in the source."""
-    tree = ast.parse(path.read_text())
-    (cls,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name)
-    found: list[tuple[str, str, str, str]] = []
-    for node, after in zip(cls.body, [*cls.body[1:], None], strict=True):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.target.id.startswith("_"):
-            continue
-        meaning = ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            meaning = " ".join(str(after.value.value).split())
-        default = "required" if node.value is None else ast.unparse(node.value)
-        found.append((node.target.id, ast.unparse(node.annotation), default, meaning))
-    return found
-
-
-def _table(rows: list[tuple[str, str, str, str]]) -> str:
-    lines = ["| name | type | default | meaning |", "|---|---|---|---|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{n}`", t, d, m)) + " |" for n, t, d, m in rows]
-    return "\n".join(lines) + "\n"
-
-
 def settings_page() -> str:
     rows = [
         (f"TENUTO_{name.upper()}", kind, default, meaning)
         for name, kind, default, meaning in documented_fields(SOURCE / "src/tenuto/kernel/settings.py", "Settings")
     ]
-    return "# Settings\n\nEvery process reads these environment variables.\n\n" + _table(rows)
-
-
-CONFIG_PARTS = (
-    ("Experiment", "experiment", "ExperimentConfig"),
-    ("resources", "resources", "Resources"),
-    ("checkpoint_storage, all types", "storage", "StorageBase"),
-    ("checkpoint_storage: shared_directory", "storage", "SharedDirectoryStorage"),
-    ("checkpoint_storage: s3", "storage", "S3Storage"),
-    ("checkpoint_storage: gcs", "storage", "GcsStorage"),
-    ("checkpoint_storage: azure", "storage", "AzureStorage"),
-    ("environment", "experiment", "Environment"),
-    ("optimizations", "experiment", "Optimizations"),
-    ("reproducibility", "experiment", "Reproducibility"),
-    ("Length (`max_length`, periods)", "length", "Length"),
-    ("searcher, all methods", "searchers", "_Searcher"),
-    ("searcher: single", "searchers", "SingleSearcher"),
-    ("searcher: random", "searchers", "RandomSearcher"),
-    ("searcher: grid", "searchers", "GridSearcher"),
-    ("searcher: asha", "searchers", "AshaSearcher"),
-    ("hyperparameter: int", "hyperparameters", "IntHyperparameter"),
-    ("hyperparameter: double", "hyperparameters", "DoubleHyperparameter"),
-    ("hyperparameter: log", "hyperparameters", "LogHyperparameter"),
-    ("hyperparameter: categorical", "hyperparameters", "CategoricalHyperparameter"),
-)
-
-
-def config_page() -> str:
-    head = "# Experiment configuration\n\nStrict: an unknown or wrong field is refused with its path.\n"
-    parts = [
-        f"## {heading}\n\n" + _table(documented_fields(SOURCE / f"schemas/config/{file}.py", name))
-        for heading, file, name in CONFIG_PARTS
-    ]
-    return "\n".join([head, *parts])
+    return "# Settings\n\nEvery process reads these environment variables.\n\n" + table(rows)
 
 
 DOCUMENTS: dict[str, Callable[[], dict[str, Any] | str]] = {

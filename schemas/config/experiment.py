@@ -138,16 +138,22 @@ class ExperimentConfig(Model):
     name: str = Field(default=DEFAULT_NAME, min_length=1, max_length=NAME_CHARACTERS_MAX)
     """Left out: that of the class or script of `entrypoint`."""
     description: str = Field(default="", max_length=10_000)
+    """For people; shown by `tenuto exp describe`."""
     labels: list[str] = Field(default=[], max_length=100)
+    """Words of your own, by which experiments are found again."""
     entrypoint: Annotated[str, AfterValidator(_entrypoint)]
     """`module:Class` in the model directory: the Trial class. Or a script there that uses the Core API, such as `train.py --fast`
     or `python -m package.train`, also as a list of its words."""
     hyperparameters: Hyperparameters = {}
+    """The search space by name: ranges and lists of values, constants, and groups of these."""
     searcher: Searcher
+    """Which configurations are tried, how long, and by which metric they are compared."""
     resources: Resources = Resources()
+    """What a trial needs, and its place among others."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """best: keep each trial's best and latest checkpoint. all: keep every one. none: only what pausing and resuming need."""
     checkpoint_storage: CheckpointStorage = SharedDirectoryStorage()
+    """Where checkpoints are stored, and how many are kept."""
     min_checkpoint_period: Length | None = None
     """Save at least this often. None: at validations only."""
     checkpoint_period_minutes: float | None = Field(default=None, gt=0, le=100_000)
@@ -161,9 +167,13 @@ class ExperimentConfig(Model):
     log_policies: list[LogPolicy] = Field(default=[], max_length=LOG_POLICIES_MAX, exclude_if=_is_empty)
     """What follows when a worker prints a line that matches a pattern."""
     environment: Environment = Environment()
+    """What the worker processes find around them."""
     optimizations: Optimizations = Optimizations()
+    """How a step is made: gradients gathered, number formats, clipping."""
     reproducibility: Reproducibility = Reproducibility()
+    """Seed, and whether the same bits must come out again."""
     distributed: Distributed = Field(default=Distributed(), exclude_if=lambda value: value == Distributed())
+    """How several slots train one trial."""
 
     @model_validator(mode="after")
     def _synchronized_batches_are_whole(self) -> ExperimentConfig:

@@ -20,8 +20,11 @@ class _Leaf(Model):
 
 
 class ConstHyperparameter(_Leaf):
+    """One value. A bare `name: value` says the same."""
+
     type: Literal["const"] = "const"
     val: JsonScalar | list[Any]
+    """The value."""
 
 
 class _Range(_Leaf):
@@ -39,7 +42,9 @@ class IntHyperparameter(_Range):
 
     type: Literal["int"]
     minval: int
+    """The smallest value."""
     maxval: int
+    """The largest value."""
     step: int | None = Field(default=None, ge=1)
     """Quantised: only minval, minval + step, ... are drawn, each equally often."""
 
@@ -55,7 +60,9 @@ class DoubleHyperparameter(_Real):
 
     type: Literal["double"]
     minval: float
+    """The smallest value."""
     maxval: float
+    """The largest value."""
 
     @model_validator(mode="after")
     def _order(self) -> DoubleHyperparameter:
@@ -69,8 +76,11 @@ class LogHyperparameter(_Real):
 
     type: Literal["log"]
     base: float = Field(default=10.0, gt=0)
+    """What is raised to the power."""
     minval: float
+    """The smallest exponent."""
     maxval: float
+    """The largest exponent."""
 
     @model_validator(mode="after")
     def _order(self) -> LogHyperparameter:
@@ -84,8 +94,11 @@ class LogHyperparameter(_Real):
 
 
 class CategoricalHyperparameter(_Leaf):
+    """Each of the values equally often."""
+
     type: Literal["categorical"]
     vals: list[Any] = Field(min_length=1)
+    """The values: text, numbers, true, false, null, lists or mappings."""
 
 
 def _kind(value: Any) -> str:

@@ -15,7 +15,9 @@ class Length(Model):
     """Exactly one of `batches` and `epochs`, such as `{epochs: 5}`."""
 
     batches: int | None = Field(default=None, ge=1)
+    """Steps: batches of the training data."""
     epochs: int | None = Field(default=None, ge=1)
+    """Passes over the training data."""
 
     @model_validator(mode="after")
     def _one_unit(self) -> Length:

@@ -28,6 +28,7 @@ class SlotRange(Model):
     min: int = Field(ge=1, le=SLOTS_PER_TRIAL_MAX)
     """It starts with so many, and never trains on fewer."""
     max: int = Field(ge=1, le=SLOTS_PER_TRIAL_MAX)
+    """It never trains on more."""
     keep_seconds: float = Field(default=60.0, ge=0, le=1e6)
     """It keeps its size at least so long before it grows, because each change costs a checkpoint and a start."""
 
@@ -59,6 +60,7 @@ class Resources(Model):
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share relative to others of the same user, in pools that share fairly."""
     pool: PoolName = "default"
+    """The agents that may run its trials, as `tenuto pool ls` shows them."""
     fallback_pools: tuple[PoolName, ...] = Field(default=(), max_length=8)
     """Pools that may lend free slots, in this order, when the experiment's own pool has none."""
     workspace: str = Field(default="default", pattern=NAME_PATTERN)

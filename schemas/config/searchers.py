@@ -25,9 +25,11 @@ class SourceCheckpointSettings(Model):
     """A checkpoint of any experiment. `source_checkpoint: ID` says the same as `{checkpoint_id: ID}`."""
 
     checkpoint_id: str = Field(min_length=1, max_length=256)
+    """As `tenuto ckpt ls` shows it."""
     location: str = ""
+    """Filled in when the experiment is submitted: where it is."""
     batches: int = 0
-    """Filled in when the experiment is submitted: where it is, and how far it was trained."""
+    """Filled in when the experiment is submitted: how far it was trained."""
 
     @model_validator(mode="before")
     @classmethod
@@ -39,6 +41,7 @@ class _Searcher(Model):
     metric: str = Field(min_length=1)
     """Name of the validation metric that the search compares."""
     smaller_is_better: bool = True
+    """False: the larger the metric, the better."""
     max_length: Length
     """Full length of a trial. Its unit is the unit of every length of the experiment."""
     constraints: list[str] = Field(default=[], max_length=CONSTRAINTS_MAX)
@@ -83,6 +86,7 @@ class GridSearcher(_Searcher):
 
     name: Literal["grid"]
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+    """Trials that run at once, at most."""
 
 
 class _Halving(_Many):
@@ -109,6 +113,7 @@ class HyperbandSearcher(_Searcher):
     iterations: int = Field(default=1, ge=1, le=1000)
     """Times all brackets are run, with new configurations."""
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+    """Trials that run at once, at most."""
 
 
 class AshaSearcher(_Halving):
@@ -151,6 +156,7 @@ class PbtSearcher(_Searcher):
 
     name: Literal["pbt"]
     population_size: int = Field(default=20, ge=2, le=CONCURRENT_TRIALS_MAX)
+    """Trials that are trained side by side and compared."""
     generations: int = Field(default=10, ge=1, le=1000)
     """Parts of equal length that max_length is trained in; between two of them the population is compared."""
     truncate_fraction: float = Field(default=0.2, gt=0, le=0.5)
@@ -160,6 +166,7 @@ class PbtSearcher(_Searcher):
     perturb_factor: float = Field(default=0.2, gt=0, lt=1)
     """A number is multiplied by 1 - perturb_factor or 1 + perturb_factor."""
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
+    """Trials that run at once, at most."""
 
 
 class _Sampled(_Many):
@@ -191,8 +198,12 @@ class CmaEsSearcher(_Sampled):
 
 
 class Objective(Model):
+    """Another metric that the search compares."""
+
     metric: str = Field(min_length=1)
+    """Name of the validation metric."""
     smaller_is_better: bool = True
+    """False: the larger the metric, the better."""
 
 
 class Nsga2Searcher(_Sampled):
@@ -202,6 +213,7 @@ class Nsga2Searcher(_Sampled):
     objectives: list[Objective] = Field(min_length=1, max_length=5)
     """Metrics compared beside `metric`."""
     population_size: int = Field(default=50, ge=2, le=1000)
+    """Trials of one generation, from whose best the next one is made."""
 
 
 class CustomSearcher(_Many):

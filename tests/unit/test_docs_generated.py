@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import jsonschema
 import pytest
@@ -19,6 +22,8 @@ DOCUMENTS = ["experiment-config.schema.json", "events.schema.json", "asyncapi.js
 
 
 def generator() -> ModuleType:
+    if str(ROOT / "docs") not in sys.path:
+        sys.path.append(str(ROOT / "docs"))  # where its neighbours are
     spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -72,3 +77,88 @@ def test_every_setting_says_what_it_means() -> None:
     assert len(rows) > 10
     obvious = {"nats_url", "nats_user", "nats_password", "rest_host", "rest_port", "log_level", "pool"}
     assert [name for name, _, _, meaning in rows if not meaning and name not in obvious] == []
+
+
+OBVIOUS = {"type", "account", "bucket", "container", "region", "secret_key_variable"}
+"""Fields whose names say all."""
+
+
+def config_sections() -> dict[str, list[list[str]]]:
+    """Of the page on the configuration: heading to the cells of its rows."""
+    found: dict[str, list[list[str]]] = {}
+    heading = ""
+    for line in (ROOT / "docs" / "reference" / "experiment-config.md").read_text().splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+            found[heading] = []
+        elif line.startswith("| `"):
+            found[heading].append([cell.replace("\\|", "|") for cell in re.split(r"(?<!\\) \| ", line[2:-2])])
+    return found
+
+
+def schema_paths(schema: dict[str, Any], definitions: dict[str, Any], path: str = "") -> Iterator[tuple[str, str, bool]]:
+    """(section, field, required) of every field that can be written, wherever the schema has it."""
+    for field, value in schema.get("properties", {}).items():
+        yield path, field, field in schema.get("required", ()) and "default" not in value
+        below = f"{path.partition(':')[0]}.{field}" if path else field
+        for name in re.findall(r"#/\$defs/(\w+)", json.dumps(value)):
+            yield from _below(name, definitions, below, frozenset())
+
+
+def _below(name: str, definitions: dict[str, Any], path: str, seen: frozenset[str]) -> Iterator[tuple[str, str, bool]]:
+    target = definitions[name]
+    if "properties" not in target:
+        for inner in set(re.findall(r"#/\$defs/(\w+)", json.dumps(target))) - seen:
+            yield from _below(inner, definitions, path, seen | {name})
+        return
+    tag = next(
+        (value["const"] for field, value in target["properties"].items() if "const" in value and field in ("name", "type")), ""
+    )
+    section = "Lengths and periods" if name == "Length" else f"{path}: {tag}" if tag else path
+    yield from schema_paths(target, definitions, section)
+
+
+def test_the_page_has_every_field_of_the_schema_with_its_default_and_meaning() -> None:
+    schema = json.loads((ROOT / "docs" / "reference" / "experiment-config.schema.json").read_text())
+    sections = config_sections()
+    paths = set(schema_paths(schema, schema["$defs"]))
+    assert len(paths) > 150
+    for section, field, required in paths:
+        shared = f"{section.partition(':')[0]}, all kinds"
+        rows = sections[section or "Experiment"] + (sections.get(shared, []) if ":" in section else [])
+        found = [row for row in rows if row[0] == f"`{field}`"]
+        if not found and field in ("name", "type") and ":" in section:
+            continue  # it is the section's heading
+        [(_, kind, default, meaning)] = found
+        where = f"{section}.{field}"
+        assert kind, where
+        assert (default == "required") is required, where
+        assert "Field(" not in kind + default, where
+        assert meaning or field in OBVIOUS, f"{where} has no docstring that says what it means"
+
+
+def test_every_search_method_and_section_has_a_heading() -> None:
+    sections = set(config_sections())
+    methods = {
+        "single",
+        "random",
+        "sobol",
+        "grid",
+        "sha",
+        "hyperband",
+        "asha",
+        "adaptive_asha",
+        "bohb",
+        "pbt",
+        "tpe",
+        "gp",
+        "cmaes",
+    }
+    assert {f"searcher: {method}" for method in methods | {"nsga2", "custom"}} <= sections
+    assert {
+        "distributed",
+        "log_policies",
+        "resources.slots_per_trial",
+        "searcher.objectives",
+        "hyperparameters: const",
+    } <= sections
