@@ -279,7 +279,7 @@ def test_each_planted_cause_is_named_first(bench: Bench, tmp_path: Path) -> None
         (base, bench.create(*seeded, model=code), "code", "model_def.py"),
         (base, bench.create(*seeded, model=dtype), "dtype", "parameter_dtypes"),
         (old, new, "package", "planted"),
-        (base, threads, "threads", "OMP_NUM_THREADS"),
+        (base, threads, "setting", "OMP_NUM_THREADS"),
     ]
     client = bench.cluster.client()
     for before, after, kind, name in planted:

@@ -103,6 +103,13 @@ STORIES: dict[str, tuple[dict[str, Any], str, str]] = {
         {"config": config(environment={"variables": {"OMP_NUM_THREADS": "2"}})},
         "setting", "environment.variables.OMP_NUM_THREADS",
     ),
+    "package on a path that the configuration sets": (
+        {
+            "config": config(environment={"variables": {"PYTHONPATH": "/mnt/new"}}),
+            "environment": noisy(packages={**NOISY.packages, "torch": "2.14.0"}),
+        },
+        "package", "torch",
+    ),
     "hardware class, GPU": (
         {"environment": noisy(hardware=ENVIRONMENT.hardware.model_copy(update={"gpus": (Gpu(name="H100", memory_gib=80),)}))},
         "hardware", "GPU",

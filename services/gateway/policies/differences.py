@@ -50,6 +50,8 @@ class Side:
     data: tuple[DataFingerprint, ...] = ()
 
 
+SEARCH_PATHS = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+"""Variables that only say where to look: what was found there, packages and libraries, is on record itself and named before."""
 DTYPE_SETTINGS = ("optimizations.mixed_precision",)
 SEED_SETTINGS = ("reproducibility.experiment_seed", "searcher.trial_seed")
 NUMERIC_SETTINGS = ("reproducibility.",)
@@ -173,7 +175,7 @@ def _kind_of(path: str) -> Kind:
     if path.startswith("hyperparameters."):
         return "hyperparameter"
     if path.startswith("environment.variables."):
-        return "setting"
+        return "variable" if path.rpartition(".")[2] in SEARCH_PATHS else "setting"
     if path.startswith(DTYPE_SETTINGS + NUMERIC_SETTINGS):
         return "dtype"
     return "cosmetic" if path.startswith(WITHOUT_EFFECT) else "setting"
