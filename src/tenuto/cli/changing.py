@@ -8,6 +8,7 @@ import typer
 
 from tenuto.cli.common import ExperimentId, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 
 def change(
@@ -36,4 +37,4 @@ def change(
             "Nothing to change: give --priority, --weight, --max-slots, --pool, --max-trials or --max-concurrent-trials."
         )
     client(context).patch(f"/experiments/{experiment}", body)
-    print(f"Experiment {experiment} is changed.")
+    say(f"Experiment {experiment} is changed.")

@@ -13,6 +13,7 @@ import typer
 from tenuto.cli.client import Client
 from tenuto.cli.common import Json, client, items
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 app = typer.Typer(no_args_is_help=True)
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Directory to make (default: ./checkpoint-ID).")]
@@ -47,7 +48,7 @@ def list_checkpoints(
     ]
     show_rows(("checkpoint", "trial", ">length", ">metric", ">size", "saved", "location"), cells, "No checkpoints.")
     for line in damages(rows):
-        print(line)
+        say(line)
 
 
 def damages(checkpoints: Sequence[dict[str, Any]]) -> list[str]:
@@ -68,7 +69,7 @@ def download(
     output: Output = None,
 ) -> None:
     """Copy a checkpoint's files into a directory."""
-    print(fetch(client(context), checkpoint, output))
+    say(fetch(client(context), checkpoint, output))
 
 
 @app.command()
@@ -90,9 +91,9 @@ def verify(
         print_json(verdicts)
     else:
         for verdict in verdicts:
-            print(f"{verdict['id']}: " + ("as recorded" if verdict["ok"] else f"damaged: {'; '.join(verdict['problems'])}"))
+            say(f"{verdict['id']}: " + ("as recorded" if verdict["ok"] else f"damaged: {'; '.join(verdict['problems'])}"))
         if not verdicts:
-            print("No checkpoints.")
+            say("No checkpoints.")
     if not all(verdict["ok"] for verdict in verdicts):
         raise typer.Exit(1)
 
@@ -119,9 +120,9 @@ def collect_garbage(
     rows = [(item["url"], size(item["size_bytes"]), item["reason"]) for item in found["orphans"]]
     show_rows(("what", ">size", "why"), rows, "Nothing is left over.")
     if rows:
-        print(f"{len(rows)} {'would be' if dry_run else 'were'} removed, {size(found['size_bytes'])}.")
+        say(f"{len(rows)} {'would be' if dry_run else 'were'} removed, {size(found['size_bytes'])}.")
     for problem in found["problems"]:
-        print(f"Not looked at: {problem}")
+        say(f"Not looked at: {problem}")
 
 
 def fetch(rest: Client, checkpoint_id: str, output: Path | None) -> Path:

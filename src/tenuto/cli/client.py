@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 API = "/api/v1"
 TIMEOUT_SECONDS = 60.0
@@ -90,14 +91,14 @@ class Outage:
         now = time.monotonic()
         if self._since is None:
             self._since = now
-            print(f"{error} This command waits, for at most {OUTAGE_SECONDS_MAX / 60:.0f} minutes.", file=sys.stderr, flush=True)
+            say(f"{error} This command waits, for at most {OUTAGE_SECONDS_MAX / 60:.0f} minutes.", file=sys.stderr, flush=True)
         elif now - self._since > OUTAGE_SECONDS_MAX:
             raise error
         time.sleep(RECONNECT_SECONDS)
 
     def over(self) -> None:
         if self._since is not None:
-            print("The cluster answers again.", file=sys.stderr, flush=True)
+            say("The cluster answers again.", file=sys.stderr, flush=True)
         self._since = None
 
     @property

@@ -10,6 +10,7 @@ import typer
 
 from tenuto.cli.common import DataDir, Json, client, data_dir_of
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.embedded.files import Layout
@@ -53,13 +54,13 @@ def up(
     from tenuto.embedded.supervisor import Options, supervise
 
     def report(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        say(line, file=sys.stderr, flush=True)
 
     def ready(url: str) -> None:
-        print(f"Tenuto is up at {url} (data: {layout.root}). Ctrl-C stops it.", flush=True)
+        say(f"Tenuto is up at {url} (data: {layout.root}). Ctrl-C stops it.", flush=True)
 
     asyncio.run(supervise(Options(layout, port, cpu_slots, agents), report, ready))
-    print("Tenuto is down.")
+    say("Tenuto is down.")
 
 
 def _detached(layout: Layout, port: int | None, cpu_slots: int | None, agents: int) -> None:
@@ -89,11 +90,11 @@ def _detached(layout: Layout, port: int | None, cpu_slots: int | None, agents: i
         for line in progress:
             kind, _, text = line.rstrip("\n").partition(" ")
             if kind == "ready":
-                print(f"Tenuto is up at {text} (data: {layout.root}). `tenuto down` stops it.")
+                say(f"Tenuto is up at {text} (data: {layout.root}). `tenuto down` stops it.")
                 return
             if kind == "error":
                 raise CliError(text)
-            print(text, file=sys.stderr, flush=True)
+            say(text, file=sys.stderr, flush=True)
     raise CliError(f"The supervisor ended before the cluster was ready; its log is {layout.log('supervisor')}.")
 
 
@@ -112,7 +113,7 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
 
     layout = Layout.of(data_dir_of(context, data_dir))
     if not layout.lock.exists():
-        print(f"No cluster is up in {layout.root}.")
+        say(f"No cluster is up in {layout.root}.")
         return
     lock = Lock(layout.lock)
     try:
@@ -134,7 +135,7 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
             wait_gone([psutil.Process(holder)], DOWN_SECONDS_MAX)
     left = asyncio.run(stop_everything(layout))
     lock.release()
-    print("Tenuto is down." if running or left else f"No cluster is up in {layout.root}.")
+    say("Tenuto is down." if running or left else f"No cluster is up in {layout.root}.")
 
 
 def status(context: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
@@ -152,7 +153,7 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
     if not up:
         answer["data_directory"] = str(layout.root)
         if not json:
-            print(f"No cluster is up in {layout.root}.")
+            say(f"No cluster is up in {layout.root}.")
     else:
         context.obj = (data_dir_of(context, data_dir), url)
         try:
@@ -162,7 +163,7 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
     if json:
         print_json(answer)
     elif up:
-        print(f"Tenuto is up at {answer['url']}.")
+        say(f"Tenuto is up at {answer['url']}.")
         screen = console()
         if processes := answer.get("processes"):
             rows = [
@@ -174,13 +175,13 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
             readers = [(item["name"], item["position"], item["lag"]) for item in consumers]
             screen.print(table(f"log: {answer['head']} events", ("reader", ">position", ">behind"), readers))
         if not answer.get("bus", {"ok": True})["ok"]:
-            print(f"bus: {answer['bus']['message']}")
+            say(f"bus: {answer['bus']['message']}")
         if "slots" in answer:
-            print(
+            say(
                 f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
             )
         if "error" in answer:
-            print(answer["error"])
+            say(answer["error"])
     if not up or "error" in answer:
         raise typer.Exit(1)
 
@@ -204,4 +205,4 @@ def migrate() -> None:
         raise CliError(f"The database was not migrated: {error}") from error
     except (OSError, asyncpg.PostgresError) as error:
         raise CliError(f"The database cannot be used: {error}.") from error
-    print("\n".join(f"applied {name}" for name in applied) or "The database is up to date.")
+    say("\n".join(f"applied {name}" for name in applied) or "The database is up to date.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.common import Json, TrialId, client
+from tenuto.cli.say import say
 
 Reference = Annotated[str, typer.Argument(help="An experiment such as 3, or a trial such as 3-1.")]
 FINGERPRINT_CHARACTERS = 12
@@ -29,14 +30,14 @@ def diff(
         show_differences(found["a"], found["b"], found["differences"], found["results"], code=code)
         show_results(found["results"])
         for gap in found["gaps"]:
-            print(f"Note: {gap}")
+            say(f"Note: {gap}")
 
 
 def show_differences(a: str, b: str, differences: list[dict[str, Any]], results: dict[str, Any], *, code: bool = False) -> None:
     from tenuto.cli.output import console, table
 
     if not differences:
-        print(f"Nothing that is on record differs between {a} and {b}.")
+        say(f"Nothing that is on record differs between {a} and {b}.")
         return
     rows = [
         (number, item["effect"], item["kind"].replace("_", " "), item["name"], item["a"], item["b"], item["note"])
@@ -46,7 +47,7 @@ def show_differences(a: str, b: str, differences: list[dict[str, Any]], results:
     console().print(table(f"{a} and {b} differ{headline(results)}", columns, rows))
     for item in differences if code else ():
         if item["detail"]:
-            print(item["detail"])
+            say(item["detail"])
 
 
 def headline(results: dict[str, Any]) -> str:
@@ -63,11 +64,11 @@ def show_results(results: dict[str, Any]) -> None:
     from tenuto.cli.output import plain
 
     if not results["trial_a"] or not results["trial_b"]:
-        print("No results can be compared: one of the two has no trial.")
+        say("No results can be compared: one of the two has no trial.")
         return
     best = f"{plain(results['best_a'])} (trial {results['trial_a']}) and {plain(results['best_b'])} (trial {results['trial_b']})"
-    print(f"Best {results['metric']}: {best}.")
-    print(f"{metrics_sentence(results)} {weights_sentence(results)}")
+    say(f"Best {results['metric']}: {best}.")
+    say(f"{metrics_sentence(results)} {weights_sentence(results)}")
 
 
 def metrics_sentence(results: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from tenuto.cli.pareto import pareto
 from tenuto.cli.preview import preview
 from tenuto.cli.replay_commands import replay
 from tenuto.cli.reproduce import fork, go_on, reproduce, reproduction
+from tenuto.cli.say import say
 from tenuto.cli.search import own_search, run_search
 from tenuto.cli.why import why
 
@@ -85,7 +86,7 @@ def create(
 
         print_json(answer)
     else:
-        print(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
+        say(f"Experiment {answer['id']} is submitted ({packed.files} files, {packed.size_bytes / 1e3:.1f} kB).", flush=True)
         note_if_too_large(rest, parsed.resources)
     if kind is not None:
         assert searcher is not None
@@ -183,7 +184,7 @@ def metrics(
 def _change(context: typer.Context, experiment: int, verb: str, done: str) -> None:
     answer = client(context).post(f"/experiments/{experiment}/{verb}")
     changed = not isinstance(answer, dict) or answer.get("changed", True)
-    print(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
+    say(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
 
 
 @app.command()
@@ -234,7 +235,7 @@ def follow_to_end(rest: Any, experiment: int, *, quiet: bool) -> None:
     try:
         story = follow(rest, experiment, quiet=quiet)
     except KeyboardInterrupt:
-        print(f"\nExperiment {experiment} goes on; `tenuto exp wait {experiment} --follow` shows it again.")
+        say(f"\nExperiment {experiment} goes on; `tenuto exp wait {experiment} --follow` shows it again.")
         raise
     if story.state != "completed":
         raise CliError(f"Experiment {experiment} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
@@ -247,4 +248,4 @@ def download(context: typer.Context, experiment: ExperimentId, output: Output = 
     best = rest.get(f"/experiments/{experiment}").get("best_checkpoint_id")
     if not best:
         raise CliError(f"Experiment {experiment} has no checkpoint yet.")
-    print(fetch(rest, best, output))
+    say(fetch(rest, best, output))

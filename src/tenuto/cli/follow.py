@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.cli.client import Client
 from tenuto.cli.output import JOINED, STATE_STYLES, aligned, duration, plain
+from tenuto.cli.say import say
 from tenuto.cli.story import Story, TrialStory
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
         for event in events:
             story.fold(event)
             if not quiet and (line := _line(story, event)):
-                print(line, flush=True)
+                say(line, flush=True)
             if story.ended:
                 break
     return story

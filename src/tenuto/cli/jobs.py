@@ -11,6 +11,7 @@ from tenuto.cli.changing import change
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.picture import picture
+from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.schemas.config.resources import Resources
@@ -38,7 +39,7 @@ def list_jobs(
         return
     pools = [found for found in answer["pools"] if found["rows"] or found["agents"] or pool]
     if not pools:
-        print(f"There is no pool {pool}." if pool else "No pool has agents or experiments.")
+        say(f"There is no pool {pool}." if pool else "No pool has agents or experiments.")
     for found in pools:
         fair = found["policy"] == "fair_share"
         heads = (">place", ">exp", "owner", ">priority", ">slots", *((">share",) if fair else ()), ">waiting", "why it waits")
@@ -59,7 +60,7 @@ def list_jobs(
         console().print(table(title, heads, cells))
         hidden = found["waiting"] - sum(row["trials_waiting"] > 0 for row in found["rows"])
         if hidden > 0:
-            print(f"and {hidden} more experiments that wait")
+            say(f"and {hidden} more experiments that wait")
 
 
 def note_if_too_large(rest: Any, resources: Resources) -> None:
@@ -71,9 +72,9 @@ def note_if_too_large(rest: Any, resources: Resources) -> None:
         return
     offered = sum(pool["capacity"] for pool in pools)
     if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
-        print(f"Note: pool {resources.pool} has no agent yet; the trials wait for one.", file=sys.stderr)
+        say(f"Note: pool {resources.pool} has no agent yet; the trials wait for one.", file=sys.stderr)
     if offered < resources.slots_min and not resources.fallback_pools:
-        print(
+        say(
             f"Note: a trial needs {resources.slots_min} slot{'s' * (resources.slots_min > 1)}, but the agents of pool "
             f"{resources.pool} offer {offered}; it waits until more come. `tenuto agent ls` shows what there is, "
             "`tenuto job set` changes the pool.",
@@ -121,7 +122,7 @@ def move(
         raise CliError("Give either --ahead-of or --behind: the experiment beside which it should be.")
     body = {"ahead_of": ahead_of} if ahead_of is not None else {"behind": behind}
     client(context).post(f"/jobs/{experiment}/move", body)
-    print(f"Experiment {experiment} is {'ahead of' if ahead_of is not None else 'behind'} experiment {ahead_of or behind}.")
+    say(f"Experiment {experiment} is {'ahead of' if ahead_of is not None else 'behind'} experiment {ahead_of or behind}.")
 
 
 @pool_app.callback()
@@ -177,7 +178,7 @@ def set_policy(
     if preempt:
         body["preempt"] = True
     client(context).put(f"/pools/{pool}", body)
-    print(f"Pool {pool} shares by {policy}.")
+    say(f"Pool {pool} shares by {policy}.")
 
 
 @share_app.callback()
@@ -222,4 +223,4 @@ def set_share(
     said = [] if weight is None else [f"weight {weight:g}"]
     if "max_slots" in body:
         said.append("no limit of slots" if max_slots is None else f"at most {max_slots} slot{'s' * (max_slots != 1)}")
-    print(f"{owner.capitalize()} {name} has {' and '.join(said)} from now on.")
+    say(f"{owner.capitalize()} {name} has {' and '.join(said)} from now on.")

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from tenuto.cli.common import ExperimentId, Json, client, items
+from tenuto.cli.say import say
 
 
 def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
@@ -27,7 +28,7 @@ def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False
         print_json([entry | {"depth": depth} for depth, entry in found])
         return
     if not found:
-        print(f"No trial of experiment {experiment} is a copy of another one.")
+        say(f"No trial of experiment {experiment} is a copy of another one.")
         return
     rows = []
     for depth, entry in found:
@@ -48,7 +49,7 @@ def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False
     console().print(table(f"copies in experiment {experiment}", columns, rows))
     alone = len(born) - len(found)
     if alone:
-        print(f"{alone:,} other trial{'s were' if alone != 1 else ' was'} neither copied nor a copy.")
+        say(f"{alone:,} other trial{'s were' if alone != 1 else ' was'} neither copied nor a copy.")
 
 
 def descent(born: dict[str, dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:

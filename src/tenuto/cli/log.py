@@ -9,6 +9,7 @@ import typer
 
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import json_text, safe_json, say
 
 events_app = typer.Typer(no_args_is_help=True)
 app = typer.Typer(no_args_is_help=True)
@@ -42,9 +43,9 @@ def tail(
     source: Any = rest.follow(after, experiment) if follow else rest.events(after, None, experiment)
     for shown, item in enumerate(source, 1):
         if json:
-            print(item.decode() if isinstance(item, bytes) else json_module.dumps(item, ensure_ascii=False), flush=True)
+            print(safe_json(item.decode()) if isinstance(item, bytes) else json_text(item), flush=True)
         else:
-            print(_line(json_module.loads(item) if isinstance(item, bytes) else item), flush=True)
+            say(_line(json_module.loads(item) if isinstance(item, bytes) else item), flush=True)
         if shown == limit:
             return
 
@@ -69,7 +70,7 @@ def verify(context: typer.Context, json: Json = False) -> None:
     if json:
         print_json(verdict)
     elif verdict["tampered"] is None:
-        print(f"The log is intact: {verdict['events']} events, head {verdict['head']}, hash {verdict['head_hash'][:16]}.")
+        say(f"The log is intact: {verdict['events']} events, head {verdict['head']}, hash {verdict['head_hash'][:16]}.")
     if verdict["tampered"] is not None:
         tampered = verdict["tampered"]
         raise CliError(f"The log was changed at position {tampered['position']}: {tampered['reason']}")

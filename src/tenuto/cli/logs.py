@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_module
 import time
 from collections.abc import Callable
 
 from tenuto.cli.client import Client
 from tenuto.cli.common import items
 from tenuto.cli.output import when
+from tenuto.cli.say import json_text, say
 
 PAGE_LINES = 1_000
 POLL_SECONDS = 0.5
@@ -22,9 +22,9 @@ def show_logs(rest: Client, path: str, *, follow: bool, json: bool, ended: Calla
         while page := items(rest.get(path, after=after, limit=PAGE_LINES)):
             for line in page:
                 if json:
-                    print(json_module.dumps(line, ensure_ascii=False), flush=True)
+                    print(json_text(line), flush=True)
                 else:
-                    print(
+                    say(
                         f"{when(line['time_us'])} [{line['trial_id']} rank {line['rank']} {line['stream']}] {line['text']}",
                         flush=True,
                     )

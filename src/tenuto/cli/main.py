@@ -25,6 +25,7 @@ from tenuto.cli import (
     users,
 )
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 EXIT_INTERRUPTED = 130
 
@@ -40,7 +41,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"tenuto {tenuto.__version__}")
+        say(f"tenuto {tenuto.__version__}")
         raise typer.Exit
 
 
@@ -83,7 +84,7 @@ def main() -> None:
     try:
         app()
     except (CliError, ServerError, SettingsError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        say(f"Error: {error}", file=sys.stderr)
         sys.exit(getattr(error, "code", 1))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

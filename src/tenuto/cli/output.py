@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,6 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import NoneType
 from typing import TYPE_CHECKING, Any
+
+from tenuto.cli.say import json_text, say
+from tenuto.schemas.text import visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,14 +41,21 @@ STATE_STYLES = {
 
 
 def console() -> Console:
+    """Shows text as it is: no markup in names that others chose, and their control characters as escapes."""
     from rich.console import Console
+    from rich.segment import Segment
+
+    class Careful(Console):
+        def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+            shown = (item if item.control else Segment(visible_lines(item.text), item.style) for item in buffer)
+            return super()._render_buffer(shown)
 
     # Soft wrapping into a pipe: programs such as grep get whole lines.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return Careful(highlight=False, markup=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    print(json_text(value, indent=2))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], bold: int | None = None) -> Table:
@@ -149,7 +158,7 @@ def show_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str)
     if rows:
         console().print(table("", columns, rows))
     else:
-        print(empty)
+        say(empty)
 
 
 def plain(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 from tenuto.schemas.events.request import (
     ExperimentPoolChanged,
     ExperimentPriorityChanged,
@@ -48,7 +49,7 @@ def picture(
     out = outages((event.time_us, event.data) for event in every)
     draw(found, path, "slots by time, from the event log", marks(events), out)
     used = {(item.agent_id, item.slot_id) for item in found}
-    print(f"{path}: {len(used)} slots, {len({item.allocation_id for item in found})} allocations.")
+    say(f"{path}: {len(used)} slots, {len({item.allocation_id for item in found})} allocations.")
 
 
 def recorded_events(context: typer.Context, log: Path | None) -> list[Event]:

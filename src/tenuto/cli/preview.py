@@ -11,6 +11,7 @@ import typer
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
 from tenuto.cli.overrides import Settings
+from tenuto.cli.say import say
 
 
 def preview(
@@ -33,14 +34,14 @@ def preview(
     console().print(table(f"{plan.method}: {plan.trials:,} trials, {plan.concurrent_trials} at once", columns, rows))
     about = "" if plan.exact else "about "
     share = 100 * plan.cost / plan.full_cost if plan.full_cost else 100
-    print(
+    say(
         f"Cost: {about}{plan.cost:,} {plan.unit} in all, {share:.3g} % of training every trial to the full length"
         f" ({plan.full_cost:,})."
     )
     if plan.method == "custom":
-        print("Your own class decides: this is the most that it may ask for.")
+        say("Your own class decides: this is the most that it may ask for.")
     if not plan.exact:
-        print("Trials are compared as they come, not all at once, so a few more go on than the table says.")
+        say("Trials are compared as they come, not all at once, so a few more go on than the table says.")
     if plan.problem:
         raise CliError(f"This search cannot be started: {plan.problem}")
 

@@ -11,6 +11,7 @@ import typer
 from tenuto.cli.client import Client
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.cli.replay import ServiceVerdict
@@ -69,10 +70,10 @@ def _verify(rest: Client, experiment: int, at: int | None, json: bool) -> None:
         console().print(table("", columns, rows))
         for item in verdicts:
             for divergence in item.verdict.divergences[:DIVERGENCES_SHOWN_MAX]:
-                print(f"{item.service}: {divergence}")
+                say(f"{item.service}: {divergence}")
         if ok:
             decisions = sum(item.verdict.decisions for item in verdicts)
-            print(f"Replay of {len(events)} events: {decisions} decisions taken again, all as recorded.")
+            say(f"Replay of {len(events)} events: {decisions} decisions taken again, all as recorded.")
     if not ok:
         raise CliError("The record does not replay: at least one decision differs from what was recorded.", EXIT_DIVERGED)
 
@@ -98,8 +99,8 @@ def _state(rest: Client, experiment: int, at: int | None, json: bool) -> None:
     if json:
         print_json({**asdict(story), "best_trial_id": best.id if best else None, "at": upto, "states": states})
         return
-    print(f"At position {upto}:")
+    say(f"At position {upto}:")
     screen = console()
     screen.print(view(story, screen.width))
     for service, digest in states.items():
-        print(f"state of {service:<10} sha256 {digest}")
+        say(f"state of {service:<10} sha256 {digest}")

@@ -10,6 +10,7 @@ from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.diff import metrics_sentence, show_differences, weights_sentence
 from tenuto.cli.errors import CliError
 from tenuto.cli.overrides import OverridesFile, Settings, read_overrides
+from tenuto.cli.say import say
 
 EXIT_NOT_EQUAL = 3
 """The reproduction ended with other metrics or weights."""
@@ -32,14 +33,14 @@ def reproduce(
     answer = rest.post(f"/experiments/{experiment}/reproduce", {"trial_id": trial})
     child = answer["id"]
     if detach:
-        print_json(answer) if json else print(f"Experiment {child} reproduces it; `tenuto exp reproduction {child}` compares.")
+        print_json(answer) if json else say(f"Experiment {child} reproduces it; `tenuto exp reproduction {child}` compares.")
         return
     if not json:
-        print(f"Experiment {child} reproduces it.", flush=True)
+        say(f"Experiment {child} reproduces it.", flush=True)
     try:
         story = follow(rest, child, quiet=json)
     except KeyboardInterrupt:
-        print(f"\nExperiment {child} goes on; `tenuto exp reproduction {child}` compares.")
+        say(f"\nExperiment {child} goes on; `tenuto exp reproduction {child}` compares.")
         raise
     if story.state != "completed":
         raise CliError(f"Experiment {child} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
@@ -60,8 +61,8 @@ def _report(rest: Any, experiment: int, json: bool) -> None:
     else:
         unknown = "ended without anything to compare with" if found["ended"] else "has not ended, so it is not known to reproduce"
         verdict = {True: "reproduces", False: "does not reproduce", None: unknown}
-        print(f"Trial {found['trial_id']} {verdict[found['equal']]} trial {found['reproduces']}.")
-        print(f"{metrics_sentence(found['results'])} {weights_sentence(found['results'])}")
+        say(f"Trial {found['trial_id']} {verdict[found['equal']]} trial {found['reproduces']}.")
+        say(f"{metrics_sentence(found['results'])} {weights_sentence(found['results'])}")
         others = [item for item in found["differences"] if item["effect"] != "none"]
         if others:
             show_differences(found["reproduces"], found["trial_id"], others, found["results"])
@@ -106,9 +107,9 @@ def _derive(context: typer.Context, experiment: int, verb: str, overrides: dict[
     else:
         does = "varies" if verb == "fork" else "goes on with"
         changed = f": {', '.join(f'{path}={value}' for path, value in made.overrides.items())}" if made.overrides else ""
-        print(f"Experiment {answer['id']} {does} experiment {experiment}{changed}.", flush=True)
+        say(f"Experiment {answer['id']} {does} experiment {experiment}{changed}.", flush=True)
         if not follow:
-            print(f"`tenuto exp wait {answer['id']}` returns at its end; `tenuto diff {experiment} {answer['id']}` compares.")
+            say(f"`tenuto exp wait {answer['id']}` returns at its end; `tenuto diff {experiment} {answer['id']}` compares.")
     if follow:
         from tenuto.cli.experiments import follow_to_end
 

@@ -9,6 +9,7 @@ import typer
 
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -64,4 +65,4 @@ def import_run(
 
         print_json(answer)
     else:
-        print(f"Experiment {answer['id']} takes the run in; `tenuto exp wait {answer['id']}` returns when it is there.")
+        say(f"Experiment {answer['id']} takes the run in; `tenuto exp wait {answer['id']}` returns when it is there.")

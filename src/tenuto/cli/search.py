@@ -22,6 +22,7 @@ import typer
 from tenuto.cli.client import Client, Outage, Refused
 from tenuto.cli.common import ExperimentId, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
@@ -133,7 +134,7 @@ def run_search(
         if runner.take(decode_event(body)):
             return
     if before and not quiet:
-        print(f"{runner.name} goes on: its {before} decisions up to position {head} are on record.", flush=True)
+        say(f"{runner.name} goes on: its {before} decisions up to position {head} are on record.", flush=True)
     for body in rest.follow_bodies(head, experiment):
         if runner.take(decode_event(body)):
             return
@@ -208,7 +209,7 @@ class _Runner:
             answer = self._patiently(f"/experiments/{self._experiment}/operations", body)
         except Refused as error:
             if error.word == "conflict":  # It is ending, which the next events will say.
-                print(f"{self.name}: {error}", file=sys.stderr)
+                say(f"{self.name}: {error}", file=sys.stderr)
                 return
             raise CliError(
                 f"{self.name} asked on position {event.position} ({event.type}) for what cannot be: {error} Correct it and run it"
@@ -224,7 +225,7 @@ class _Runner:
         if _digest(as_recorded.operations) != self.recorded[str(event.id)] and not self._changed:
             self._differs(event.position, _words(operations), _words(as_recorded.operations))
         if not self._quiet:
-            print(f"position {event.position}, {event.type}: {_words(operations)}", flush=True)
+            say(f"position {event.position}, {event.type}: {_words(operations)}", flush=True)
 
     def _patiently(self, path: str, body: dict[str, Any]) -> Any:
         """Waits while the cluster is away; a request that is sent twice is recorded once."""
@@ -263,7 +264,7 @@ class _Runner:
 
         data = event.data
         if isinstance(data, ExperimentCompleted):
-            print(f"Experiment {self._experiment} completed. {data.reason.text}")
+            say(f"Experiment {self._experiment} completed. {data.reason.text}")
             return True
         why = f"failed: {data.error}" if isinstance(data, ExperimentFailed) else "was canceled."
         raise CliError(f"Experiment {self._experiment} {why}", EXIT_NOT_COMPLETED)

@@ -11,6 +11,7 @@ import typer
 from tenuto.cli.common import Json
 from tenuto.cli.errors import CliError
 from tenuto.cli.overrides import Settings
+from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,9 +90,9 @@ def search(
     ]
     console().print(table(f"medians of {seeds} searches with {workers} workers", columns, rows))
     draws = results[0].target_draws
-    print(f"Target: a loss of {results[0].target:.4g}, the best of {draws} random configurations trained to the full length.")
+    say(f"Target: a loss of {results[0].target:.4g}, the best of {draws} random configurations trained to the full length.")
     if picture is not None:
-        print(f"The picture is in {picture}.")
+        say(f"The picture is in {picture}.")
 
 
 def show_cost(cost: float | None) -> str:

@@ -8,6 +8,7 @@ import typer
 
 from tenuto.cli.agents import app as agent_app
 from tenuto.cli.common import client
+from tenuto.cli.say import say
 
 slot_app = typer.Typer(no_args_is_help=True)
 Agent = Annotated[str, typer.Argument(help="Name of the agent, as in `tenuto agent ls`.")]
@@ -19,12 +20,12 @@ def _disable(context: typer.Context, agent: str, slot: int | None, drain: bool) 
     client(context).post(f"/agents/{agent}/disable", {"slot_id": slot, "drain": drain})
     what = f"Agent {agent}" if slot is None else f"Slot {slot} of agent {agent}"
     rest = "what runs there goes on to its end" if drain else "what runs there saves a checkpoint and goes on elsewhere"
-    print(f"{what} takes nothing new; {rest}.")
+    say(f"{what} takes nothing new; {rest}.")
 
 
 def _enable(context: typer.Context, agent: str, slot: int | None) -> None:
     client(context).post(f"/agents/{agent}/enable", {"slot_id": slot})
-    print(f"Agent {agent} is in service." if slot is None else f"Slot {slot} of agent {agent} is in service.")
+    say(f"Agent {agent} is in service." if slot is None else f"Slot {slot} of agent {agent} is in service.")
 
 
 @agent_app.command("disable")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from tenuto.cli.common import Json, client
+from tenuto.cli.say import say
 
 app = typer.Typer(no_args_is_help=True)
 User = Annotated[str | None, typer.Argument(help="Whose (default: your own).")]
@@ -70,7 +71,7 @@ def revoke(context: typer.Context, token_id: Id, user: OfUser = None) -> None:
     """Take a token away: it is worth nothing any more."""
     rest = client(context)
     rest.delete(f"/users/{user or _self(rest)}/tokens/{token_id}")
-    print(f"Token {token_id} is worth nothing any more.")
+    say(f"Token {token_id} is worth nothing any more.")
 
 
 def show(made: Any, json: bool) -> None:
@@ -79,8 +80,8 @@ def show(made: Any, json: bool) -> None:
     if json:
         print_json(made)
         return
-    print(f"The token is shown only now, and ends {ends(made['expires_us'])}; its user sets it as TENUTO_TOKEN:")
-    print(made["token"])
+    say(f"The token is shown only now, and ends {ends(made['expires_us'])}; its user sets it as TENUTO_TOKEN:")
+    say(made["token"])
 
 
 def ends(expires_us: int | None) -> str:

@@ -9,6 +9,7 @@ import typer
 from tenuto.cli.common import Json, TrialId, client, items
 from tenuto.cli.diff import record
 from tenuto.cli.logs import show_logs
+from tenuto.cli.say import say
 from tenuto.cli.why import straggler
 
 app = typer.Typer(no_args_is_help=True)
@@ -57,7 +58,7 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         ]
         screen.print(table("checkpoints", ("checkpoint", ">batches", ">metric", ">size", "saved"), kept))
         for line in damages(checkpoints):
-            print(line)
+            say(line)
 
 
 @app.command()

@@ -8,6 +8,7 @@ import typer
 
 from tenuto.cli import tokens
 from tenuto.cli.common import Json, client
+from tenuto.cli.say import say
 from tenuto.cli.tokens import Days
 
 app = typer.Typer(no_args_is_help=True)
@@ -30,7 +31,7 @@ def create(
     if json:
         print_json(made)
         return
-    print(f"User {name} is created.")
+    say(f"User {name} is created.")
     tokens.show(made, json)
 
 
@@ -51,7 +52,7 @@ def list_users(context: typer.Context, json: Json = False) -> None:
 def remove(context: typer.Context, name: Name) -> None:
     """Take a user's tokens away. Its experiments go on."""
     client(context).delete(f"/users/{name}")
-    print(f"User {name} is removed; its tokens are worth nothing any more.")
+    say(f"User {name} is removed; its tokens are worth nothing any more.")
 
 
 @app.command()
@@ -63,6 +64,6 @@ def whoami(context: typer.Context, json: Json = False) -> None:
     if json:
         print_json(user)
     else:
-        print(f"{user['name']}, who may change {'everything' if user['admin'] else 'its own experiments'}")
+        say(f"{user['name']}, who may change {'everything' if user['admin'] else 'its own experiments'}")
         if user["token"] is not None:
-            print(f"with the token {user['token']['id']}, which ends {tokens.ends(user['token']['expires_us'])}")
+            say(f"with the token {user['token']['id']}, which ends {tokens.ends(user['token']['expires_us'])}")
