@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import asyncpg
 
 from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.schemas.base import Model
 from tenuto.schemas.bus import BusState
 from tenuto.services.gateway.views import (
     AgentView,
@@ -47,6 +48,26 @@ _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, ba
     saved_us, deleted_us, delete_reason, damaged_us, damage, resumed_from"""
 _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, reason, outcome, exit_code, error, granted_us,
     started_us, exited_us, released_us"""
+
+
+M = TypeVar("M", bound=Model)
+
+
+class Rows(Generic[M]):
+    """Many rows of a table, each made a model only when it is looked at: 50,000 at once would hold up everybody for seconds."""
+
+    def __init__(self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M]) -> None:
+        self._rows, self._make = rows, make
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[M]:
+        return (self._make(dict(row)) for row in self._rows)
+
+    def encoded(self, first: int, count: int) -> bytes:
+        """Some of them as elements of a JSON array."""
+        return b",".join(self._make(dict(row)).to_json() for row in self._rows[first : first + count])
 
 
 class Views:
@@ -128,7 +149,7 @@ class Views:
         rows = await self._rows(f"SELECT {_TRIAL} FROM trials WHERE trial_id = $1", trial_id)
         return _trial(rows[0]) if rows else None
 
-    async def validations(self, experiment_id: int, trial_number: int | None, limit: int) -> list[ValidationView]:
+    async def validations(self, experiment_id: int, trial_number: int | None, limit: int) -> Rows[ValidationView]:
         rows = await self._rows(
             f"""SELECT {_VALIDATION} FROM trial_validations
                 WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) ORDER BY trial_number, batches LIMIT $3""",
@@ -136,7 +157,7 @@ class Views:
             trial_number,
             limit,
         )
-        return [ValidationView(**_parsed(row, "metrics")) for row in rows]
+        return Rows(rows, lambda row: ValidationView(**_parsed(row, "metrics")))
 
     async def measures(self, experiment_id: int) -> list[tuple[int, int, dict[str, Any]]]:
         """Trial number, length and metrics of all validations, by trial and time."""
@@ -145,13 +166,17 @@ class Views:
                ORDER BY trial_number, batches""",
             experiment_id,
         )
-        return [(row["trial_number"], row["length"], json.loads(row["metrics"])) for row in rows]
+
+        def parsed() -> list[tuple[int, int, dict[str, Any]]]:
+            return [(row["trial_number"], row["length"], json.loads(row["metrics"])) for row in rows]
+
+        return await asyncio.to_thread(parsed)
 
     async def trials_numbered(self, experiment_id: int, numbers: Sequence[int]) -> dict[int, TrialView]:
         query = f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number = ANY($2::int[])"
         return {row["number"]: _trial(row) for row in await self._rows(query, experiment_id, list(numbers))}
 
-    async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> list[MetricPointView]:
+    async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> Rows[MetricPointView]:
         rows = await self._rows(
             f"""SELECT {_POINT} FROM trial_metrics
                 WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND batches > $3
@@ -161,11 +186,11 @@ class Views:
             after_batches,
             limit,
         )
-        return [MetricPointView(**_parsed(row, "metrics")) for row in rows]
+        return Rows(rows, lambda row: MetricPointView(**_parsed(row, "metrics")))
 
     async def lines(
         self, experiment_id: int, trial_number: int | None, after: int, limit: int, tail: bool = False
-    ) -> list[LogLineView]:
+    ) -> Rows[LogLineView]:
         """In the order of arrival; with `tail` the last ones."""
         rows = await self._rows(
             f"""SELECT {_LINE} FROM trial_logs
@@ -176,11 +201,11 @@ class Views:
             after,
             limit,
         )
-        return [LogLineView(**row) for row in (reversed(rows) if tail else rows)]
+        return Rows(rows[::-1] if tail else rows, lambda row: LogLineView(**row))
 
     async def checkpoints(
         self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False
-    ) -> list[CheckpointView]:
+    ) -> Rows[CheckpointView]:
         """`deleted`: these, too. `damaged`: only those that a run found damaged."""
         rows = await self._rows(
             f"""SELECT {_CHECKPOINT} FROM trial_checkpoints
@@ -193,7 +218,7 @@ class Views:
             trial_id,
             damaged,
         )
-        return [CheckpointView(**row) for row in rows]
+        return Rows(rows, lambda row: CheckpointView(**row))
 
     async def checkpoint(self, checkpoint_id: str) -> CheckpointDetail | None:
         rows = await self._rows(

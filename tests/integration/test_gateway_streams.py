@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import httpx
 import pytest
 
 from tenuto.kernel.tasks import stop_task
@@ -161,3 +163,30 @@ def test_answers_leave_at_once() -> None:
     """A socket whose protocol is named gets TCP_NODELAY from asyncio and uvloop: without it a kept connection waits 44 ms."""
     with bind("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP
+
+
+async def test_a_long_history_holds_up_nobody(world: World, database: Any) -> None:
+    """Before it was sent in pieces, nobody else was answered for the seconds that 50,000 points take."""
+    await world.submit()
+    await world.record(requested(1))
+    connection = await asyncpg.connect(database.owner_url)
+    await connection.execute(
+        """INSERT INTO trial_metrics SELECT 1, 1, n, '1-1-1', n, '{"loss": 0.5, "accuracy": "NaN"}'
+           FROM generate_series(1, 50000) n"""
+    )
+    await connection.close()
+    answers = 0
+
+    async def ask() -> None:
+        nonlocal answers
+        async with httpx.AsyncClient(base_url=world.http.base_url, headers=world.http.headers) as other:
+            while True:
+                assert (await other.get("/api/v1/user")).status_code == 200
+                answers += 1
+
+    bystander = asyncio.create_task(ask())
+    points = await world.get("/trials/1-1/metrics")
+    bystander.cancel()
+    assert [point["batches"] for point in points] == list(range(1, 50_001))
+    assert points[0]["metrics"] == {"loss": 0.5, "accuracy": "NaN"}
+    assert answers > 20, "others were not answered in between"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query, Request, Response
+from starlette.responses import StreamingResponse
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
@@ -20,7 +21,7 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.commands import GatewayCommand
-from tenuto.services.gateway.queries import Views
+from tenuto.services.gateway.queries import Rows, Views
 from tenuto.services.gateway.reader import Reader
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.state import ADMIN, State, Token
@@ -145,8 +146,22 @@ Door = Annotated[Gateway, Depends(_gateway)]
 """A handler's parameter of this type is given the gateway."""
 
 
-def answer(body: Model | Sequence[Model], status: int = 200) -> Response:
+ROWS_AT_ONCE = 500
+"""Encoded in one piece, off the event loop: about 20 ms."""
+
+
+def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200) -> Response:
     """JSON as the models write it: NaN as a string, fields in order. Twice as fast as through FastAPI's own encoder."""
+    if isinstance(body, Rows):
+        return StreamingResponse(_pieces(body), status, media_type="application/json")
     if isinstance(body, Model):
         return Response(body.to_json(), status, media_type="application/json")
     return Response(b"[" + b",".join(item.to_json() for item in body) + b"]", status, media_type="application/json")
+
+
+async def _pieces(rows: Rows[Any]) -> AsyncIterator[bytes]:
+    yield b"["
+    for first in range(0, len(rows), ROWS_AT_ONCE):
+        piece = await asyncio.to_thread(rows.encoded, first, ROWS_AT_ONCE)
+        yield piece if first == 0 else b"," + piece
+    yield b"]"

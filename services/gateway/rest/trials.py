@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
@@ -68,8 +69,8 @@ async def pareto(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]
         raise DoorError("conflict", message)
     goals = [Goal(found.metric, found.smaller_is_better)]
     goals += [Goal(objective["metric"], objective["smaller_is_better"]) for objective in searcher["objectives"]]
-    compared = measured(goals, await door.views.measures(experiment_id))
-    best = front(goals, compared)
+    compared = await asyncio.to_thread(measured, goals, await door.views.measures(experiment_id))
+    best = await asyncio.to_thread(front, goals, compared)
     trials = await door.views.trials_numbered(experiment_id, [one.number for one in best])
     return answer(
         ParetoView(
