@@ -88,6 +88,8 @@ class Heartbeat(Model):
     launcher_sequence: int = 0
     """Last report in the spool's launcher lane when this was made: a heartbeat that is older than a report that overtook it
     proves nothing about the allocations it does not list."""
+    backlog: dict[str, int] = {}
+    """Reports on the agent's disk that are not committed, of each lane that has some."""
 
 
 class HeartbeatReply(Model):

@@ -7,12 +7,14 @@ tenuto.position.<lane>.<agent>       core NATS request: what is the last report 
 tenuto.agent.heartbeat               core NATS request from agents to the launcher
 tenuto.scheduler.queue               core NATS request to the scheduler: who waits for slots, and why?
 tenuto.relay.bus                     core NATS request to the relay: does JetStream store what it is sent?
+tenuto.launcher.backlog              core NATS request to the launcher: whose reports wait for the record?
 tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
 """
 
 from __future__ import annotations
 
 from typing import Literal
+from urllib.parse import unquote
 
 LOG_STREAM = "TENUTO_LOG"
 INGRESS_STREAM = "TENUTO_INGRESS"
@@ -20,6 +22,7 @@ LOG_SUBJECTS = "tenuto.log.>"
 INGRESS_SUBJECTS = "tenuto.ingress.>"
 HEARTBEAT = "tenuto.agent.heartbeat"
 QUEUE = "tenuto.scheduler.queue"
+BACKLOG = "tenuto.launcher.backlog"
 BUS_STATE = "tenuto.relay.bus"
 INGRESS_PROBE = "tenuto.ingress.probe.relay"
 """In no lane, so nobody receives it: only whether it is stored matters."""
@@ -55,6 +58,12 @@ def position(lane: Lane, agent_id: str) -> str:
 def ingress_lane(lane: Lane) -> str:
     """Of all agents."""
     return f"tenuto.ingress.{lane}.*"
+
+
+def lane_and_agent(subject: str) -> tuple[str, str]:
+    """Of a subject of `ingress`."""
+    lane, _, token = subject.removeprefix("tenuto.ingress.").partition(".")
+    return lane, unquote(token)
 
 
 def positions(lane: Lane) -> str:

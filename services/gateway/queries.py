@@ -12,7 +12,7 @@ import asyncpg
 
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.schemas.base import Model
-from tenuto.schemas.bus import BusState
+from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.views import (
     AgentView,
     AllocationView,
@@ -258,7 +258,7 @@ class Views:
         shut = {(row["agent_id"], row["slot_id"]) for row in closed}
         return [_agent(row, users, shut, auxiliary) for row in agents]
 
-    async def status(self, bus: BusState) -> StatusView:
+    async def status(self, bus: BusState, backlog: Backlog) -> StatusView:
         head, consumers, parked, agents = await asyncio.gather(
             self._rows("SELECT position FROM log_head"),
             self._rows(
@@ -273,6 +273,7 @@ class Views:
         slots = [slot for agent in agents if agent.state != "lost" for slot in agent.slots]
         return StatusView(
             bus=bus,
+            backlog=backlog.lanes,
             version=version("tenuto"),
             head=position,
             consumers=tuple(ConsumerView(**row, lag=max(0, position - row["position"])) for row in consumers),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.bus import BusState
+from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.trial import CheckpointFile
@@ -284,6 +284,8 @@ class StatusView(Model):
     consumers: tuple[ConsumerView, ...]
     parked: int
     """Reports and events that could not be read or handled, kept aside with their reasons."""
+    backlog: tuple[LaneBacklog, ...]
+    """Reports of agents that are not in the record yet, by agent and lane, the longest first."""
     agents: int
     slots: int
     slots_used: int

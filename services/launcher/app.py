@@ -1,4 +1,4 @@
-"""The launcher's composition root: the deciding loop, the lane of reports, heartbeats and leases, and the assigner."""
+"""The launcher's composition root: the deciding loop, the lane of reports, heartbeats, leases and backlogs, and the assigner."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tenuto.kernel.pools import open_pool
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
+from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects import Assigner
 from tenuto.services.launcher.handlers import Listener
@@ -26,15 +27,24 @@ QUERY_SECONDS_MAX = 30.0
 
 class Launcher:
     def __init__(
-        self, loop: ServiceLoop[State], lane: Ingress, listener: Listener, assigner: Assigner, pool: asyncpg.Pool
+        self,
+        loop: ServiceLoop[State],
+        lane: Ingress,
+        listener: Listener,
+        backlogs: Backlogs,
+        assigner: Assigner,
+        pool: asyncpg.Pool,
     ) -> None:
         self.loop = loop
-        self._lane, self._listener, self._assigner, self._pool = lane, listener, assigner, pool
+        self._lane, self._listener, self._backlogs = lane, listener, backlogs
+        self._assigner, self._pool = assigner, pool
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
-            await run_together(loop=self.loop.run(), lane=self._lane.run(), listener=self._listener.run())
+            await run_together(
+                loop=self.loop.run(), lane=self._lane.run(), listener=self._listener.run(), backlogs=self._backlogs.run()
+            )
         finally:
             await self._assigner.close()
             self._pool.terminate()
@@ -47,6 +57,7 @@ async def build(
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(LauncherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     assigner = Assigner(loop, bus)
-    listener = Listener(loop, log, bus, clock, settings)
+    backlogs = Backlogs(bus, clock)
+    listener = Listener(loop, log, bus, clock, settings, backlogs)
     lane = Ingress("launcher", settings, bus, pool, listener.record)
-    return Launcher(loop, lane, listener, assigner, pool)
+    return Launcher(loop, lane, listener, backlogs, assigner, pool)

@@ -24,6 +24,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.services.launcher.assigning import assignments_of
+from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.leases import Leases
 from tenuto.services.launcher.state import State
@@ -42,10 +43,13 @@ class Listener:
     """Nothing is answered, recorded or given up before the launcher has read the log to the end it had at the start: until
     then it does not know all that it had assigned."""
 
-    def __init__(self, loop: ServiceLoop[State], log: EventLog, bus: Client, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self, loop: ServiceLoop[State], log: EventLog, bus: Client, clock: Clock, settings: Settings, backlogs: Backlogs
+    ) -> None:
         self._loop, self._log, self._bus, self._clock, self._settings = loop, log, bus, clock, settings
         self._tick_seconds = settings.heartbeat_seconds / TICKS_PER_HEARTBEAT
         self._leases = Leases(settings.lease_seconds_max, self._tick_seconds)
+        self._backlogs = backlogs
         self._caught_up = asyncio.Event()
         self._received: dict[str, tuple[str, int]] = {}
         """Last report of each agent: its spool and sequence."""
@@ -101,6 +105,7 @@ class Listener:
             refusal = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
             await self._reply(message, None, error=refusal)
             return
+        self._backlogs.hear(heartbeat.agent_id, heartbeat.backlog)
         if not self._caught_up.is_set():
             await self._reply(message, None)
             return

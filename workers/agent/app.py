@@ -30,7 +30,7 @@ from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, Hear
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.changed import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
-from tenuto.workers.agent.database import Disk, check_database, open_database
+from tenuto.workers.agent.database import Database, Disk, check_database, open_database
 from tenuto.workers.agent.environment import Node, common_environment
 from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.home import DATABASE, LOCK, Home, database_problem
@@ -91,7 +91,7 @@ class AgentApp:
         self._seldom = Seldom(logger)
         self._lock: IO[str] | None = None
         self._disk = Disk()
-        self._connection: sqlite3.Connection | None = None
+        self._connection: Database | None = None
         self._server: WorkerServer | None = None
         self._bus: Client | None = None
         self._warm = WarmPool(self._directory, 0 if command else settings.warm_environments_max)
@@ -232,6 +232,7 @@ class AgentApp:
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
             allocations=self.manager.allocations,
             launcher_sequence=self._spool.last("launcher"),
+            backlog=self._spool.backlog(),
         )
 
     async def _on_assign(self, message: Msg) -> None:

@@ -72,11 +72,17 @@ CREATE TABLE IF NOT EXISTS runs (
 """
 
 
-def open_database(path: Path) -> sqlite3.Connection:
+class Database(sqlite3.Connection):
+    """Says when a transaction was taken back, so that what is counted in memory can be counted again."""
+
+    on_rollback: Callable[[], None] | None = None
+
+
+def open_database(path: Path) -> Database:
     """Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also after a power failure,
     unless its transaction says otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False, factory=Database)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.executescript(_SCHEMA)
@@ -108,9 +114,16 @@ class transaction:  # noqa: N801 - reads as a statement: `with transaction(conne
         return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        done = False
         try:
-            self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+            if kind is None:
+                self._connection.execute("COMMIT")
+                done = True
         finally:
+            if self._connection.in_transaction:  # a full disk fails the commit itself, too
+                self._connection.execute("ROLLBACK")
+            if not done and isinstance(self._connection, Database) and self._connection.on_rollback is not None:
+                self._connection.on_rollback()
             if not self._power_safe:
                 self._connection.execute("PRAGMA synchronous = FULL")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -30,6 +31,16 @@ SOCKET_PATH_BYTES_MAX = 100
 REPORTS_PER_CALL_MAX = 1_000
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """A checkpoint report lists its files; a thousand reports in one call stay below this."""
+REPORT_BYTES_MAX = 7 * 1024 * 1024
+"""One report, below what the bus takes as one message (8 MiB): a larger one could never leave the spool."""
+TOO_LARGE_BYTES_KEPT = 4_096
+"""Of a larger report: its beginning is parked where people can see it."""
+PACED_REPORTS_MIN = 1_000
+PACED_REPORTS_MAX = 20_000
+"""Facts of one allocation that wait for numbers: from the first count on its worker's calls are answered later, at the second
+after PACE_SECONDS_MAX. A trial that makes facts faster than they can be recorded is slowed down to that; where nothing can be
+recorded for long, it fills the disk slowly and goes on."""
+PACE_SECONDS_MAX = 1.0
 SHUTDOWN_SECONDS = 0.5
 LANES_OF_WORKERS: frozenset[str] = frozenset({"tracker", "metrics", "logs"})
 _ACTIONS: dict[Action, pb.Directive.Action] = {
@@ -80,7 +91,13 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
         await self._admit(request.allocation_id, context)
         last = await self._disk(self._spool.append_from_worker, request.allocation_id, request.rank, reports)
         self._manager.spooled.notify()
+        await self._pace(request.allocation_id)
         return pb.ReportReply(last_sequence=last)
+
+    async def _pace(self, allocation_id: str) -> None:
+        queued = self._spool.queued_of("tracker", allocation_id)
+        if queued >= PACED_REPORTS_MIN:
+            await asyncio.sleep(PACE_SECONDS_MAX * min(queued / PACED_REPORTS_MAX, 1.0))
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:  # noqa: N802
         live = await self._admit(request.allocation_id, context)
@@ -115,9 +132,12 @@ def checkpoint_directory(shared: Path, assignment: Assignment) -> Path:
 
 
 def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewReport | str:
-    """What to spool, or why not. A body that cannot be read goes on: its receiver parks it where people can see it."""
+    """What to spool, or why not. A body that cannot be read, or is too large, goes on: its receiver parks it."""
     if lane not in LANES_OF_WORKERS:
         return f"workers have no lane {lane!r}"
+    if len(body) > REPORT_BYTES_MAX:
+        logger.error("allocation %s sent a report of %d bytes; at most %d are taken", allocation_id, len(body), REPORT_BYTES_MAX)
+        return NewReport(cast(Lane, lane), "too_large", allocation_id, body[:TOO_LARGE_BYTES_KEPT], trace)
     kind, owner = "unreadable", allocation_id
     try:
         if lane == "tracker":

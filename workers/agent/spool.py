@@ -9,13 +9,12 @@ in getting numbers: so one that reports without end delays no other by more than
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from tenuto.schemas.subjects import LANES, Lane
-from tenuto.workers.agent.database import transaction
+from tenuto.workers.agent.database import Database, transaction
 from tenuto.workers.agent.turns import fair_shares, interleaved
 
 NUMBERED_AHEAD_FIRST = 100
@@ -48,7 +47,7 @@ class NewReport:
 class Spool:
     """Not thread-safe: called through one `Disk`. Methods named `*_in` belong into the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, new_id: str, bulk_bytes_max: int = BULK_BYTES_MAX) -> None:
+    def __init__(self, connection: Database, new_id: str, bulk_bytes_max: int = BULK_BYTES_MAX) -> None:
         """`new_id` becomes the spool's id if it has none yet."""
         self._connection = connection
         self._bulk_bytes_max = bulk_bytes_max
@@ -58,17 +57,25 @@ class Spool:
             connection.execute("INSERT OR IGNORE INTO meta VALUES ('spool_id', ?)", (new_id,))
             connection.executemany("INSERT OR IGNORE INTO lanes VALUES (?, 0, 0)", [(lane,) for lane in LANES])
         self.id: str = connection.execute("SELECT value FROM meta WHERE key = 'spool_id'").fetchone()[0]
-        self._bulk_bytes = self._sum_bulk()
-        self._last: dict[str, int] = dict(connection.execute("SELECT lane, last FROM lanes"))
-        self._room_until: dict[str, int] = {
-            lane: committed + NUMBERED_AHEAD_FIRST for lane, committed in connection.execute("SELECT lane, committed FROM lanes")
-        }
-        self._numbers = self._max_number()
-        self._queued: dict[str, dict[str, int]] = {lane: self._count_queued(lane) for lane in LANES}
-        """By allocation. After a write that failed perhaps too many, until the next numbers are given."""
-        self._queued_reports: dict[str, int] = {lane: sum(queued.values()) for lane, queued in self._queued.items()}
         self._last_served: dict[str, str] = {}
         """Of each lane the allocation that had the last turn."""
+        self._count()
+        self._room_until = {lane: committed + NUMBERED_AHEAD_FIRST for lane, committed in self._committed.items()}
+        connection.on_rollback = self._count
+
+    def _count(self) -> None:
+        """At the start, and when a transaction that was counted is taken back."""
+        rows = self._connection.execute("SELECT lane, last, committed FROM lanes").fetchall()
+        self._last: dict[str, int] = {lane: last for lane, last, _ in rows}
+        self._committed: dict[str, int] = {lane: committed for lane, _, committed in rows}
+        self._numbers = self._max_number()
+        self._queued: dict[str, dict[str, int]] = {lane: {} for lane in LANES}
+        for lane, allocation_id, count in self._connection.execute(
+            "SELECT lane, allocation_id, count(*) FROM queued_reports GROUP BY lane, allocation_id"
+        ):
+            self._queued[lane][allocation_id] = count
+        self._queued_reports: dict[str, int] = {lane: sum(queued.values()) for lane, queued in self._queued.items()}
+        self._bulk_bytes = self._sum_bulk()
 
     def last(self, lane: Lane) -> int:
         """Sequence of the lane's newest report that has one. Reads memory only."""
@@ -82,10 +89,14 @@ class Spool:
         """Reports are numbered up to there."""
         self._room_until[lane] = until
 
-    def backlog(self) -> dict[Lane, int]:
-        """Reports in each lane that are not committed."""
-        rows = dict(self._connection.execute("SELECT lane, last - committed FROM lanes").fetchall())
-        return {lane: rows.get(lane, 0) + self.queued(lane) for lane in LANES}
+    def queued_of(self, lane: Lane, allocation_id: str) -> int:
+        """Of one allocation. Reads memory only."""
+        return self._queued[lane].get(allocation_id, 0)
+
+    def backlog(self) -> dict[str, int]:
+        """Reports that are not committed, of each lane that has some. Reads memory only."""
+        waiting: dict[str, int] = {lane: self._last[lane] - self._committed[lane] + self._queued_reports[lane] for lane in LANES}
+        return {lane: count for lane, count in waiting.items() if count > 0}
 
     def committed(self, lane: Lane) -> int:
         return cast(int, self._connection.execute("SELECT committed FROM lanes WHERE lane = ?", (lane,)).fetchone()[0])
@@ -141,8 +152,7 @@ class Spool:
                     (lane, allocation_id, share),
                 ).fetchall()
                 reports = [(number, NewReport(lane, kind, allocation_id, body, trace)) for number, kind, trace, body in rows]
-                if reports:
-                    taken.append((allocation_id, reports))
+                taken.append((allocation_id, reports))
             for _, report in interleaved([reports for _, reports in taken]):
                 self._number_in(report)
             self._connection.executemany(
@@ -154,16 +164,7 @@ class Spool:
             queued[allocation_id] -= len(reports)
             if not queued[allocation_id]:
                 del queued[allocation_id]
-        if sum(len(reports) for _, reports in taken) < sum(shares.values()):
-            self._queued[lane] = self._count_queued(lane)  # a write that failed was counted
-        self._queued_reports[lane] = sum(self._queued[lane].values())
-
-    def _count_queued(self, lane: Lane) -> dict[str, int]:
-        return dict(
-            self._connection.execute(
-                "SELECT allocation_id, count(*) FROM queued_reports WHERE lane = ? GROUP BY allocation_id", (lane,)
-            )
-        )
+        self._queued_reports[lane] -= sum(len(reports) for _, reports in taken)
 
     def append_from_worker(self, allocation_id: str, rank: int, reports: Sequence[tuple[int, NewReport]]) -> int:
         """Takes the reports that follow what this rank sent before; repeated ones and those after a gap are left out.
@@ -219,6 +220,7 @@ class Spool:
                 self._bulk_bytes -= freed
             self._connection.execute("DELETE FROM reports WHERE lane = ? AND sequence <= ?", (lane, sequence))
             self._connection.execute("UPDATE lanes SET committed = max(committed, ?) WHERE lane = ?", (sequence, lane))
+        self._committed[lane] = max(self._committed[lane], sequence)
 
     def begin_again(self, new_id: str) -> None:
         """A new spool with what is left of this one, numbered from 1."""
@@ -234,7 +236,7 @@ class Spool:
                     [(number, lane, sequence) for number, (sequence,) in enumerate(rows, start=1)],
                 )
                 self._connection.execute("UPDATE lanes SET last = ?, committed = 0 WHERE lane = ?", (len(rows), lane))
-                self._last[lane] = len(rows)
+                self._last[lane], self._committed[lane] = len(rows), 0
                 self._room_until[lane] = NUMBERED_AHEAD_FIRST
         self.id = new_id
 

@@ -1,20 +1,34 @@
-"""Reports on their way to the agent, in order, sent by a thread of its own so that training does not wait for a disk."""
+"""Reports on their way to the agent, in order, sent by a thread of its own so that training does not wait for a disk.
+
+What is only looked at, metrics and progress, shares a report where several wait. Validations and checkpoints are facts, each of
+which is recorded; they share calls, and a trial that makes them faster than they can be recorded waits.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from tenuto.schemas.base import Model
+from tenuto.schemas.reports import MetricsReport, ProgressReport
 from tenuto.workers.harness.agent_client import AgentClient, Outgoing
 from tenuto.workers.harness.directives import AgentGone
 
 Lane = Literal["tracker", "metrics", "logs"]
 PENDING_REPORTS_MAX = 1_000
 """Beyond this the training thread waits for the agent: minutes of reports of a quick trial, a few megabytes."""
-BATCH_REPORTS_MAX = 100
+BATCH_REPORTS_MAX = 250
 """One call's reports: they share one write of the agent's disk."""
+CALLS_PER_SECOND_MAX = 20.0
+CALLS_BURST_MAX = 20.0
+"""Calls that may follow each other at once; after that they are spaced, so that reports gather and share calls. Nothing waits for
+that while the worker waits for its reports (`flush`)."""
+POINTS_SHARED_MAX = 1_000
+SHARED_BYTES_MAX = 256 * 1024
+"""Metrics that wait share a report up to so many points and bytes: far below what the bus takes as one message."""
 
 
 class Reports(Protocol):
@@ -38,33 +52,81 @@ class NoReports:
         pass
 
 
+@dataclass
+class _Pending:
+    sequence: int
+    lane: Lane
+    body: Model
+    data: bytes
+    more: list[MetricsReport] = field(default_factory=list)
+    """Metrics that go with `body`."""
+    points: int = 0
+    size_bytes: int = 0
+
+    def absorb(self, body: Model, data: bytes) -> bool:
+        """True: this report, which is not sent yet, says what `body` says as well."""
+        if isinstance(body, ProgressReport) and isinstance(self.body, ProgressReport):
+            self.body, self.data = body, data
+            return True
+        if not isinstance(body, MetricsReport) or not isinstance(self.body, MetricsReport):
+            return False
+        points = (self.points or len(self.body.points)) + len(body.points)
+        size_bytes = (self.size_bytes or len(self.data)) + len(data)
+        if points > POINTS_SHARED_MAX or size_bytes > SHARED_BYTES_MAX:
+            return False
+        self.points, self.size_bytes = points, size_bytes
+        self.more.append(body)
+        return True
+
+    def outgoing(self) -> Outgoing:
+        if self.more and isinstance(self.body, MetricsReport):
+            points = tuple(point for report in (self.body, *self.more) for point in report.points)
+            self.data, self.more = self.body.model_copy(update={"points": points}).to_json(), []
+        return Outgoing(self.sequence, self.lane, self.data)
+
+
 class Reporter:
     """Keeps each report until the agent has it on disk. Numbers are consecutive per (allocation, rank), over all lanes."""
 
     def __init__(self, client: AgentClient, last_sequence: int) -> None:
         self._client = client
         self._last_sequence = last_sequence
-        self._pending: deque[Outgoing] = deque()
+        self._pending: deque[_Pending] = deque()
         self._changed = threading.Condition()
         self._error: AgentGone | None = None
         self._closed = False
+        self._flushing = 0
+        self._on_its_way = last_sequence
+        """Reports up to here are in a call, and cannot be changed any more."""
+        self._newest: dict[Lane, _Pending] = {}
+        """The last report of each lane."""
+        self._calls, self._calls_at = CALLS_BURST_MAX, time.monotonic()
         self._thread = threading.Thread(target=self._send_all, name="tenuto-reports", daemon=True)
         self._thread.start()
 
     def report(self, lane: Lane, *bodies: Model) -> None:
         """In this order, and in one call to the agent. Returns at once, unless too many reports wait. Raises AgentGone."""
-        written = [body.to_json() for body in bodies]
+        written = [(body, body.to_json()) for body in bodies]
         with self._changed:
             self._wait(PENDING_REPORTS_MAX - 1)
-            for data in written:
+            for body, data in written:
+                newest = self._newest.get(lane)
+                if newest is not None and newest.sequence > self._on_its_way and newest.absorb(body, data):
+                    continue
                 self._last_sequence += 1
-                self._pending.append(Outgoing(self._last_sequence, lane, data))
+                self._newest[lane] = _Pending(self._last_sequence, lane, body, data)
+                self._pending.append(self._newest[lane])
             self._changed.notify_all()
 
     def flush(self) -> None:
         """Returns when the agent has every report on disk. Raises AgentGone."""
         with self._changed:
-            self._wait(0)
+            self._flushing += 1
+            self._changed.notify_all()
+            try:
+                self._wait(0)
+            finally:
+                self._flushing -= 1
 
     def close(self) -> None:
         """Does not flush."""
@@ -80,12 +142,9 @@ class Reporter:
 
     def _send_all(self) -> None:
         while True:
-            with self._changed:
-                while not self._pending and not self._closed:
-                    self._changed.wait()
-                if self._closed:
-                    return
-                batch = [self._pending[index] for index in range(min(BATCH_REPORTS_MAX, len(self._pending)))]
+            batch = self._next_batch()
+            if not batch:
+                return
             try:
                 last = self._client.report(batch)
             except AgentGone as error:
@@ -99,3 +158,23 @@ class Reporter:
                 while self._pending and self._pending[0].sequence <= last:
                     self._pending.popleft()
                 self._changed.notify_all()
+
+    def _next_batch(self) -> list[Outgoing]:
+        """When there is something to send and its turn has come; empty when closed."""
+        with self._changed:
+            while not self._closed and not self._pending:
+                self._changed.wait()
+            while not self._closed and not self._flushing and (seconds := self._seconds_to_next_call()) > 0:
+                self._changed.wait(seconds)
+            if self._closed:
+                return []
+            self._calls = max(self._calls - 1, 0.0)
+            batch = [self._pending[index] for index in range(min(BATCH_REPORTS_MAX, len(self._pending)))]
+            self._on_its_way = batch[-1].sequence
+            return [item.outgoing() for item in batch]
+
+    def _seconds_to_next_call(self) -> float:
+        now = time.monotonic()
+        self._calls = min(self._calls + (now - self._calls_at) * CALLS_PER_SECOND_MAX, CALLS_BURST_MAX)
+        self._calls_at = now
+        return (1.0 - self._calls) / CALLS_PER_SECOND_MAX

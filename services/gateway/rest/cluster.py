@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -9,14 +10,14 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.schemas import subjects
-from tenuto.schemas.bus import BusState
+from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.queries import PAGE_MAX
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
 from tenuto.services.gateway.views import AgentView, AllocationView, StatusView, TamperedView, VerifiedView
 
 router = APIRouter(tags=["cluster"])
 BUS_SECONDS_MAX = 0.5
-"""For the relay's word on the bus, which it knows by heart."""
+"""For the relay's word on the bus, which it knows by heart, and the launcher's count of what waits."""
 RELAY_AWAY = "The relay does not answer: it is not running, or NATS cannot be reached. Training goes on; what it reports waits."
 
 
@@ -37,8 +38,8 @@ async def allocations(
 
 @router.get("/status", response_model=StatusView)
 async def status(door: Door) -> Response:
-    state = await _bus_state(door)
-    return answer(await door.views.status(state))
+    state, backlog = await asyncio.gather(_bus_state(door), _backlog(door))
+    return answer(await door.views.status(state, backlog))
 
 
 async def _bus_state(door: Door) -> BusState:
@@ -46,6 +47,14 @@ async def _bus_state(door: Door) -> BusState:
         return BusState.from_json(await door.ask(subjects.BUS_STATE, b"", BUS_SECONDS_MAX))
     except (NatsError, TimeoutError, OSError, ValidationError):
         return BusState(ok=False, message=RELAY_AWAY)
+
+
+async def _backlog(door: Door) -> Backlog:
+    """None is shown while the launcher is away: what is wrong then stands elsewhere in the status."""
+    try:
+        return Backlog.from_json(await door.ask(subjects.BACKLOG, b"", BUS_SECONDS_MAX))
+    except (NatsError, TimeoutError, OSError, ValidationError):
+        return Backlog(lanes=())
 
 
 @router.post("/log/verify", response_model=VerifiedView)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 DOWN_SECONDS_MAX = 120.0
 """Stopping waits for each process in turn; this is more than the sum of all its limits."""
 DOWN_POLL_SECONDS = 0.05
+BACKLOG_SHOWN_MIN = 100
+"""Fewer reports of one agent and lane are on their way at any time."""
+BACKLOG_SHOWN_MAX = 20
 
 
 def add_to(app: typer.Typer) -> None:
@@ -174,6 +177,9 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
         if consumers := answer.get("consumers"):
             readers = [(item["name"], item["position"], item["lag"]) for item in consumers]
             screen.print(table(f"log: {answer['head']} events", ("reader", ">position", ">behind"), readers))
+        if backlog := [item for item in answer.get("backlog", ()) if max(item["waiting"], item["on_bus"]) >= BACKLOG_SHOWN_MIN]:
+            lanes = [(item["agent_id"], item["lane"], item["waiting"], item["on_bus"]) for item in backlog[:BACKLOG_SHOWN_MAX]]
+            screen.print(table("reports that wait for the record", ("agent", "lane", ">with the agent", ">on the bus"), lanes))
         if not answer.get("bus", {"ok": True})["ok"]:
             say(f"bus: {answer['bus']['message']}")
         if "slots" in answer:

@@ -26,6 +26,8 @@ from tenuto.embedded.process import (
 )
 
 READY_TIMEOUT_SECONDS = 1.0
+MESSAGE_BYTES_MAX = 8 << 20
+"""The largest that NATS advises: a checkpoint of ten thousand files is reported in one message."""
 STORE_BYTES_MAX = 8 << 30
 """JetStream reserves each stream's limit when it is made. By default it allows 75 % of the free disk, which a small disk with
 room for our data would already fail."""
@@ -158,6 +160,7 @@ class NatsServer:
         lines = [
             f"listen: {quoted(f'{LOOPBACK}:{self.port}')}",
             f"pid_file: {quoted(str(self.data_dir / 'nats.pid'))}",
+            f"max_payload: {MESSAGE_BYTES_MAX}",
             f"jetstream {{ store_dir: {quoted(str(self._store))}, max_file_store: {STORE_BYTES_MAX} }}",
         ]
         if self.password:
