@@ -159,7 +159,7 @@ async def test_trials_take_turns(road: Road) -> None:
 
 @pytest.mark.slow
 async def test_a_stream_full_of_repetitions_is_left_at_once(road: Road) -> None:
-    """An earlier version left repetitions of two reports, which are still in the agent's spool. (benchmarks/reports.py does it with
+    """An earlier version left repetitions of two reports, which are still in the agent's spool. (benchmarks/reports.py makes
     300,000.)"""
     await road.append(2)
     await road.repeat(1, 20_000)
