@@ -27,6 +27,11 @@ def allocation_id(trial: str, allocation_number: int) -> str:
     return f"{trial}-{allocation_number}"
 
 
+def location_of(store: str, trial: str, checkpoint_id: str) -> str:
+    """Where the record says that a checkpoint is: in which of the operator's stores, and under which ids."""
+    return f"store://{store}/{experiment_of(trial)}/{trial}/manifests/{checkpoint_id}.json"
+
+
 def experiment_of(trial_or_allocation: str) -> int:
     return int(trial_or_allocation.split("-", 1)[0])
 

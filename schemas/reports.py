@@ -45,12 +45,13 @@ class CheckpointReport(Model):
     kind: Literal["checkpoint"] = "checkpoint"
     trial_id: str
     allocation_id: str
-    checkpoint_id: str
+    checkpoint_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")
     batches: int = Field(ge=0)
     length: int = Field(ge=0)
     files: tuple[CheckpointFile, ...]
     size_bytes: int = Field(ge=0)
-    location: str
+    location: str = Field(default="", exclude=True)
+    """Not used: where a checkpoint is follows from its experiment and its ids. Earlier versions wrote it."""
 
 
 class DamageReport(Model):

@@ -6,8 +6,19 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from tenuto.schemas.config.storage import named
+
+
+def _experiment_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Stores got names: before, an experiment said itself where its checkpoints go."""
+    config = data["config"]
+    return {**data, "config": {**config, "checkpoint_storage": named(config["checkpoint_storage"])}}
+
+
 # (type, from version) -> function on the decoded payload that returns the payload of version + 1.
-UPCASTERS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
+UPCASTERS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
+    ("ExperimentSubmitted", 1): _experiment_submitted_1,
+}
 
 
 class UnreadableVersion(ValueError):

@@ -34,7 +34,7 @@ from tenuto.schemas.config.searchers import (
     SobolSearcher,
     TpeSearcher,
 )
-from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
+from tenuto.schemas.config.storage import CheckpointStorage
 
 __all__ = [
     "AdaptiveAshaSearcher",
@@ -63,7 +63,6 @@ __all__ = [
     "Resources",
     "Searcher",
     "ShaSearcher",
-    "SharedDirectoryStorage",
     "SingleSearcher",
     "SobolSearcher",
     "TpeSearcher",

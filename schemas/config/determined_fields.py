@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 _HOROVOD = "leave it out; Horovod's own settings go into environment.variables, such as HOROVOD_FUSION_THRESHOLD"
 _CONTAINER = "leave it out: a trial runs on the agent as it is, without a container"
-_PATH = "write path: the directory that all agents see"
-_CREDENTIALS = "leave it out: credentials are never written into a configuration (docs/checkpoints.md says where they go)"
 _BEGIN = "write source_checkpoint: ID, as `tenuto ckpt ls` shows it"
 _LENGTH = "write max_length: {batches: N} or {epochs: N}, at which a trial has its full length"
 
@@ -68,17 +66,6 @@ FIELDS: Mapping[str, str] = {
     "searcher.time_metric": "leave it out: max_length counts batches or epochs",
     "searcher.train_stragglers": "leave it out",
     "searcher.unit": "leave it out: max_length has the unit",
-    "checkpoint_storage.access_key": _CREDENTIALS,
-    "checkpoint_storage.account_url": "write account: the name of the storage account",
-    "checkpoint_storage.checkpoint_path": _PATH,
-    "checkpoint_storage.connection_string": _CREDENTIALS,
-    "checkpoint_storage.container_path": _PATH,
-    "checkpoint_storage.credential": _CREDENTIALS,
-    "checkpoint_storage.endpoint_url": "write endpoint",
-    "checkpoint_storage.host_path": _PATH,
-    "checkpoint_storage.propagation": _CONTAINER,
-    "checkpoint_storage.secret_key": _CREDENTIALS,
-    "checkpoint_storage.storage_path": _PATH,
     "checkpoint_storage.tensorboard_path": "leave it out: metrics are recorded by the cluster",
     "log_policies.name": "leave it out: a policy is known by its pattern",
 }
@@ -93,7 +80,6 @@ METHODS: Mapping[str, str] = {
     "async_halving": "asha",
     "sync_halving": "sha",
 }
-STORAGES: Mapping[str, str] = {"directory": "shared_directory, with path", "shared_fs": "shared_directory, with path"}
 LAUNCHER = "determined.launch"
 """Prefix of the modules that start ranks there."""
 

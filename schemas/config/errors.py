@@ -12,7 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tenuto.schemas.config import determined_fields, entrypoint, hyperparameters, searchers, storage
+from tenuto.schemas.config import determined_fields, entrypoint, hyperparameters, searchers
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
 from tenuto.schemas.config.resources import SLOTS_MAX, SLOTS_PER_TRIAL_MAX
@@ -35,7 +35,6 @@ def _members(union: Any, tag: str) -> dict[str, type[BaseModel]]:
 
 
 _SEARCHERS = _members(searchers.Searcher, "name")
-_STORAGES = _members(storage.CheckpointStorage, "type")
 _PATTERNS = {
     "account": "the name of a storage account: 3 to 24 small letters and digits",
     "bucket": "the name of a bucket: 3 to 63 small letters, digits, dots and hyphens",
@@ -204,7 +203,7 @@ def explain(error: ValidationError) -> list[Problem]:
         elif kind == "union_tag_invalid":
             path, shown = f"{path}.{'name' if path == 'searcher' else 'type'}", item["ctx"]["tag"]
         whole = not path or (kind == "value_error" and isinstance(item["input"], Mapping))
-        secret = field.endswith("_variable") or (path.startswith("checkpoint_storage.") and kind == "extra_forbidden")
+        secret = path.startswith("checkpoint_storage.") and kind == "extra_forbidden"
         problems[path] = Problem(path, message, "" if missing or whole or secret else _show(shown))
     return list(problems.values())
 
@@ -221,9 +220,9 @@ def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | No
             continue
         field = str(step)
         parts.append(f"[{step}]" if isinstance(step, int) else field)
-        if len(parts) == 1 and field in ("searcher", "checkpoint_storage"):
+        if len(parts) == 1 and field == "searcher":
             tag = next(steps, None)
-            model = (_SEARCHERS if field == "searcher" else _STORAGES).get(str(tag))
+            model = _SEARCHERS.get(str(tag))
             rest = tuple(steps)
             return _below(parts, model, rest) if rest else (field, ExperimentConfig, field)
         if len(parts) == 1 and field == "hyperparameters":
@@ -279,12 +278,9 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
     if kind == "union_tag_not_found":
         return f"is required: one of {', '.join(sorted(_SEARCHERS))}"
     if kind == "union_tag_invalid":
-        what, known = {
-            "checkpoint_storage": ("kind of storage", _STORAGES),
-            "searcher": ("search method", _SEARCHERS),
-        }.get(field, ("type of hyperparameter", _HYPERPARAMETERS))
-        other = determined_fields.METHODS if field == "searcher" else determined_fields.STORAGES
-        if instead := other.get(str(context["tag"])):
+        known = _SEARCHERS if field == "searcher" else _HYPERPARAMETERS
+        what = "search method" if field == "searcher" else "type of hyperparameter"
+        if field == "searcher" and (instead := determined_fields.METHODS.get(str(context["tag"]))):
             return f"there is no such {what}; write {instead}"
         hint = _did_you_mean(str(context["tag"]), known)
         return f"there is no such {what}; {hint}it must be one of {', '.join(sorted(known))}"
@@ -297,8 +293,6 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
         return "must be {batches: N} or {epochs: N}" if inner else "must be a mapping of fields"
     if kind == "literal_error":
         return f"must be one of {str(context['expected']).replace(chr(39), '').replace(' or ', ', ')}"
-    if field.endswith("_variable") and kind == "string_pattern_mismatch":
-        return "must be the name of an environment variable; the secret itself is never written into a configuration"
     if kind == "string_pattern_mismatch" and field in _PATTERNS:
         return f"must be {_PATTERNS[field]}"
     if field == "pool" and kind == "string_pattern_mismatch":

@@ -17,7 +17,7 @@ from tenuto.schemas.config.log_policies import LOG_POLICIES_MAX, LogPolicy
 from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.config.searchers import GridSearcher, Searcher
 from tenuto.schemas.config.space import check_space
-from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage, credential_variables
+from tenuto.schemas.config.storage import CheckpointStorage
 
 RESERVED_VARIABLE_PREFIX = "TENUTO_"
 
@@ -152,8 +152,8 @@ class ExperimentConfig(Model):
     """What a trial needs, and its place among others."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """best: keep each trial's best and latest checkpoint. all: keep every one. none: only what pausing and resuming need."""
-    checkpoint_storage: CheckpointStorage = SharedDirectoryStorage()
-    """Where checkpoints are stored, and how many are kept."""
+    checkpoint_storage: CheckpointStorage = CheckpointStorage()
+    """Which store checkpoints go to, and how many are kept."""
     min_checkpoint_period: Length | None = None
     """Save at least this often. None: at validations only."""
     checkpoint_period_minutes: float | None = Field(default=None, gt=0, le=100_000)
@@ -222,16 +222,6 @@ class ExperimentConfig(Model):
     @classmethod
     def _bare_constants(cls, value: Any) -> Any:
         return bare_constants(value)
-
-    @model_validator(mode="after")
-    def _no_credentials(self) -> ExperimentConfig:
-        for variable in credential_variables(self.checkpoint_storage):
-            if variable in self.environment.variables:
-                raise ValueError(
-                    f"environment.variables.{variable}: it is a credential of checkpoint_storage, and the configuration is part "
-                    "of the record; set it in the environment of the agents, the tracker and the gateway instead"
-                )
-        return self
 
     @model_validator(mode="after")
     def _grid_has_counts(self) -> ExperimentConfig:

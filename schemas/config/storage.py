@@ -1,19 +1,35 @@
-"""Where checkpoints are stored. Credentials are named, never written down: the configuration is part of the record."""
+"""Which store an experiment's checkpoints go to. Stores are the operator's: an experiment names one, and holds no address and no
+credential, neither of which a user may choose for the services."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import Field, model_validator
 
 from tenuto.schemas.base import Model
 
-VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
-"""Name of an environment variable. A secret that is pasted here by mistake usually does not look like one."""
-PREFIX = r"^[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*$|^$"
+SHARED_STORE = "shared"
+"""The cluster's own directory, which is there without being declared."""
+STORE_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+StoreName = Annotated[str, Field(pattern=STORE_NAME)]
+_OWN_DIRECTORY = {"type": "shared_directory", "path": None}
+"""What earlier versions wrote for the cluster's own directory."""
+DECLARED = frozenset(
+    (
+        *("type", "path", "bucket", "prefix", "endpoint", "endpoint_url", "region", "account", "container", "access_key"),
+        *("secret_key", "access_key_variable", "secret_key_variable", "session_token_variable", "credentials_variable"),
+        *("key_variable", "connection_string", "account_url", "credential", "host_path", "storage_path", "container_path"),
+        *("propagation", "checkpoint_path"),
+    )
+)
+"""What belongs to a store's declaration, here and in Determined's configurations."""
 
 
-class StorageBase(Model):
+class CheckpointStorage(Model):
+    store: StoreName = SHARED_STORE
+    """Name of a store that the operator declared with `tenuto store create`; `tenuto store ls` lists them. shared: the cluster's
+    own directory."""
     save_experiment_best: int = Field(default=0, ge=0, le=10_000)
     """checkpoint_policy best: keep the checkpoints with the best n validations of the experiment."""
     save_trial_best: int = Field(default=1, ge=0, le=10_000)
@@ -24,65 +40,30 @@ class StorageBase(Model):
     """When a checkpoint cannot be stored. continue: training goes on without it after three tries. retry: training waits
     until it is stored."""
 
-
-class SharedDirectoryStorage(StorageBase):
-    type: Literal["shared_directory"] = "shared_directory"
-    path: str | None = None
-    """Absolute path that all agents see. None: the cluster's own directory."""
-
-    @field_validator("path")
+    @model_validator(mode="before")
     @classmethod
-    def _absolute(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith("/"):
-            raise ValueError("must be an absolute path that every agent can reach, such as /mnt/checkpoints")
-        return value
+    def _declares_no_store(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        left = {name: item for name, item in value.items() if not (name in _OWN_DIRECTORY and item == _OWN_DIRECTORY[name])}
+        found = sorted(str(name) for name in left if name in DECLARED)
+        if found:
+            raise ValueError(
+                f"{', '.join(found)}: an experiment does not say where a store is or how it is entered, it names one: the "
+                "operator declares it with `tenuto store create NAME ...`, and the experiment has "
+                "`checkpoint_storage: {store: NAME}`"
+            )
+        return left
 
 
-class S3Storage(StorageBase):
-    type: Literal["s3"]
-    bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
-    """An existing bucket."""
-    prefix: str = Field(default="", max_length=512, pattern=PREFIX)
-    """Path inside the bucket. It must belong to this cluster alone."""
-    endpoint: str = Field(default="https://s3.amazonaws.com", pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?$")
-    """Address of the server; MinIO and others speak the same protocol."""
-    region: str | None = Field(default=None, max_length=64)
-    access_key_variable: str = Field(default="AWS_ACCESS_KEY_ID", pattern=VARIABLE)
-    """Environment variable with the access key: on the agents, and of tracker and gateway."""
-    secret_key_variable: str = Field(default="AWS_SECRET_ACCESS_KEY", pattern=VARIABLE)
-    session_token_variable: str = Field(default="AWS_SESSION_TOKEN", pattern=VARIABLE)
-    """May be unset."""
-
-
-class GcsStorage(StorageBase):
-    type: Literal["gcs"]
-    bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]$")
-    prefix: str = Field(default="", max_length=512, pattern=PREFIX)
-    """Path inside the bucket. It must belong to this cluster alone."""
-    credentials_variable: str = Field(default="GOOGLE_APPLICATION_CREDENTIALS", pattern=VARIABLE)
-    """Environment variable with the path of a service account's key file. Unset: the machine's own account."""
-
-
-class AzureStorage(StorageBase):
-    type: Literal["azure"]
-    account: str = Field(pattern=r"^[a-z0-9]{3,24}$")
-    container: str = Field(pattern=r"^[a-z0-9](-?[a-z0-9]){2,62}$")
-    prefix: str = Field(default="", max_length=512, pattern=PREFIX)
-    """Path inside the container. It must belong to this cluster alone."""
-    key_variable: str = Field(default="AZURE_STORAGE_ACCOUNT_KEY", pattern=VARIABLE)
-    """Environment variable with the account's key. Unset: the machine's own identity."""
-
-
-def credential_variables(storage: StorageBase) -> tuple[str, ...]:
-    """The environment variables with its credentials."""
-    return tuple(getattr(storage, name) for name in type(storage).model_fields if name.endswith("_variable"))
-
-
-def _shared_directory_by_default(value: Any) -> Any:
-    return {"type": "shared_directory", **value} if isinstance(value, dict) else value
-
-
-CheckpointStorage = Annotated[
-    Annotated[SharedDirectoryStorage | S3Storage | GcsStorage | AzureStorage, Field(discriminator="type")],
-    BeforeValidator(_shared_directory_by_default),
-]
+def named(storage: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as it is now, of one from before stores had names: the store gets the name that the operator must
+    declare it under, if its checkpoints are still wanted."""
+    kind = storage.get("type", "shared_directory")
+    kept = {name: value for name, value in storage.items() if name in CheckpointStorage.model_fields}
+    place = {"shared_directory": "path", "azure": "container"}.get(kind, "bucket")
+    where = storage.get(place)
+    if where is None:
+        return kept
+    letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in str(where).lower()).strip("-")
+    return {"store": f"{kind.partition('_')[0]}-{letters}"[:63].strip("-"), **kept}

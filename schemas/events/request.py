@@ -26,6 +26,9 @@ class Request(EventData):
 
 @event("ExperimentSubmitted")
 class ExperimentSubmitted(Request):
+    VERSION: ClassVar[int] = 2
+    """2: an experiment names the store of its checkpoints."""
+
     config: ExperimentConfig
     seed: int = Field(ge=0, lt=2**63)
     """The experiment's seed: the configured one, or the one drawn by the gateway at submission."""

@@ -57,7 +57,7 @@ class CheckpointSaved(Trial):
     files: tuple[CheckpointFile, ...]
     size_bytes: int
     location: str
-    """Where it is: `file:///...` for a shared directory."""
+    """`store://NAME/<experiment>/<trial>/manifests/<checkpoint>.json`: in which of the operator's stores it is."""
 
 
 @event("CheckpointDeleted")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cworker.proto\x12\x10tenuto.worker.v1\"@\n\x0cHelloRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0b\n\x03pid\x18\x03 \x01(\x03\"p\n\nHelloReply\x12\x12\n\nassignment\x18\x01 \x01(\x0c\x12\x15\n\rlast_sequence\x18\x02 \x01(\x03\x12\x19\n\x11\x63ontext_directory\x18\x03 \x01(\t\x12\x1c\n\x14\x63heckpoint_directory\x18\x04 \x01(\t\"6\n\x06Report\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\"_\n\rReportRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12)\n\x07reports\x18\x03 \x03(\x0b\x32\x18.tenuto.worker.v1.Report\"$\n\x0bReportReply\x12\x15\n\rlast_sequence\x18\x01 \x01(\x03\"3\n\x0cWatchRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\"\xad\x01\n\tDirective\x12\x32\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\".tenuto.worker.v1.Directive.Action\x12\x15\n\rtarget_length\x18\x02 \x01(\x03\"U\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x07\n\x03RUN\x10\x01\x12\x0b\n\x07PREEMPT\x10\x02\x12\x08\n\x04STOP\x10\x03\x12\t\n\x05PAUSE\x10\x04\x12\x08\n\x04KILL\x10\x05\x32\xea\x01\n\x0f\x41gentForWorkers\x12\x45\n\x05Hello\x12\x1e.tenuto.worker.v1.HelloRequest\x1a\x1c.tenuto.worker.v1.HelloReply\x12H\n\x06Report\x12\x1f.tenuto.worker.v1.ReportRequest\x1a\x1d.tenuto.worker.v1.ReportReply\x12\x46\n\x05Watch\x12\x1e.tenuto.worker.v1.WatchRequest\x1a\x1b.tenuto.worker.v1.Directive0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0cworker.proto\x12\x10tenuto.worker.v1\"@\n\x0cHelloRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x0b\n\x03pid\x18\x03 \x01(\x03\"\x80\x01\n\nHelloReply\x12\x12\n\nassignment\x18\x01 \x01(\x0c\x12\x15\n\rlast_sequence\x18\x02 \x01(\x03\x12\x19\n\x11\x63ontext_directory\x18\x03 \x01(\t\x12\x1c\n\x14\x63heckpoint_directory\x18\x04 \x01(\t\x12\x0e\n\x06stores\x18\x05 \x01(\x0c\"6\n\x06Report\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x0c\n\x04lane\x18\x02 \x01(\t\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\"_\n\rReportRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12)\n\x07reports\x18\x03 \x03(\x0b\x32\x18.tenuto.worker.v1.Report\"$\n\x0bReportReply\x12\x15\n\rlast_sequence\x18\x01 \x01(\x03\"3\n\x0cWatchRequest\x12\x15\n\rallocation_id\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\"\xad\x01\n\tDirective\x12\x32\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\".tenuto.worker.v1.Directive.Action\x12\x15\n\rtarget_length\x18\x02 \x01(\x03\"U\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x07\n\x03RUN\x10\x01\x12\x0b\n\x07PREEMPT\x10\x02\x12\x08\n\x04STOP\x10\x03\x12\t\n\x05PAUSE\x10\x04\x12\x08\n\x04KILL\x10\x05\x32\xea\x01\n\x0f\x41gentForWorkers\x12\x45\n\x05Hello\x12\x1e.tenuto.worker.v1.HelloRequest\x1a\x1c.tenuto.worker.v1.HelloReply\x12H\n\x06Report\x12\x1f.tenuto.worker.v1.ReportRequest\x1a\x1d.tenuto.worker.v1.ReportReply\x12\x46\n\x05Watch\x12\x1e.tenuto.worker.v1.WatchRequest\x1a\x1b.tenuto.worker.v1.Directive0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,20 +33,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLOREQUEST']._serialized_start=34
   _globals['_HELLOREQUEST']._serialized_end=98
-  _globals['_HELLOREPLY']._serialized_start=100
-  _globals['_HELLOREPLY']._serialized_end=212
-  _globals['_REPORT']._serialized_start=214
-  _globals['_REPORT']._serialized_end=268
-  _globals['_REPORTREQUEST']._serialized_start=270
-  _globals['_REPORTREQUEST']._serialized_end=365
-  _globals['_REPORTREPLY']._serialized_start=367
-  _globals['_REPORTREPLY']._serialized_end=403
-  _globals['_WATCHREQUEST']._serialized_start=405
-  _globals['_WATCHREQUEST']._serialized_end=456
-  _globals['_DIRECTIVE']._serialized_start=459
-  _globals['_DIRECTIVE']._serialized_end=632
-  _globals['_DIRECTIVE_ACTION']._serialized_start=547
-  _globals['_DIRECTIVE_ACTION']._serialized_end=632
-  _globals['_AGENTFORWORKERS']._serialized_start=635
-  _globals['_AGENTFORWORKERS']._serialized_end=869
+  _globals['_HELLOREPLY']._serialized_start=101
+  _globals['_HELLOREPLY']._serialized_end=229
+  _globals['_REPORT']._serialized_start=231
+  _globals['_REPORT']._serialized_end=285
+  _globals['_REPORTREQUEST']._serialized_start=287
+  _globals['_REPORTREQUEST']._serialized_end=382
+  _globals['_REPORTREPLY']._serialized_start=384
+  _globals['_REPORTREPLY']._serialized_end=420
+  _globals['_WATCHREQUEST']._serialized_start=422
+  _globals['_WATCHREQUEST']._serialized_end=473
+  _globals['_DIRECTIVE']._serialized_start=476
+  _globals['_DIRECTIVE']._serialized_end=649
+  _globals['_DIRECTIVE_ACTION']._serialized_start=564
+  _globals['_DIRECTIVE_ACTION']._serialized_end=649
+  _globals['_AGENTFORWORKERS']._serialized_start=652
+  _globals['_AGENTFORWORKERS']._serialized_end=886
 # @@protoc_insertion_point(module_scope)

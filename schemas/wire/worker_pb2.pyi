@@ -18,16 +18,18 @@ class HelloRequest(_message.Message):
     def __init__(self, allocation_id: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("assignment", "last_sequence", "context_directory", "checkpoint_directory")
+    __slots__ = ("assignment", "last_sequence", "context_directory", "checkpoint_directory", "stores")
     ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
     assignment: bytes
     last_sequence: int
     context_directory: str
     checkpoint_directory: str
-    def __init__(self, assignment: _Optional[bytes] = ..., last_sequence: _Optional[int] = ..., context_directory: _Optional[str] = ..., checkpoint_directory: _Optional[str] = ...) -> None: ...
+    stores: bytes
+    def __init__(self, assignment: _Optional[bytes] = ..., last_sequence: _Optional[int] = ..., context_directory: _Optional[str] = ..., checkpoint_directory: _Optional[str] = ..., stores: _Optional[bytes] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("sequence", "lane", "body")

@@ -18,6 +18,7 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.envelope import Event
@@ -91,6 +92,7 @@ async def build(
         reader=Reader(),
         token=token,
         ask=_asking(bus),
+        stores=stores_of(settings.shared_directory, settings.stores_file),
         views_reached=projector.wait_position,
     )
     gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
 
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
-from tenuto.kernel.storage.opening import is_manifest, open_location
-from tenuto.schemas.config.storage import CheckpointStorage
+from tenuto.kernel.storage.store import Store
 from tenuto.schemas.events.trial import CheckpointFile
 
-CHUNK_BYTES = 1024 * 1024
 _BLOCK = tarfile.BLOCKSIZE
 
+Opened = tuple[Store, str]
 Read = Callable[[CheckpointFile], Iterator[bytes]]
 """A recorded file's bytes; the files in the order of the record, each once. Raises OSError in the middle where they are not what
 was recorded."""
@@ -26,15 +22,11 @@ class DownloadRefused(Exception):
     """`str(error)` is one sentence for the user."""
 
 
-def open_checkpoint(location: str, storage: CheckpointStorage, files: Sequence[CheckpointFile]) -> Read:
-    """Raises DownloadRefused if what is stored is not what was recorded, as far as names and sizes tell; StoreError where the
-    store is away."""
-    if not is_manifest(location):
-        directory = directory_of(location)
-        check_files(directory, files)
-        return lambda file: _read_file(directory, file)
+def open_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> Read:
+    """`opened`: its trial's store, and its id. Raises DownloadRefused if what is stored is not what was recorded, as far as names
+    and sizes tell; StoreError where the store is away."""
+    store, checkpoint_id = opened
     try:
-        store, checkpoint_id = open_location(location, storage)
         manifest = checkpoints.read_manifest(store, checkpoint_id)
         checkpoints.check_record(manifest, files)
     except Damaged as error:
@@ -63,50 +55,15 @@ def open_checkpoint(location: str, storage: CheckpointStorage, files: Sequence[C
     return read
 
 
-def verify_checkpoint(location: str, storage: CheckpointStorage, files: Sequence[CheckpointFile]) -> list[str]:
+def verify_checkpoint(opened: Opened, files: Sequence[CheckpointFile]) -> list[str]:
     """Reads every byte. What is wrong, in words; empty where all is as recorded. Raises StoreError where the store is away."""
-    if is_manifest(location):
-        try:
-            store, checkpoint_id = open_location(location, storage)
-            manifest = checkpoints.read_manifest(store, checkpoint_id)
-            checkpoints.check_record(manifest, files)
-        except Damaged as error:
-            return [str(error)]
-        return checkpoints.verify(store, manifest)
-    problems = []
-    directory = directory_of(location)
-    for file in files:
-        try:
-            check_files(directory, [file])
-            for _ in _read_file(directory, file):
-                pass
-        except (DownloadRefused, OSError) as error:
-            problems.append(str(error))
-    return problems
-
-
-def directory_of(location: str) -> Path:
-    """The plain directory that a recorded location names. Raises DownloadRefused."""
-    parts = urlsplit(location)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-        raise DownloadRefused(f"This checkpoint is at {location}, which the gateway cannot read; fetch it from there.")
-    return Path(unquote(parts.path))
-
-
-def check_files(directory: Path, files: Sequence[CheckpointFile]) -> None:
-    """Raises DownloadRefused if what is on disk is not what was recorded, as far as sizes tell."""
-    for file in files:
-        path = PurePosixPath(file.path)
-        if path.is_absolute() or ".." in path.parts:
-            raise DownloadRefused(f"The checkpoint's record names a file outside its directory: {file.path!r}.")
-        try:
-            size_bytes = (directory / path).stat().st_size
-        except OSError as error:
-            raise DownloadRefused(f"The checkpoint's file {file.path} cannot be read: {error.strerror}.") from error
-        if size_bytes != file.size_bytes:
-            raise DownloadRefused(
-                f"The checkpoint's file {file.path} has {size_bytes} bytes where {file.size_bytes} were recorded; it was damaged."
-            )
+    store, checkpoint_id = opened
+    try:
+        manifest = checkpoints.read_manifest(store, checkpoint_id)
+        checkpoints.check_record(manifest, files)
+    except Damaged as error:
+        return [str(error)]
+    return checkpoints.verify(store, manifest)
 
 
 def tar_size_bytes(files: Sequence[CheckpointFile]) -> int:
@@ -114,30 +71,13 @@ def tar_size_bytes(files: Sequence[CheckpointFile]) -> int:
     return sum(len(_header(file)) + _padded(file.size_bytes) for file in files) + 2 * _BLOCK
 
 
-def tar_stream(read: Read | Path, files: Sequence[CheckpointFile]) -> Iterator[bytes]:
-    """Raises OSError in the middle, which cuts the connection, when a file's bytes are not what its recorded SHA-256 says. A
-    path stands for a plain directory."""
-    directory = read if isinstance(read, Path) else None
+def tar_stream(read: Read, files: Sequence[CheckpointFile]) -> Iterator[bytes]:
+    """Raises OSError in the middle, which cuts the connection, when a file's bytes are not what its recorded SHA-256 says."""
     for file in files:
         yield _header(file)
-        yield from _read_file(directory, file) if directory is not None else read(file)  # type: ignore[operator]
+        yield from read(file)
         yield b"\0" * (_padded(file.size_bytes) - file.size_bytes)
     yield b"\0" * (2 * _BLOCK)
-
-
-def _read_file(directory: Path, file: CheckpointFile) -> Iterator[bytes]:
-    digest = hashlib.sha256()
-    left = file.size_bytes
-    with (directory / file.path).open("rb") as source:
-        while left:
-            chunk = source.read(min(CHUNK_BYTES, left))
-            if not chunk:
-                raise OSError(f"{file.path} became shorter while it was sent")
-            digest.update(chunk)
-            left -= len(chunk)
-            yield chunk
-    if file.sha256 and digest.hexdigest() != file.sha256:
-        raise OSError(f"{file.path} does not have the recorded SHA-256: it was damaged")
 
 
 def _header(file: CheckpointFile) -> bytes:

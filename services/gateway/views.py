@@ -166,6 +166,12 @@ class LogLineView(Model):
     text: str
 
 
+class StoreView(Model):
+    name: str
+    type: str
+    url: str
+
+
 class CheckpointView(Model):
     id: str
     trial_id: str

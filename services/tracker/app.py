@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 import asyncpg
 from nats.aio.client import Client
@@ -17,6 +16,7 @@ from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.events.trial import CheckpointDeleted
@@ -59,12 +59,13 @@ async def build(
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
+    stores = stores_of(settings.shared_directory, settings.stores_file)
     receiver = Receiver(loop, log, pool, clock)
     lanes: dict[Lane, Ingress] = {
         "tracker": Ingress("tracker", settings, bus, pool, receiver.record),
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }
-    effects = Effects("tracker", {CheckpointDeleted.TYPE: partial(delete_checkpoint, log)}, settings, log, pool)
-    sweeper = Sweeper(log, loop, clock, Path(settings.shared_directory) / "checkpoints")
+    effects = Effects("tracker", {CheckpointDeleted.TYPE: partial(delete_checkpoint, log, stores)}, settings, log, pool)
+    sweeper = Sweeper(log, loop, clock, stores)
     return Tracker(loop, lanes, effects, sweeper, pool)

@@ -25,7 +25,7 @@ from tenuto.schemas.events.trial import (
     TrialProgressed,
     ValidationReported,
 )
-from tenuto.schemas.ids import experiment_of, trial_of
+from tenuto.schemas.ids import experiment_of, location_of, trial_of
 from tenuto.schemas.reports import (
     CheckpointReport,
     DamageReport,
@@ -144,7 +144,7 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
         length=report.length,
         files=report.files,
         size_bytes=report.size_bytes,
-        location=report.location,
+        location=location_of(experiment.store, trial.trial_id, report.checkpoint_id),
     )
     saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
     after = replace(trial, checkpoints=(*trial.checkpoints, saved))

@@ -82,6 +82,7 @@ def _submitted(state: State, data: ExperimentSubmitted) -> State:
         smaller_is_better=config.searcher.smaller_is_better,
         checkpoint_policy=config.checkpoint_policy,
         max_restarts=config.max_restarts,
+        store=config.checkpoint_storage.store,
         save_experiment_best=config.checkpoint_storage.save_experiment_best,
         save_trial_best=config.checkpoint_storage.save_trial_best,
         save_trial_latest=config.checkpoint_storage.save_trial_latest,

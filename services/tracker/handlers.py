@@ -22,7 +22,7 @@ from tenuto.kernel.ingress import Poison, Report
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of
-from tenuto.schemas.reports import TRACKER_REPORT, LogsReport, MetricsReport, TrackerReport
+from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogsReport, MetricsReport, TrackerReport
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.projections import Logs, write_logs, write_metrics
 from tenuto.services.tracker.state import State
@@ -118,6 +118,8 @@ def _checked(report: Report, body: M) -> M:
     points = getattr(body, "points", (body,))
     if any(getattr(point, "batches", 0) > BATCHES_MAX or getattr(point, "length", 0) > BATCHES_MAX for point in points):
         raise Poison(report, "it counts more batches than can be stored")
+    if isinstance(body, CheckpointReport) and not body.checkpoint_id.startswith(f"{allocation_id}-"):
+        raise Poison(report, f"checkpoint {body.checkpoint_id!r} is not named for its allocation {allocation_id}")
     if any("\0" in name for name in getattr(body, "metrics", ())):
         raise Poison(report, "a metric's name has a zero character")
     return body

@@ -11,6 +11,8 @@ from typing import Literal
 
 from immutables import Map
 
+from tenuto.schemas.config.storage import SHARED_STORE
+
 ENVIRONMENTS_MAX = 100
 """Environments of one experiment that are written out once; further ones are written out each time."""
 CheckpointPolicy = Literal["best", "all", "none"]
@@ -80,6 +82,8 @@ class Experiment:
     smaller_is_better: bool
     checkpoint_policy: CheckpointPolicy
     max_restarts: int
+    store: str = SHARED_STORE
+    """Name of the store that its checkpoints go to."""
     trials: Map[str, Trial] = field(default_factory=Map)
     environments: tuple[str, ...] = ()
     """Hashes of the environments that are written out in the record of this experiment, sorted."""

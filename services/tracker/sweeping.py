@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from pathlib import Path
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.storage.stores import Stores
 from tenuto.kernel.storage.sweep import experiments, sweep
-from tenuto.schemas.config.storage import CheckpointStorage
 from tenuto.schemas.ids import experiment_of
 from tenuto.services.tracker.state import State
 
@@ -24,10 +23,10 @@ ORPHAN_SECONDS_MIN = 24 * 3600.0
 
 
 class Sweeper:
-    def __init__(self, log: EventLog, loop: ServiceLoop[State], clock: Clock, shared_checkpoints: Path) -> None:
-        self._log, self._loop, self._clock, self._shared = log, loop, clock, shared_checkpoints
-        self._storages: dict[int, CheckpointStorage] = {}
-        """Of experiments that are not known to be clean for good."""
+    def __init__(self, log: EventLog, loop: ServiceLoop[State], clock: Clock, stores: Stores) -> None:
+        self._log, self._loop, self._clock, self._stores = log, loop, clock, stores
+        self._used: dict[int, str] = {}
+        """Stores of experiments that are not known to be clean for good."""
         self._position = 0
         self._ended_us: dict[int, int] = {}
         """When an experiment was first seen to be over."""
@@ -44,10 +43,10 @@ class Sweeper:
 
     async def sweep_once(self) -> None:
         found, self._position = await experiments(self._log, self._position)
-        self._storages |= found
+        self._used |= found
         now_us = self._clock.now_us()
         older_than_us = now_us - int(ORPHAN_SECONDS_MIN * 1e6)
-        result = await sweep(self._log, self._storages, self._shared, self._live, older_than_us, dry_run=False)
+        result = await sweep(self._log, self._stores, self._used, self._live, older_than_us, dry_run=False)
         for orphan in result.orphans:
             logger.info("removed %s (%d bytes): %s", orphan.url, orphan.size_bytes, orphan.reason)
         for problem in result.problems:
@@ -63,8 +62,8 @@ class Sweeper:
 
     def _forget_clean(self, now_us: int, older_than_us: int, failed: bool) -> None:
         """An experiment that was over for longer than the bound, and was swept since, gets no new orphans."""
-        for experiment_id in sorted(self._storages):
+        for experiment_id in sorted(self._used):
             if self._loop.state.experiment(experiment_id) is not None:
                 self._ended_us.pop(experiment_id, None)
             elif self._ended_us.setdefault(experiment_id, now_us) < older_than_us and not failed:
-                del self._storages[experiment_id], self._ended_us[experiment_id]
+                del self._used[experiment_id], self._ended_us[experiment_id]

@@ -17,11 +17,11 @@ from tenuto.kernel.storage.checkpoints import Damaged, Staged
 from tenuto.kernel.storage.cloud import CloudStore
 from tenuto.kernel.storage.directory import DirectoryStore
 from tenuto.kernel.storage.manifest import END_BYTES
-from tenuto.kernel.storage.opening import is_manifest, location_of, open_location, open_trial
 from tenuto.kernel.storage.staging import PACK_BYTES_MAX, SMALL_BYTES_MAX
 from tenuto.kernel.storage.store import PART_BYTES, NotStored, Store, StoreError, read_bytes
-from tenuto.schemas.config.storage import S3Storage, SharedDirectoryStorage
-from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, S3Server
+from tenuto.kernel.storage.stores import Stores
+from tenuto.schemas.ids import location_of
+from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, STORE, S3Server
 
 _numbers = count(1)
 
@@ -293,20 +293,18 @@ def test_a_manifest_that_points_outside_its_packs_is_damaged(store: Store) -> No
 
 
 def test_locations_lead_back(tmp_path: Path, s3_server: S3Server) -> None:
-    directory = SharedDirectoryStorage(path=str(tmp_path / "a b%"))
-    s3 = S3Storage.model_validate(s3_server.storage(prefix="p/q"))
-    for storage in (directory, s3):
-        made = open_trial(storage, tmp_path, "3-7", s3_server.environment())
+    directory = Stores(tmp_path / "a b%")
+    for stores, name in ((directory, "shared"), (s3_server.stores("p/q"), STORE)):
+        made = stores.open_trial(name, "3-7")
         manifest = saved(made, tmp_path, "3-7-1-5", {"a": b"1"})
-        location = location_of(made, manifest.checkpoint_id)
-        assert is_manifest(location)
-        opened, checkpoint_id = open_location(location, storage, s3_server.environment())
+        location = location_of(name, "3-7", manifest.checkpoint_id)
+        opened, checkpoint_id = stores.open_location(location, "other", "3-7")
         assert opened.url == made.url
         assert checkpoints.read_manifest(opened, checkpoint_id) == manifest
-    with pytest.raises(StoreError, match=r"TEST_S3_SECRET, which checkpoint_storage.secret_key_variable names, is not set"):
-        open_trial(s3, tmp_path, "3-7", {"TEST_S3_KEY": "k"})
-    with pytest.raises(StoreError, match=r"not in the experiment's checkpoint_storage"):
-        open_location("s3://elsewhere/1/1-1/manifests/c.json", s3, s3_server.environment())
+        opened, checkpoint_id = stores.open_location("s3://elsewhere/once/3/3-7/manifests/3-7-1-5.json", name)
+        assert opened.url == made.url, "what was recorded before stores had names is looked for in the experiment's own"
+    with pytest.raises(StoreError, match="There is no store 'objects' here"):
+        directory.open_trial(STORE, "3-7")
 
 
 def test_a_wrong_credential_is_refused_without_showing_it(s3_server: S3Server) -> None:

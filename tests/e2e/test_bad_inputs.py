@@ -137,13 +137,16 @@ def user() -> Iterator[User]:
     try:
         with full_disk(directory / "full") as disk, closed_port() as port:
             cluster.up()
-            storage, file = "max_restarts: 0\ncheckpoint_storage: {type: shared_directory, path: %s}", directory / "file"
+            storage, file = "max_restarts: 0\ncheckpoint_storage: {store: %s}", directory / "file"
             file.touch()
-            bucket = f'{{type: s3, bucket: nothing, endpoint: "http://127.0.0.1:{port}"}}'
-            made.submit("unreachable bucket", ("max_restarts: 0", f"max_restarts: 0\ncheckpoint_storage: {bucket}"))
-            made.submit("unreachable storage", ("max_restarts: 0", storage % (file / "checkpoints")))
+            bucket = ("--type", "s3", "--bucket", "nothing", "--endpoint", f"http://127.0.0.1:{port}")
+            cluster.cli("store", "create", "bucket", *bucket, "--no-test")
+            cluster.cli("store", "create", "nowhere", "--path", file / "checkpoints", "--no-test")
+            made.submit("unreachable bucket", ("max_restarts: 0", storage % "bucket"))
+            made.submit("unreachable storage", ("max_restarts: 0", storage % "nowhere"))
             if disk is not None:
-                made.submit("no space left", ("max_restarts: 0", storage % (disk / "checkpoints")))
+                cluster.cli("store", "create", "full", "--path", disk / "checkpoints", "--no-test")
+                made.submit("no space left", ("max_restarts: 0", storage % "full"))
             raising = made.model("raising", model_def__py="import no_such_package\n\n\nclass MyTrial: ...\n")
             made.submit("raises", model=raising)
             made.submit("other metric", ("metric: loss", "metric: accuracy"))
@@ -191,6 +194,10 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "unknown field": lambda user: user.refused(("max_restarts", "max_restart")),
     "fields of Determined": lambda user: user.refused(
         (", max_length: {batches: 8}", ""), ("max_restarts:", "environment: {environment_variables: [A=1]}\nrecords_per_epoch:")
+    ),
+    "store that nobody declared": lambda user: (
+        user.refused(("max_restarts: 0", "max_restarts: 0\ncheckpoint_storage: {store: team-a}"))
+        + user.refused(("max_restarts: 0", "max_restarts: 0\ncheckpoint_storage: {type: s3, bucket: team-a}"))
     ),
     "wrong type": lambda user: user.refused(("max_restarts: 0", "max_restarts: many"), ("{batches: 8}", "8")),
     "unknown search method": lambda user: user.refused(("name: single", "name: ashaa")),

@@ -19,7 +19,7 @@ import torch
 
 from tenuto.schemas.envelope import Event
 from tests.integration.test_exact_resume import assert_equal
-from tests.support.checkpoint_reports import stored_files
+from tests.support.checkpoint_reports import recorded_files
 from tests.support.live_cluster import ROOT, LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -189,7 +189,7 @@ def test_a_trial_that_moves_between_machines_ends_the_same(bench: Bench, tmp_pat
 
 def final_state(bench: Bench, experiment: int) -> dict[str, Any]:
     """All that the last checkpoint holds but the record of who made it: weights, optimizers, generators."""
-    files = stored_files(of_trial(bench, experiment, "CheckpointSaved")[-1])
+    files = recorded_files(of_trial(bench, experiment, "CheckpointSaved")[-1], bench.cluster.directory / "shared")
     found: dict[str, Any] = {name: path.read_bytes() for name, path in files.items() if name not in ("tenuto.json", "state.pt")}
     return {**dict(sorted(found.items())), "state": torch.load(files["state.pt"], weights_only=True)}
 

@@ -85,7 +85,7 @@ def save(order):
     else:
         store = DirectoryStore(Path(order["root"]))
         request_steps_of = directory_steps
-    place = Place(assignment, Path(order["root"]), {"TENUTO_ERROR_FILE": str(Path("error.txt").absolute())})
+    place = Place(assignment, Path(order["root"]), environment={"TENUTO_ERROR_FILE": str(Path("error.txt").absolute())})
     place.store = store
     base = checkpoints.read_manifest(store, "1-1-1-10")
 

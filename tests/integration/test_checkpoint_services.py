@@ -5,25 +5,24 @@ from __future__ import annotations
 import io
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
-from pydantic import TypeAdapter
 
 from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
-from tenuto.kernel.storage.opening import location_of, open_trial
 from tenuto.kernel.storage.store import Store, StoreError
+from tenuto.kernel.storage.stores import NotOurs, Stores
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.storage import CheckpointStorage
+from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
-from tenuto.schemas.ids import name_id
+from tenuto.schemas.ids import location_of, name_id
 from tenuto.services.gateway.downloads import (
     DownloadRefused,
     open_checkpoint,
@@ -31,21 +30,21 @@ from tenuto.services.gateway.downloads import (
     tar_stream,
     verify_checkpoint,
 )
-from tenuto.services.tracker.effects import NotOurs, delete_checkpoint
-from tests.support.s3_server import S3Server
+from tenuto.services.tracker.effects import delete_checkpoint
+from tests.support.s3_server import STORE, S3Server
+
+
+class Named(NamedTuple):
+    name: str
+    stores: Stores
 
 
 @pytest.fixture(params=["directory", "s3"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckpointStorage:
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Named:
     if request.param == "directory":
-        raw: dict[str, Any] = {"type": "shared_directory", "path": str(tmp_path / "store")}
-    else:
-        server: S3Server = request.getfixturevalue("s3_server")
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        raw = server.storage(prefix=tmp_path.name)
-    adapter: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
-    return adapter.validate_python(raw)
+        return Named(SHARED_STORE, Stores(tmp_path / "store"))
+    server: S3Server = request.getfixturevalue("s3_server")
+    return Named(STORE, server.stores(tmp_path.name))
 
 
 def save(store: Store, tmp_path: Path, checkpoint_id: str, files: dict[str, bytes], base: Manifest | None = None) -> Manifest:
@@ -64,13 +63,13 @@ async def record(log: MemoryEventLog, data: EventData) -> Event:
     return (await log.append(Append(events=[event]))).events[0]
 
 
-def submitted(storage: CheckpointStorage) -> ExperimentSubmitted:
+def submitted(storage: Named) -> ExperimentSubmitted:
     config = ExperimentConfig.model_validate(
         {
             "name": "n",
             "entrypoint": "m:T",
             "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
-            "checkpoint_storage": storage.model_dump(),
+            "checkpoint_storage": {"store": storage.name},
         }
     )
     return ExperimentSubmitted(experiment_id=1, config=config, context_hash="ab" * 32, context_size_bytes=1, seed=1, user="u")
@@ -83,61 +82,60 @@ def saved(location: str, checkpoint_id: str, manifest: Manifest) -> CheckpointSa
     )  # fmt: skip
 
 
-async def test_a_recorded_deletion_frees_what_no_other_checkpoint_uses(storage: CheckpointStorage, tmp_path: Path) -> None:
+async def test_a_recorded_deletion_frees_what_no_other_checkpoint_uses(storage: Named, tmp_path: Path) -> None:
     log = MemoryEventLog()
     await record(log, submitted(storage))
-    store = open_trial(storage, tmp_path, "1-1")
+    store = storage.stores.open_trial(storage.name, "1-1")
     first = save(store, tmp_path, "1-1-1-1", {"same": b"s", "own": b"1"})
     second = save(store, tmp_path, "1-1-1-2", {"same": b"s", "own": b"2"}, first)
     for manifest in (first, second):
-        await record(log, saved(location_of(store, manifest.checkpoint_id), manifest.checkpoint_id, manifest))
+        await record(log, saved(location_of(storage.name, "1-1", manifest.checkpoint_id), manifest.checkpoint_id, manifest))
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
     for _ in range(2):
-        await delete_checkpoint(log, event)
+        await delete_checkpoint(log, storage.stores, event)
         assert checkpoints.list_manifests(store) == ["1-1-1-2"]
         assert checkpoints.verify(store, second) == []
         assert len(list(store.entries("blobs"))) == 2
 
 
-async def test_a_location_of_another_trial_is_left_alone(storage: CheckpointStorage, tmp_path: Path) -> None:
+async def test_a_location_of_another_trial_is_left_alone(storage: Named, tmp_path: Path) -> None:
     log = MemoryEventLog()
     await record(log, submitted(storage))
-    other = open_trial(storage, tmp_path, "1-2")
+    other = storage.stores.open_trial(storage.name, "1-2")
     manifest = save(other, tmp_path, "1-1-1-1", {"a": b"1"})
-    await record(log, saved(location_of(other, "1-1-1-1"), "1-1-1-1", manifest))
+    await record(log, saved(location_of(storage.name, "1-2", "1-1-1-1"), "1-1-1-1", manifest))
     with pytest.raises(NotOurs):
-        await delete_checkpoint(log, await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r")))
+        await delete_checkpoint(
+            log, storage.stores, await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
+        )
     assert checkpoints.verify(other, manifest) == []
 
 
-def test_a_download_is_the_recorded_files_and_damage_cuts_it(storage: CheckpointStorage, tmp_path: Path) -> None:
-    store = open_trial(storage, tmp_path, "1-1")
+def test_a_download_is_the_recorded_files_and_damage_cuts_it(storage: Named, tmp_path: Path) -> None:
+    store = storage.stores.open_trial(storage.name, "1-1")
     files = {"a": b"alpha", "empty": b"", "weights": b"w" * 5_000_000}
     manifest = save(store, tmp_path, "1-1-1-1", files)
-    location = location_of(store, "1-1-1-1")
-    data = b"".join(tar_stream(open_checkpoint(location, storage, manifest.recorded), manifest.recorded))
+    opened = (store, "1-1-1-1")
+    data = b"".join(tar_stream(open_checkpoint(opened, manifest.recorded), manifest.recorded))
     assert len(data) == tar_size_bytes(manifest.recorded)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         unpacked = {entry.name: archive.extractfile(entry).read() for entry in archive}  # type: ignore[union-attr]
     assert unpacked == files
-    assert verify_checkpoint(location, storage, manifest.recorded) == []
+    assert verify_checkpoint(opened, manifest.recorded) == []
 
     blob = next(file.blob for file in manifest.files if file.path == "weights")
     store.put_bytes(blob, b"W" * 5_000_000)
-    assert verify_checkpoint(location, storage, manifest.recorded) == ["weights does not have the SHA-256 that was saved"]
-    read = open_checkpoint(location, storage, manifest.recorded)
+    assert verify_checkpoint(opened, manifest.recorded) == ["weights does not have the SHA-256 that was saved"]
+    read = open_checkpoint(opened, manifest.recorded)
     with pytest.raises(OSError, match="weights does not have the SHA-256"):
         list(tar_stream(read, manifest.recorded))
     with pytest.raises(DownloadRefused, match="differs from the record in a"):
-        open_checkpoint(location, storage, manifest.recorded[1:])
-    assert verify_checkpoint(location, storage, manifest.recorded[1:]) == ["its manifest differs from the record in a"]
+        open_checkpoint(opened, manifest.recorded[1:])
+    assert verify_checkpoint(opened, manifest.recorded[1:]) == ["its manifest differs from the record in a"]
 
 
-def test_a_store_that_is_away_is_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_not_damage(tmp_path: Path) -> None:
     with S3Server.away(tmp_path) as server:
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
-        adapter: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
-        storage = adapter.validate_python(server.storage())
+        store = server.stores().open_trial(STORE, "1-1")
         with pytest.raises(StoreError, match=r"s3://checkpoints/1/1-1/manifests/c\.json"):
-            verify_checkpoint("s3://checkpoints/1/1-1/manifests/c.json", storage, [])
+            verify_checkpoint((store, "c"), [])

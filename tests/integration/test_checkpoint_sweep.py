@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,39 +11,36 @@ from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
-from tenuto.kernel.storage.opening import location_of, open_root, open_trial
 from tenuto.kernel.storage.store import Store
+from tenuto.kernel.storage.stores import Stores
 from tenuto.kernel.storage.sweep import Sweep, experiments, sweep
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.storage import CheckpointStorage
+from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
-from tenuto.schemas.ids import name_id
-from tests.support.s3_server import S3Server
+from tenuto.schemas.ids import location_of, name_id
+from tests.support.s3_server import STORE, S3Server
 
 FAR_FUTURE_US = 2**62
 
 
 class World:
-    def __init__(self, storage: dict[str, Any], tmp_path: Path) -> None:
+    def __init__(self, stores: Stores, name: str, tmp_path: Path) -> None:
+        self.stores, self.name = stores, name
         self.log, self.tmp_path, self.live = MemoryEventLog(), tmp_path, dict[str, str]()
         self.config = ExperimentConfig.model_validate(
             {
                 "name": "n",
                 "entrypoint": "m:T",
                 "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
-                "checkpoint_storage": storage,
+                "checkpoint_storage": {"store": name},
             }
         )
 
-    @property
-    def storage(self) -> CheckpointStorage:
-        return self.config.checkpoint_storage
-
     def store(self, trial_id: str) -> Store:
-        return open_trial(self.storage, self.tmp_path, trial_id)
+        return self.stores.open_trial(self.name, trial_id)
 
     async def record(self, data: EventData) -> None:
         event = Event(
@@ -70,26 +66,24 @@ class World:
             CheckpointSaved(
                 trial_id=trial_id, allocation_id=f"{trial_id}-1", checkpoint_id=manifest.checkpoint_id, batches=1, length=1,
                 files=manifest.recorded, size_bytes=manifest.size_bytes,
-                location=location_of(self.store(trial_id), manifest.checkpoint_id),
+                location=location_of(self.name, trial_id, manifest.checkpoint_id),
             )
         )  # fmt: skip
 
     async def sweep(self, older_than_us: int = FAR_FUTURE_US, dry_run: bool = False) -> Sweep:
-        storages, _ = await experiments(self.log)
-        return await sweep(self.log, storages, self.tmp_path, self.live.get, older_than_us, dry_run=dry_run)
+        used, _ = await experiments(self.log)
+        return await sweep(self.log, self.stores, used, self.live.get, older_than_us, dry_run=dry_run)
 
     def stored(self) -> list[str]:
-        return sorted(entry.key for entry in open_root(self.storage, self.tmp_path).entries(""))
+        return sorted(entry.key for entry in self.stores.open(self.name).entries(""))
 
 
 @pytest.fixture(params=["directory", "s3"])
-def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     if request.param == "directory":
-        return World({"path": str(tmp_path / "store")}, tmp_path)
+        return World(Stores(tmp_path / "store"), SHARED_STORE, tmp_path)
     server: S3Server = request.getfixturevalue("s3_server")
-    for name, value in server.environment().items():
-        monkeypatch.setenv(name, value)
-    return World(server.storage(prefix=tmp_path.name), tmp_path)
+    return World(server.stores(tmp_path.name), STORE, tmp_path)
 
 
 async def test_orphans_go_and_what_is_recorded_shared_young_or_live_stays(world: World) -> None:
@@ -141,22 +135,20 @@ async def test_where_a_manifest_cannot_be_read_files_are_left_alone(world: World
 
 async def test_a_store_that_is_away_is_told(tmp_path: Path) -> None:
     with S3Server.away(tmp_path / "store") as server:
-        world = World(server.storage(), tmp_path)
+        world = World(server.stores(), STORE, tmp_path)
         await world.submit()
-        result = await world.sweep()  # without the credentials, too
+        result = await world.sweep()
     assert result.orphans == []
-    assert "experiment 1: The environment variable TEST_S3_KEY" in result.problems[0]
+    assert "experiment 1: s3://checkpoints/1" in result.problems[0]
 
 
 async def test_files_of_others_in_a_shared_directory_are_not_touched(tmp_path: Path) -> None:
-    world = World({"path": str(tmp_path / "store")}, tmp_path)
+    world = World(Stores(tmp_path / "store"), SHARED_STORE, tmp_path)
     await world.submit()
     for name in ("1/notes.txt", "1/1-1/notes.txt", "1/1-1/mine/model.bin", "2/2-1/blobs/x"):
         path = tmp_path / "store" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("mine")
-    (tmp_path / "store/1/1-1/1-1-1-5").mkdir()
-    (tmp_path / "store/1/1-1/1-1-1-5/state.pt").write_text("a plain directory of an earlier version, never recorded")
     result = await world.sweep()
-    assert [Path(item.url).name for item in result.orphans] == ["state.pt"]
+    assert result.orphans == []
     assert world.stored() == ["1/1-1/mine/model.bin", "1/1-1/notes.txt", "1/notes.txt", "2/2-1/blobs/x"]

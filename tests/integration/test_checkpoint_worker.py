@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.storage import checkpoints
-from tenuto.kernel.storage.opening import open_location
+from tenuto.schemas.ids import location_of
 from tenuto.schemas.reports import ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.checkpoint_reports import stored_files
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import SECRET_KEY, STORE, S3Server
 
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "counting"
 
@@ -75,33 +75,33 @@ def test_what_differs_from_the_record_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_saved_to_s3_and_resumed_from_there(tmp_path: Path, s3_server: S3Server) -> None:
-    environment = s3_server.environment()
-    changes = config(checkpoint_storage=s3_server.storage(prefix="resume"))
-    with WorkerBench(tmp_path, CONTEXT, changes, {}) as trial:
+    with WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage={"store": STORE}), {}) as trial:
+        trial.stores = s3_server.stores("resume")
         first = stop_at(trial.agent(1), 1)
-        run = trial.start(first, **environment)
+        run = trial.start(first)
         assert run.wait() == 0, run.output()
         checkpoint = first.checkpoints()[-1]
-        assert checkpoint.location == f"s3://{s3_server.bucket}/resume/1/1-1/manifests/1-1-1-10.json"
         assert not (tmp_path / "checkpoints").exists(), "nothing goes to the shared directory"
         second = stop_at(trial.agent(3, checkpoint), 3)
-        run = trial.start(second, **environment)
+        run = trial.start(second)
         assert run.wait() == 0, run.output()
         assert "resumed from checkpoint 1-1-1-10 at batch 10" in run.output()
         assert second.validations()[-1].metrics["total"] == float(sum(range(30)))
-        assert environment["TEST_S3_SECRET"] not in run.output()
-        assert environment["TEST_S3_SECRET"] not in trial.config.to_json().decode()
-        store, checkpoint_id = open_location(second.checkpoints()[-1].location, trial.config.checkpoint_storage, environment)
+        assert SECRET_KEY not in run.output()
+        saved = second.checkpoints()[-1]
+        store, checkpoint_id = trial.stores.open_location(location_of(STORE, "1-1", saved.checkpoint_id), STORE)
+        assert store.url == f"s3://{s3_server.bucket}/resume/1/1-1"
         assert checkpoints.verify(store, checkpoints.read_manifest(store, checkpoint_id)) == []
 
 
 def test_a_store_that_is_away_does_not_stop_the_training(tmp_path: Path) -> None:
     with (
         S3Server.away(tmp_path / "store") as server,
-        WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage=server.storage(), min_checkpoint_period=None), {}) as trial,
+        WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage={"store": STORE}, min_checkpoint_period=None), {}) as trial,
     ):
+        trial.stores = server.stores()
         agent = stop_at(trial.agent(1), 1)
-        run = trial.start(agent, **server.environment())
+        run = trial.start(agent)
         assert run.wait() == 0, run.output()
         assert agent.checkpoints() == []
         assert len(agent.validations()) == 1
@@ -109,10 +109,9 @@ def test_a_store_that_is_away_does_not_stop_the_training(tmp_path: Path) -> None
         assert "training goes on without it" in run.output()
 
 
-def test_a_missing_credential_is_named(tmp_path: Path, s3_server: S3Server) -> None:
-    with WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage=s3_server.storage()), {}) as trial:
+def test_a_store_that_is_not_declared_is_named(tmp_path: Path) -> None:
+    with WorkerBench(tmp_path, CONTEXT, config(checkpoint_storage={"store": "elsewhere"}), {}) as trial:
         agent = trial.agent(1)
-        run = trial.start(agent, TEST_S3_KEY="k")
+        run = trial.start(agent)
         assert run.wait() == 1
-        error = agent.error_file.read_text()
-        assert "The environment variable TEST_S3_SECRET, which checkpoint_storage.secret_key_variable names, is not set" in error
+        assert "There is no store 'elsewhere' here" in agent.error_file.read_text()

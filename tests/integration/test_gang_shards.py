@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tenuto.kernel.storage.checkpoints import read_manifest, verify
-from tenuto.kernel.storage.opening import open_location
+from tenuto.schemas.ids import location_of
 from tenuto.schemas.reports import DamageReport
 from tests.support.checkpoint_reports import stored_files
 from tests.support.gang_bench import GangBench
 from tests.support.reactions import stop_at
-from tests.support.s3_server import S3Server
+from tests.support.s3_server import STORE, S3Server
 
 CONTEXT = Path(__file__).parents[1] / "support" / "scripts" / "sharded"
 CONFIG = {
@@ -20,7 +20,7 @@ CONFIG = {
     "entrypoint": "train.py",
     "searcher": {"name": "single", "metric": "sum", "max_length": {"batches": 20}},
     "min_checkpoint_period": {"batches": 5},
-    "checkpoint_storage": {"type": "shared_directory", "on_failure": "continue"},
+    "checkpoint_storage": {"on_failure": "continue"},
 }
 
 
@@ -83,20 +83,20 @@ def test_two_ranks_with_one_name_are_told(tmp_path: Path) -> None:
 
 
 def test_an_object_store_gets_each_ranks_files_from_the_rank(tmp_path: Path, s3_server: S3Server) -> None:
-    environment = s3_server.environment()
-    config = {**CONFIG, "checkpoint_storage": s3_server.storage(prefix="shards")}
+    config = {**CONFIG, "checkpoint_storage": {"store": STORE}}
     with GangBench(tmp_path, CONTEXT, config, {}) as bench:
-        agent, [run] = bench.gang(2, 20, TEST_END="12", **environment)
+        bench.stores = s3_server.stores("shards")
+        agent, [run] = bench.gang(2, 20, TEST_END="12")
         assert run.wait() == 1, run.output()
         last = agent.checkpoints()[-1]
         assert last.batches == 10
-        store, checkpoint_id = open_location(last.location, bench.config.checkpoint_storage, environment)
+        store, checkpoint_id = bench.stores.open_location(location_of(STORE, "1-1", last.checkpoint_id), STORE)
         manifest = read_manifest(store, checkpoint_id)
         both = [manifest, read_manifest(store, agent.checkpoints()[0].checkpoint_id)]
         named = {file.blob for item in both for file in item.files}
         assert {entry.key for entry in store.entries("blobs")} == named, "nothing is left of the way there"
         assert verify(store, manifest) == []
-        again, [run] = bench.gang(2, 20, last, **environment)
+        again, [run] = bench.gang(2, 20, last)
         again.react = stop_at(20)
         assert run.wait() == 0, run.output()
         assert again.validations()[-1].metrics == {"sum": sum(expected(20))}

@@ -17,7 +17,11 @@ import pytest
 
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.projection import Projector
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.checkpoints import Staged
+from tenuto.kernel.storage.stores import Stores
 from tenuto.kernel.tasks import stop_task
+from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot, SlotDisabled
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
@@ -264,20 +268,25 @@ async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None
 
 async def test_a_checkpoint_is_downloaded_as_it_was_saved(world: World, tmp_path: Path) -> None:
     await world.submit()
-    directory = tmp_path / "checkpoint"
-    directory.mkdir()
-    (directory / "model").write_bytes(b"weights")
-    await world.record(requested(1), saved(5, directory, b"weights"), saved(6))
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    (staged / "model").write_bytes(b"weights")
+    store = Stores(tmp_path / "shared" / "checkpoints").open_trial(SHARED_STORE, "1-1")
+    manifest = checkpoints.save(store, Staged("1-1-1-5", staged, None))
+    elsewhere = saved(7).model_copy(update={"location": "file:///etc"})
+    await world.record(requested(1), saved(5, b"weights"), saved(6), elsewhere)
     response = await world.http.get("/api/v1/checkpoints/1-1-1-5/download")
     with tarfile.open(fileobj=io.BytesIO(response.content)) as tar:
         member = tar.extractfile("model")
         assert member is not None
         assert member.read() == b"weights"
     assert (await world.get("/checkpoints/1-1-1-5"))["files"][0]["path"] == "model"
-    (directory / "model").write_bytes(b"weighty")
+    store.put_bytes(manifest.files[0].blob, b"weighty")
     with pytest.raises(httpx.RemoteProtocolError):
         await world.http.get("/api/v1/checkpoints/1-1-1-5/download")
     assert (await world.error("GET", "/checkpoints/1-1-1-6/download"))[:2] == (410, "gone")
+    code, _, why = await world.error("GET", "/checkpoints/1-1-1-7/download")
+    assert (code, why) == (409, "'file:///etc' is not the location of a checkpoint.")
     await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="policy"))
     assert "deleted: policy" in (await world.error("GET", "/checkpoints/1-1-1-5/download"))[2]
 

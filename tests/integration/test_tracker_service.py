@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.relay import Relay
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage import checkpoints
+from tenuto.kernel.storage.checkpoints import Staged
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.base import Model
@@ -145,8 +149,9 @@ class World:
 
 
 @pytest.fixture
-async def world(database: Any, nats: Any) -> AsyncIterator[World]:
-    settings = Settings(database_url=database.url, nats_url=nats.url, nats_user=nats.user, nats_password=nats.password)
+async def world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator[World]:
+    bus_settings = {"nats_url": nats.url, "nats_user": nats.user, "nats_password": nats.password}
+    settings = Settings(database_url=database.url, shared_directory=str(tmp_path), **bus_settings)
     log = await PostgresEventLog.connect(database.url)
     bus = await connect(settings)
     await ensure_streams(bus.jetstream(), settings)
@@ -279,18 +284,20 @@ async def test_checkpoints_that_the_policy_drops_are_deleted_from_disk(world: Wo
     relay = asyncio.create_task(Relay(world.log, world.bus, world.settings).run())
     await world.record(SUBMITTED, REQUESTED, granted(1))
     for batches in (1, 2, 3):
-        directory = tmp_path / "1" / "1-1" / f"c{batches}"
-        directory.mkdir(parents=True)
-        (directory / "model").write_bytes(b"x")
-        saved = checkpoint(f"c{batches}", batches, directory.as_uri())
+        staged = tmp_path / f"staged-{batches}"
+        staged.mkdir()
+        (staged / "model").write_bytes(b"x%d" % batches)
+        store = stores_of(world.settings.shared_directory, "").open_trial("shared", "1-1")
+        checkpoints.save(store, Staged(f"1-1-1-{batches}", staged, None))
+        saved = checkpoint(f"1-1-1-{batches}", batches)
         await world.send("tracker", saved, validation(batches, loss=1.0 / batches))
     assert (await world.decided()).count("CheckpointDeleted") == 2
-    while sorted(path.name for path in (tmp_path / "1" / "1-1").iterdir()) != ["c3"]:  # noqa: ASYNC110  nothing here can tell us
+    while checkpoints.list_manifests(store) != ["1-1-1-3"]:  # noqa: ASYNC110  nothing here can tell us
         await asyncio.sleep(0.05)
     await stop_task(relay)
 
 
-def checkpoint(name: str, batches: int, location: str) -> CheckpointReport:
+def checkpoint(name: str, batches: int) -> CheckpointReport:
     return CheckpointReport(
         trial_id="1-1",
         allocation_id="1-1-1",
@@ -299,11 +306,20 @@ def checkpoint(name: str, batches: int, location: str) -> CheckpointReport:
         length=batches,
         files=(),
         size_bytes=0,
-        location=location,
     )
 
 
 async def test_a_saved_checkpoint_is_in_the_record_before_its_validation(world: World) -> None:
     await world.record(SUBMITTED, REQUESTED, granted(1))
-    await world.send("tracker", checkpoint("c1", 1, "file:///x/1/1-1/c1"), validation(1))
+    await world.send("tracker", checkpoint("1-1-1-1", 1), validation(1))
     assert await world.decided() == ["CheckpointSaved", "ValidationReported"]
+
+
+async def test_a_worker_cannot_say_where_its_checkpoint_is(world: World) -> None:
+    await world.record(SUBMITTED, REQUESTED, granted(1))
+    forged = json.dumps(json.loads(checkpoint("1-1-1-1", 1).to_json()) | {"location": "file:///etc"}).encode()
+    of_another = checkpoint("2-1-1-1", 2)
+    await world.send("tracker", forged, of_another, validation(1))
+    [saved] = [event.data for event in await world.log.read(0) if event.type == "CheckpointSaved"]
+    assert saved.location == "store://shared/1/1-1/manifests/1-1-1-1.json"
+    assert "is not named for its allocation" in await world.pool.fetchval("SELECT reason FROM parked")

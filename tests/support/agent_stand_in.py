@@ -20,10 +20,13 @@ from typing import Any
 
 import grpc
 
+from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.trial import files_hash
+from tenuto.schemas.ids import location_of
 from tenuto.schemas.reports import (
     TRACKER_REPORT,
     CheckpointReport,
@@ -52,6 +55,7 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     checkpoint_directory: Path
     socket: Path
     error_file: Path
+    stores: Stores = field(default_factory=Stores)
     last_sequence: int = 0
     reports: list[TrackerReport] = field(default_factory=list)
     records: list[EnvironmentReport | DataReport] = field(default_factory=list)
@@ -127,6 +131,7 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
             last_sequence=self.last_sequence,
             context_directory=str(self.context_directory),
             checkpoint_directory=str(self.checkpoint_directory),
+            stores=self.stores.handed_out(self.stores.definitions()),
         )
 
     def Report(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -151,6 +156,9 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
         if isinstance(report, (EnvironmentReport, DataReport)):
             self.records.append(report)
             return
+        if isinstance(report, CheckpointReport):  # for the test, which looks for its files there
+            place = self.checkpoint_directory / "manifests" / f"{report.checkpoint_id}.json"
+            report = report.model_copy(update={"location": str(place)})
         self.reports.append(report)
         directive = self.react(report)
         if directive is not None:
@@ -196,11 +204,11 @@ class WorkerRun:
         return self.log.read_text()
 
 
-def source_of(report: CheckpointReport) -> SourceCheckpoint:
+def source_of(report: CheckpointReport, store: str = SHARED_STORE) -> SourceCheckpoint:
     """As the launcher tells it to a worker."""
     return SourceCheckpoint(
         checkpoint_id=report.checkpoint_id,
-        location=report.location,
+        location=location_of(store, report.trial_id, report.checkpoint_id),
         batches=report.batches,
         files_hash=files_hash(report.files),
     )
@@ -230,7 +238,9 @@ class WorkerBench:
         self._cold, self._modules = cold, modules
         self.config = ExperimentConfig.model_validate(config)
         self.hyperparameters = hyperparameters
-        self.checkpoint_directory = directory / "checkpoints"
+        self.checkpoint_directory = directory / "checkpoints" / "1" / "1-1"
+        self.stores = Stores(directory / "checkpoints")
+        """What the workers are handed."""
         self.allocations = 0
         self.runs: list[WorkerRun] = []
         self.agents: list[AgentStandIn] = []
@@ -274,8 +284,8 @@ class WorkerBench:
             trial_seed=123456789012345,
             experiment_seed=7,
             slots=(AgentSlots(agent_id="stand-in", slot_ids=(0,)),),
-            checkpoint=None if checkpoint is None else source_of(checkpoint),
-            earlier_checkpoints=tuple(source_of(item) for item in earlier),
+            checkpoint=None if checkpoint is None else source_of(checkpoint, self.config.checkpoint_storage.store),
+            earlier_checkpoints=tuple(source_of(item, self.config.checkpoint_storage.store) for item in earlier),
             target_length=target_length,
             action=action,  # type: ignore[arg-type]
         )
@@ -283,6 +293,7 @@ class WorkerBench:
             assignment=assignment,
             context_directory=self.context_directory,
             checkpoint_directory=self.checkpoint_directory,
+            stores=self.stores,
             socket=Path(self._temporary.name) / f"a{self.allocations}.sock",
             error_file=self.directory / f"error-{self.allocations}.txt",
         )

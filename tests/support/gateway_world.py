@@ -146,7 +146,7 @@ def validated(batches: int, **metrics: float) -> ValidationReported:
     return ValidationReported(trial_id="1-1", allocation_id="1-1-1", batches=batches, length=batches, metrics=metrics)
 
 
-def saved(batches: int, directory: Path | None = None, data: bytes = b"") -> CheckpointSaved:
+def saved(batches: int, data: bytes = b"") -> CheckpointSaved:
     file = CheckpointFile(path="model", size_bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     return CheckpointSaved(
         trial_id="1-1",
@@ -156,7 +156,7 @@ def saved(batches: int, directory: Path | None = None, data: bytes = b"") -> Che
         length=batches,
         files=(file,),
         size_bytes=len(data),
-        location=directory.as_uri() if directory else "file:///gone",
+        location=f"store://shared/1/1-1/manifests/1-1-1-{batches}.json",
     )
 
 

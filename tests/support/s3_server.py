@@ -20,13 +20,17 @@ from minio import Minio
 from minio.deleteobjects import DeleteObject
 
 from tenuto.embedded.process import choose_port
+from tenuto.kernel.storage.definitions import S3Definition
 from tenuto.kernel.storage.s3 import S3Store
+from tenuto.kernel.storage.stores import Stores
 from tests.support.ports import closed_port
 
 S = TypeVar("S", bound=S3Store)
 
 ACCESS_KEY = "tenuto-test"
 SECRET_KEY = "tenuto-test-secret"
+STORE = "objects"
+"""Name of the store that a test's experiment names."""
 START_SECONDS_MAX = 180.0
 START_TRIES_MAX = 3
 """Somebody else may take a port between its choice and its use."""
@@ -60,19 +64,20 @@ class S3Server:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def environment(self) -> dict[str, str]:
-        return {"TEST_S3_KEY": ACCESS_KEY, "TEST_S3_SECRET": SECRET_KEY}
-
-    def storage(self, **changes: object) -> dict[str, object]:
-        """For `checkpoint_storage` of a configuration."""
-        return {
-            "type": "s3",
-            "bucket": self.bucket,
-            "endpoint": self.endpoint,
-            "access_key_variable": "TEST_S3_KEY",
-            "secret_key_variable": "TEST_S3_SECRET",
-            **changes,
-        }
+    def stores(self, prefix: str = "") -> Stores:
+        """With the store STORE, in this server's bucket."""
+        return Stores(
+            given={
+                STORE: S3Definition(
+                    type="s3",
+                    bucket=self.bucket,
+                    prefix=prefix,
+                    endpoint=self.endpoint,
+                    access_key=ACCESS_KEY,
+                    secret_key=SECRET_KEY,
+                )
+            }
+        )
 
     def start(self) -> None:
         for left in reversed(range(START_TRIES_MAX)):

@@ -49,7 +49,7 @@ class Bench:
             checkpoint=None, target_length=100,
         )  # fmt: skip
         self.store = Store(directory)
-        place = Place(assignment, directory, {})
+        place = Place(assignment, directory, environment={})
         place.store = self.store
         self.happened: list[str] = []
         self.said: list[str] = []

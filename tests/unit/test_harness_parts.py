@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX
-from tenuto.workers.harness.checkpoint_files import directory_of
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.errors import UserError, describe
 from tenuto.workers.harness.schedule import Schedule
@@ -59,12 +58,6 @@ def test_lengths_in_epochs_and_periods_in_batches() -> None:
     assert schedule == Schedule(unit_batches=12, log_batches=10, checkpoint_batches=7, validation_batches=24)
     assert schedule.target_batches(3) == 36
     assert [schedule.length(batches) for batches in (0, 11, 12, 35, 36)] == [0, 0, 1, 2, 3]
-
-
-def test_a_location_with_spaces_and_one_elsewhere(tmp_path: Path) -> None:
-    assert directory_of((tmp_path / "a b%20c").as_uri()) == tmp_path / "a b%20c"
-    with pytest.raises(UserError, match="s3://bucket/x"):
-        directory_of("s3://bucket/x")
 
 
 def test_a_wish_to_leave_from_inside_outlasts_the_agents_run() -> None:

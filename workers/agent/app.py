@@ -24,6 +24,7 @@ from tenuto.kernel import bus as bus_module
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
@@ -71,6 +72,7 @@ class AgentApp:
         NoSlots."""
         self._directory = Path(_required(settings.data_directory, "TENUTO_DATA_DIRECTORY")).absolute()
         self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
+        self._stores = stores_of(str(self._shared), settings.stores_file)
         self._settings, self._clock, self._command = settings, clock, command or WORKER_COMMAND
         try:
             address, interface = find_interface(settings.network_interface, urlsplit(settings.nats_url).hostname or "")
@@ -131,7 +133,7 @@ class AgentApp:
         )
         await self.manager.open()
         self._warm.warm(common_environment(self._node, self._node.slots[:1]))
-        door = WorkerDoor(self.manager, self._spool, self._disk, self._shared)
+        door = WorkerDoor(self.manager, self._spool, self._disk, self._stores)
         self._server = WorkerServer(door, self._node.socket, shared=self._node.socket.parent != self._directory)
         await self._server.start()
 

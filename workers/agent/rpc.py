@@ -14,7 +14,10 @@ from typing import Any, cast
 import grpc
 from pydantic import ValidationError
 
+from tenuto.kernel.storage.store import StoreError
+from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Action, Assignment
+from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.reports import TRACKER_REPORT, LogsReport, MetricsReport
 from tenuto.schemas.subjects import Lane
 from tenuto.schemas.wire import worker_pb2 as pb
@@ -62,8 +65,8 @@ def socket_path(directory: Path) -> Path:
 
 
 class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
-    def __init__(self, manager: Manager, spool: Spool, disk: Disk, shared_directory: Path) -> None:
-        self._manager, self._spool, self._disk, self._shared = manager, spool, disk, shared_directory
+    def __init__(self, manager: Manager, spool: Spool, disk: Disk, stores: Stores) -> None:
+        self._manager, self._spool, self._disk, self._stores = manager, spool, disk, stores
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:  # noqa: N802
         live = await self._admit(request.allocation_id, context)
@@ -73,7 +76,8 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
             assignment=assignment.to_json(),
             last_sequence=last,
             context_directory=str(self._manager.context_path(assignment)),
-            checkpoint_directory=str(checkpoint_directory(self._shared, assignment)),
+            checkpoint_directory=str(checkpoint_directory(self._stores, assignment)),
+            stores=await asyncio.to_thread(needed_stores, self._stores, assignment),
         )
 
     async def Report(self, request: pb.ReportRequest, context: Context) -> pb.ReportReply:  # noqa: N802
@@ -124,11 +128,23 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
         return live
 
 
-def checkpoint_directory(shared: Path, assignment: Assignment) -> Path:
-    """Where a trial's checkpoints go: the experiment's own storage, else the cluster's."""
-    configured = getattr(assignment.config.checkpoint_storage, "path", None)  # only a directory has one
-    root = Path(configured) if configured else shared / "checkpoints"
-    return root / str(assignment.experiment_id) / assignment.trial_id
+def checkpoint_directory(stores: Stores, assignment: Assignment) -> Path:
+    """Where a trial's checkpoints go if they go to the cluster's own directory."""
+    assert stores.shared is not None
+    return stores.shared / str(assignment.experiment_id) / assignment.trial_id
+
+
+def needed_stores(stores: Stores, assignment: Assignment) -> bytes:
+    """For a worker: the experiment's own store, and those of the checkpoints that it may start from. A file that cannot be read
+    is told in the agent's log, and in the worker's, which misses the store."""
+    sources = [item for item in (assignment.checkpoint, *assignment.earlier_checkpoints) if item is not None]
+    names = {SHARED_STORE, assignment.config.checkpoint_storage.store}
+    try:
+        names |= {name for item in sources if (name := located(item.location).store) is not None}
+        return stores.handed_out(names)
+    except StoreError as error:
+        logger.warning("allocation %s: %s", assignment.allocation_id, error)
+        return b""
 
 
 def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewReport | str:

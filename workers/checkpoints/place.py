@@ -10,26 +10,45 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tenuto.kernel.storage.directory import PARTIAL_PREFIX, DirectoryStore
-from tenuto.kernel.storage.opening import open_trial
 from tenuto.kernel.storage.store import Store
+from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Assignment
-from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
+from tenuto.schemas.config.storage import SHARED_STORE
+from tenuto.schemas.ids import location_of
 
 Say = Callable[[str], None]
 
 
 class Place:
-    """`checkpoint_directory` is what the agent said: the trial's directory, used where the storage is a shared directory."""
+    """`checkpoint_directory` is what the agent said: the trial's directory, used where the experiment names `shared`."""
 
-    def __init__(self, assignment: Assignment, checkpoint_directory: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Makes no request. Raises StoreError where a credential is missing."""
-        self.storage: CheckpointStorage = assignment.config.checkpoint_storage
+    def __init__(
+        self,
+        assignment: Assignment,
+        checkpoint_directory: Path,
+        stores: Stores | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Makes no request. Raises StoreError where the store is not declared."""
+        self._name, self._trial_id = assignment.config.checkpoint_storage.store, assignment.trial_id
+        self._stores = stores or Stores()
         self.environment = os.environ if environment is None else environment
         self.store: Store
-        if isinstance(self.storage, SharedDirectoryStorage):
+        if self._name == SHARED_STORE:
             self.store = DirectoryStore(checkpoint_directory)
         else:
-            self.store = open_trial(self.storage, checkpoint_directory, assignment.trial_id, self.environment)
+            self.store = self._stores.open_trial(self._name, self._trial_id)
+
+    def location_of(self, checkpoint_id: str) -> str:
+        """Of one of this trial's own checkpoints."""
+        return location_of(self._name, self._trial_id, checkpoint_id)
+
+    def open_location(self, location: str) -> tuple[Store, str]:
+        """The store and the id of a recorded checkpoint, of this trial or of another. Raises StoreError."""
+        found = located(location)
+        if found.trial_id == self._trial_id and found.store in (self._name, None):
+            return self.store, found.checkpoint_id
+        return self._stores.open_location(location, self._name)
 
     def staging(self, checkpoint_id: str) -> Path:
         """An empty directory for the checkpoint's files. In a shared directory's own file system, so that they are moved into

@@ -16,13 +16,12 @@ from typing import TypeVar
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
 from tenuto.kernel.storage.manifest import Manifest
-from tenuto.kernel.storage.opening import is_manifest, open_location
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import DamageReport
 from tenuto.workers.checkpoints.place import Place, Say
-from tenuto.workers.harness.checkpoint_files import CheckpointDamaged, directory_of
+from tenuto.workers.harness.checkpoint_files import CheckpointDamaged
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.gang import Gang
 
@@ -143,12 +142,7 @@ def _patiently(fetch: Callable[[], T], say: Say, sleep: Callable[[float], None])
 
 def _fetch(place: Place, source: SourceCheckpoint, scratch: Path, gang: Gang | None, say: Say) -> Restored:
     """Raises Damaged or StoreError."""
-    if not is_manifest(source.location):
-        directory = directory_of(source.location)  # a plain directory has no hashes to check
-        if not directory.is_dir():
-            raise Damaged(f"there is no directory {directory}")
-        return Restored(source, directory, None)
-    store, checkpoint_id = open_location(source.location, place.storage, place.environment)
+    store, checkpoint_id = place.open_location(source.location)
     manifest = checkpoints.read_manifest(store, checkpoint_id)
     if source.files_hash and files_hash(manifest.recorded) != source.files_hash:
         raise Damaged("its manifest is not what was recorded")

@@ -17,7 +17,6 @@ from pathlib import Path
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
-from tenuto.kernel.storage.opening import location_of
 from tenuto.kernel.storage.store import Store
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import CheckpointReport
@@ -69,7 +68,7 @@ class CheckpointWriter:
         this process's files from those of others that save the same checkpoint."""
         self._suffix = suffix
         self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
-        self._retries = place.storage.on_failure == "retry"
+        self._retries = assignment.config.checkpoint_storage.on_failure == "retry"
         self._base = base
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -197,7 +196,6 @@ class CheckpointWriter:
                 length=position.length,
                 files=manifest.recorded,
                 size_bytes=manifest.size_bytes,
-                location=location_of(self._place.store, position.checkpoint_id),
             )
         )
         self._stored.append(position.checkpoint_id)

@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from tenuto.kernel.storage.checkpoints import save as store_whole
-from tenuto.kernel.storage.opening import location_of
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.reports import CheckpointReport, DamageReport
@@ -53,7 +52,7 @@ class Checkpoints:
         self._session, self._length_of, self._validation_at = session, length_of, validation_at
         assignment = session.assignment
         try:
-            self._place = Place(assignment, session.checkpoint_directory)
+            self._place = Place(assignment, session.checkpoint_directory, session.stores)
         except StoreError as error:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         self._fetched = ExitStack()
@@ -161,7 +160,7 @@ class Checkpoints:
             raise
         self._ids.add(position.checkpoint_id)
         self._saving[position.checkpoint_id] = Checkpoint(
-            position.checkpoint_id, steps, json.loads(text), location_of(self._place.store, position.checkpoint_id)
+            position.checkpoint_id, steps, json.loads(text), self._place.location_of(position.checkpoint_id)
         )
         self._store(position, filling, sharded)
 

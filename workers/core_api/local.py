@@ -28,13 +28,12 @@ from typing import Any
 
 import tenuto
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.storage.opening import location_of
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.config import ConstHyperparameter, ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, explain, parse_config
-from tenuto.schemas.config.storage import SharedDirectoryStorage
+from tenuto.schemas.config.storage import SHARED_STORE, CheckpointStorage
 from tenuto.schemas.events.trial import files_hash
-from tenuto.schemas.ids import allocation_id, trial_id
+from tenuto.schemas.ids import allocation_id, location_of, trial_id
 from tenuto.schemas.record import GitState, KnownData
 from tenuto.schemas.reports import DataReport, EnvironmentReport
 from tenuto.workers.core_api.local_record import (
@@ -122,11 +121,11 @@ def open_local(
 
 def _assignment(directory: Path, description: RunDescription, starts: int) -> Assignment:
     """What an agent would hand out to the process of the `starts`-th start: it goes on from the latest checkpoint."""
-    trial, store = trial_id(LOCAL_EXPERIMENT_ID, 1), store_of(directory)
+    trial = trial_id(LOCAL_EXPERIMENT_ID, 1)
     sources = tuple(
         SourceCheckpoint(
             checkpoint_id=report.checkpoint_id,
-            location=location_of(store, report.checkpoint_id),  # the directory may have been moved
+            location=location_of(SHARED_STORE, trial, report.checkpoint_id),
             batches=report.batches,
             files_hash=files_hash(report.files),
         )
@@ -138,7 +137,7 @@ def _assignment(directory: Path, description: RunDescription, starts: int) -> As
         trial_number=1,
         experiment_id=LOCAL_EXPERIMENT_ID,
         # A run without a cluster keeps its checkpoints in its record, wherever those of a cluster would go.
-        config=description.config.model_copy(update={"checkpoint_storage": SharedDirectoryStorage()}),
+        config=description.config.model_copy(update={"checkpoint_storage": CheckpointStorage()}),
         context_hash="",
         hyperparameters=description.hyperparameters,
         trial_seed=description.seed,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.base import Model
 from tenuto.workers.harness.directives import DirectiveBox
@@ -47,6 +48,8 @@ class Session:
     process_id: int = field(default_factory=os.getpid)
     gang: Gang | None = None
     """This process is one of several ranks: rank 0 alone reports and saves."""
+    stores: Stores = field(default_factory=Stores)
+    """Of checkpoints: those that the trial needs."""
     waits: ScriptWaits | None = None
     """Of one of several ranks: what the script waits for the others."""
     run: Run | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Assignment
 from tenuto.workers.harness.directives import ACTIONS, AgentGone, Directive, DirectiveBox
 
@@ -47,6 +48,8 @@ class Welcome:
     last_sequence: int
     context_directory: Path
     checkpoint_directory: Path
+    stores: Stores = field(default_factory=Stores)
+    """Those that the trial needs."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class AgentClient:
             last_sequence=reply.last_sequence,
             context_directory=Path(reply.context_directory),
             checkpoint_directory=Path(reply.checkpoint_directory),
+            stores=Stores.given_by(reply.stores),
         )
 
     def report(self, reports: Sequence[Outgoing]) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import Unit
@@ -32,11 +30,3 @@ class CheckpointRecord(Model):
 
 class CheckpointDamaged(UserError):
     """A recorded checkpoint that cannot be resumed from: deleted, changed or out of reach."""
-
-
-def directory_of(location: str) -> Path:
-    """Raises UserError for anything but a `file://` location."""
-    parts = urlsplit(location)
-    if parts.scheme != "file":
-        raise UserError(f"The checkpoint is at {location}, but this worker reads file:// locations only.")
-    return Path(unquote(parts.path))

@@ -110,7 +110,9 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     trainer = trial_class.make_trainer(info)
     recorder.record_environment(models_of(trainer))
     try:
-        loop = TrainingLoop(assignment, trainer, box, reporter, welcome.checkpoint_directory, clock, gang=gang)
+        loop = TrainingLoop(
+            assignment, trainer, box, reporter, welcome.checkpoint_directory, clock, gang=gang, stores=welcome.stores
+        )
         return loop.run()
     except AgentGone:
         raise
@@ -150,7 +152,14 @@ def _run_script(
     from tenuto.workers.core_api.session import Session
 
     session = Session(
-        welcome.assignment, box, reporter, welcome.checkpoint_directory, clock, at_begin=recorder.record_environment, gang=gang
+        welcome.assignment,
+        box,
+        reporter,
+        welcome.checkpoint_directory,
+        clock,
+        at_begin=recorder.record_environment,
+        gang=gang,
+        stores=welcome.stores,
     )
     if gang is not None:
         from tenuto.workers.harness.script_waits import ScriptWaits

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import StoreError
+from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.assignments import Action, Assignment, SourceCheckpoint
 from tenuto.schemas.config.experiment import Distributed
 from tenuto.schemas.reports import CheckpointReport, DamageReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
@@ -52,6 +53,7 @@ class TrainingLoop:
         clock: Clock,
         sleep: Callable[[float], None] = time.sleep,
         gang: Gang | None = None,
+        stores: Stores | None = None,
     ) -> None:
         """`gang`: this process is one of several ranks, all of which call everything at the same positions. Rank 0 saves and
         reports; the others give it what a checkpoint needs of them."""
@@ -60,7 +62,7 @@ class TrainingLoop:
         self._gang, self._follows = gang, gang is not None and not gang.leads
         self._save_asked = False
         try:
-            self._place = Place(assignment, checkpoint_directory)
+            self._place = Place(assignment, checkpoint_directory, stores)
         except StoreError as error:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         if not trainer.has_batch_rules:

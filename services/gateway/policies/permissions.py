@@ -39,6 +39,7 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/trials/{trial_id}/record": Right.USER,
     "GET /api/v1/diff": Right.USER,
     "GET /api/v1/checkpoints": Right.USER,
+    "GET /api/v1/stores": Right.USER,
     "GET /api/v1/checkpoints/{checkpoint_id}": Right.USER,
     "GET /api/v1/checkpoints/{checkpoint_id}/download": Right.USER,
     "GET /api/v1/events": Right.USER,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import TypeAdapter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from tenuto.kernel.storage.stores import NotOurs
 from tenuto.kernel.storage.sweep import experiments, sweep
-from tenuto.schemas.config.storage import CheckpointStorage, SharedDirectoryStorage
-from tenuto.services.gateway.downloads import open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
+from tenuto.schemas.config.storage import SHARED_STORE, CheckpointStorage, named
+from tenuto.services.gateway.downloads import Opened, open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.queries import POINTS_MAX
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
@@ -21,7 +20,6 @@ from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, C
 router = APIRouter(tags=["checkpoints"])
 ORPHAN_SECONDS_MIN = 24 * 3600
 """Far longer than any upload takes, and than a worker lives that does not know yet that it was given up."""
-_STORAGE: TypeAdapter[CheckpointStorage] = TypeAdapter(CheckpointStorage)
 
 
 @router.get("/checkpoints", response_model=list[CheckpointView])
@@ -51,7 +49,7 @@ async def download(door: Door, checkpoint_id: str) -> Response:
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
         raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}.")
-    read = await run_in_threadpool(open_checkpoint, found.location, await _storage(door, found), found.files)
+    read = await run_in_threadpool(open_checkpoint, await _opened(door, found), found.files)
     return StreamingResponse(
         tar_stream(read, found.files),
         media_type="application/x-tar",
@@ -68,7 +66,7 @@ async def verify(door: Door, checkpoint_id: str) -> Response:
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
         raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}.")
-    problems = await run_in_threadpool(verify_checkpoint, found.location, await _storage(door, found), found.files)
+    problems = await run_in_threadpool(verify_checkpoint, await _opened(door, found), found.files)
     return answer(
         CheckpointVerdict(
             id=found.id, ok=not problems, problems=tuple(problems), files=len(found.files), size_bytes=found.size_bytes
@@ -84,16 +82,16 @@ async def collect_garbage(
     experiment: ExperimentFilter = None,
 ) -> Response:
     """Removes what was stored but never recorded, and is not of a live allocation. The tracker does the same every hour."""
-    storages, _ = await experiments(door.log)
+    used, _ = await experiments(door.log)
     if experiment is not None:
-        if experiment not in storages:
+        if experiment not in used:
             raise not_found(f"experiment {experiment}")
-        storages = {experiment: storages[experiment]}
+        used = {experiment: used[experiment]}
     allocations = {item.trial_id: item.id for item in await door.views.allocations(True, experiment, POINTS_MAX)}
     found = await sweep(
         door.log,
-        storages,
-        Path(door.settings.shared_directory) / "checkpoints",
+        door.stores,
+        used,
         allocations.get,
         door.clock.now_us() - older_than_seconds * 1_000_000,
         dry_run=dry_run,
@@ -102,11 +100,19 @@ async def collect_garbage(
     return answer(SweepView(dry_run=dry_run, orphans=orphans, size_bytes=found.size_bytes, problems=tuple(found.problems)))
 
 
-async def _storage(door: Gateway, checkpoint: CheckpointDetail) -> CheckpointStorage:
+async def _opened(door: Gateway, checkpoint: CheckpointDetail) -> Opened:
+    """Its trial's store, and its id as the location has it. Raises DoorError where the location is not one of this checkpoint."""
     experiment = await door.views.experiment(checkpoint.experiment_id)
-    if experiment is None:
-        return SharedDirectoryStorage()
-    return _STORAGE.validate_python(experiment.config.get("checkpoint_storage", {}))
+    own = SHARED_STORE
+    if experiment is not None:
+        own = CheckpointStorage.model_validate(named(experiment.config.get("checkpoint_storage", {}))).store
+    try:
+        store, checkpoint_id = await run_in_threadpool(door.stores.open_location, checkpoint.location, own, checkpoint.trial_id)
+    except NotOurs as error:
+        raise DoorError("conflict", str(error)) from error
+    if checkpoint_id != checkpoint.id:
+        raise DoorError("conflict", f"{checkpoint.location} is not the location of checkpoint {checkpoint.id}.")
+    return store, checkpoint_id
 
 
 async def _checkpoint(door: Gateway, checkpoint_id: str) -> CheckpointDetail:

@@ -17,6 +17,7 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
+from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
 from tenuto.services.gateway import token as tokens
@@ -64,6 +65,8 @@ class Gateway:
     token: str
     ask: Callable[[str, bytes, float], Awaitable[bytes]]
     """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""
+    stores: Stores
+    """Of checkpoints, as the operator declared them."""
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
 

@@ -66,6 +66,7 @@ def process_specs(
     this machine's name; the others, which stand for further machines, have a number behind it."""
     base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
     base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
+    base |= {"TENUTO_STORES_FILE": str(layout.stores)}
     service = base | {
         "TENUTO_NATS_USER": nats.user,
         "TENUTO_NATS_PASSWORD": nats.password,
@@ -105,7 +106,7 @@ _PER_PROCESS = frozenset(
     f"TENUTO_{name}"
     for name in (
         *("DATABASE_URL", "DATABASE_OWNER_URL", "NATS_URL", "NATS_USER", "NATS_PASSWORD", "DATA_DIRECTORY", "SHARED_DIRECTORY"),
-        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE"),
+        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "STORES_FILE"),
     )
 )
 """Settings that the cluster decides; all other TENUTO_ variables of the user pass through."""

@@ -38,6 +38,11 @@ class Layout:
         return self.root / "rest.token"
 
     @property
+    def stores(self) -> Path:
+        """What the operator declared of checkpoint stores, with their credentials."""
+        return self.root / "stores.yaml"
+
+    @property
     def rest_port(self) -> Path:
         return self.root / "rest.port"
 

@@ -26,6 +26,9 @@ class Settings:
     """Where this process keeps files of its own: an agent's spool and runs, log files."""
     shared_directory: str = ""
     """Seen by gateway, tracker and all agents: contexts/ (packed model directories) and checkpoints/."""
+    stores_file: str = ""
+    """What the operator declared of checkpoint stores, credentials included; services and agents read it, workers do not. Empty:
+    there is only the store `shared`."""
     rest_host: str = "127.0.0.1"
     rest_port: int = 8080
     rest_token_file: str = ""

@@ -1,4 +1,7 @@
-"""A store in a directory that every agent sees. A file gets its name by an atomic rename when all of it is on disk."""
+"""A store in a directory that every agent sees. A file gets its name by an atomic rename when all of it is on disk.
+
+What is read, listed or deleted is looked for without following links below the operator's directory: workers write there.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from tenuto.kernel.storage import beneath
 from tenuto.kernel.storage.store import READ_BYTES, Entry, NotStored, StoreError
 
 PARTIAL_PREFIX = ".partial-"
@@ -20,8 +24,11 @@ PUT_TRIES_MAX = 3
 
 
 class DirectoryStore:
-    def __init__(self, root: Path) -> None:
-        self.root = root.absolute()
+    def __init__(self, anchor: Path, below: str = "") -> None:
+        """`anchor` is the operator's directory; the store is the part `below` it."""
+        self._anchor = anchor.absolute()
+        self._below = tuple(_parts(below)) if below else ()
+        self.root = self._anchor.joinpath(*self._below)
 
     @property
     def url(self) -> str:
@@ -97,7 +104,7 @@ class DirectoryStore:
         path = self._path(key)
         left = sys.maxsize if size_bytes is None else size_bytes
         try:
-            with path.open("rb") as file:
+            with os.fdopen(beneath.open_file(self._anchor, self._beneath(key)), "rb") as file:
                 file.seek(offset)
                 while chunk := file.read(min(READ_BYTES, left)):
                     left -= len(chunk)
@@ -113,7 +120,7 @@ class DirectoryStore:
     def stat(self, key: str) -> Entry | None:
         path = self._path(key)
         try:
-            status = path.stat()
+            status = beneath.status(self._anchor, self._beneath(key))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -121,62 +128,88 @@ class DirectoryStore:
         return Entry(key, status.st_size, status.st_mtime_ns // 1000)
 
     def entries(self, prefix: str) -> Iterator[Entry]:
+        above = tuple(_parts(prefix)) if prefix else ()
         try:
-            yield from self._walk(self._path(prefix) if prefix else self.root)
+            with beneath.directory(self._anchor, (*self._below, *above)) as descriptor:
+                yield from self._entries(descriptor, above)
+        except (FileNotFoundError, NotADirectoryError):
+            return
         except OSError as error:
             raise _explained(error, self.root) from error
 
-    def _walk(self, directory: Path) -> Iterator[Entry]:
-        try:
-            items = sorted(os.scandir(directory), key=lambda item: item.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        for item in items:
-            if item.name.startswith(PARTIAL_PREFIX):
-                continue
-            if item.is_dir(follow_symlinks=False):
-                yield from self._walk(Path(item.path))
+    def _entries(self, descriptor: int, above: tuple[str, ...]) -> Iterator[Entry]:
+        """A link is listed under its own name, so that it can be removed."""
+        for parts, _, item in beneath.walk(descriptor, above):
+            if any(part.startswith(PARTIAL_PREFIX) for part in (*parts, item.name)) or item.is_dir(follow_symlinks=False):
                 continue
             with contextlib.suppress(FileNotFoundError):  # deleted since
                 status = item.stat(follow_symlinks=False)
-                key = Path(item.path).relative_to(self.root).as_posix()
-                yield Entry(key, status.st_size, status.st_mtime_ns // 1000)
+                yield Entry("/".join((*parts, item.name)), status.st_size, status.st_mtime_ns // 1000)
 
     def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            path = self._path(key)
+            parts = self._beneath(key)
             try:
-                path.unlink(missing_ok=True)
-                self._remove_empty(path.parent)
+                with contextlib.suppress(FileNotFoundError):
+                    beneath.remove(self._anchor, parts)
+                with contextlib.suppress(OSError):  # not empty, or somebody else was first
+                    beneath.remove_empty(self._anchor, parts[:-1], keep=len(self._below))
             except NotADirectoryError:
                 continue
             except OSError as error:
-                raise _explained(error, path) from error
-
-    def _remove_empty(self, directory: Path) -> None:
-        while directory != self.root and directory.is_relative_to(self.root):
-            try:
-                directory.rmdir()
-            except OSError:  # not empty, or somebody else was first
-                return
-            directory = directory.parent
+                raise _explained(error, self._path(key)) from error
 
     def delete_unfinished(self, older_than_us: int, dry_run: bool = False) -> list[str]:
         found = []
-        for path in self.root.rglob(f"{PARTIAL_PREFIX}*"):
-            with contextlib.suppress(OSError):
-                newest = max((item.lstat().st_mtime_ns for item in [path, *path.rglob("*")]), default=0)
-                if newest // 1000 < older_than_us:
-                    found.append(path.relative_to(self.root).as_posix())
-                    if not dry_run:
-                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        try:
+            with beneath.directory(self._anchor, self._below) as descriptor:
+                for parts, parent, item in beneath.walk(descriptor):
+                    inside = any(part.startswith(PARTIAL_PREFIX) for part in parts)
+                    if inside or not item.name.startswith(PARTIAL_PREFIX):
+                        continue
+                    with contextlib.suppress(OSError):
+                        if _newest_us(parent, item) < older_than_us:
+                            found.append("/".join((*parts, item.name)))
+                            if not dry_run:
+                                _remove(parent, item)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise _explained(error, self.root) from error
         return sorted(found)
 
     def _path(self, key: str) -> Path:
-        parts = key.split("/")
-        if not key or any(part in ("", ".", "..") for part in parts):
-            raise StoreError(f"{key!r} is not a key.")
-        return self.root.joinpath(*parts)
+        return self.root.joinpath(*_parts(key))
+
+    def _beneath(self, key: str) -> tuple[str, ...]:
+        return (*self._below, *_parts(key))
+
+
+def _parts(key: str) -> list[str]:
+    parts = key.split("/")
+    if not key or any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise StoreError(f"{key!r} is not a key.")
+    return parts
+
+
+def _newest_us(parent: int, item: os.DirEntry[str]) -> int:
+    """When the file, or anything in the directory, was written last."""
+    newest_ns = item.stat(follow_symlinks=False).st_mtime_ns
+    if item.is_dir(follow_symlinks=False):
+        descriptor = os.open(item.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        try:
+            for _, _, inside in beneath.walk(descriptor):
+                newest_ns = max(newest_ns, inside.stat(follow_symlinks=False).st_mtime_ns)
+        finally:
+            os.close(descriptor)
+    return newest_ns // 1000
+
+
+def _remove(parent: int, item: os.DirEntry[str]) -> None:
+    if item.is_dir(follow_symlinks=False):
+        shutil.rmtree(item.name, dir_fd=parent)
+    else:
+        os.unlink(item.name, dir_fd=parent)
 
 
 def _sync(path: Path) -> None:

@@ -12,15 +12,13 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
 from tenuto.kernel.storage.manifest import BLOBS, MANIFESTS, writer_of
-from tenuto.kernel.storage.opening import open_root
 from tenuto.kernel.storage.store import Entry, Store, StoreError
-from tenuto.schemas.config.storage import CheckpointStorage
+from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 
@@ -47,14 +45,14 @@ class Sweep:
         return sum(item.size_bytes for item in self.orphans)
 
 
-async def experiments(log: EventLog, after: int = 0) -> tuple[dict[int, CheckpointStorage], int]:
-    """The storage of every experiment recorded after that position, and the position reached."""
-    found: dict[int, CheckpointStorage] = {}
+async def experiments(log: EventLog, after: int = 0) -> tuple[dict[int, str], int]:
+    """The store of every experiment recorded after that position, and the position reached."""
+    found: dict[int, str] = {}
     while True:
         events = await log.read(after, READ_EVENTS_MAX, types=[ExperimentSubmitted.TYPE])
         for event in events:
             if isinstance(event.data, ExperimentSubmitted):
-                found[event.data.experiment_id] = event.data.config.checkpoint_storage
+                found[event.data.experiment_id] = event.data.config.checkpoint_storage.store
             after = event.position
         if len(events) < READ_EVENTS_MAX:
             return found, after
@@ -62,18 +60,19 @@ async def experiments(log: EventLog, after: int = 0) -> tuple[dict[int, Checkpoi
 
 async def sweep(
     log: EventLog,
-    storages: Mapping[int, CheckpointStorage],
-    shared_checkpoints: Path,
+    stores: Stores,
+    used: Mapping[int, str],
     live: LiveAllocation,
     older_than_us: int,
     *,
     dry_run: bool,
 ) -> Sweep:
-    """One experiment after the other. A store that is away is a problem in the result, and the others are swept."""
+    """One experiment after the other; `used` has the name of each one's store. A store that is away is a problem in the result,
+    and the others are swept."""
     result = Sweep()
-    for experiment_id in sorted(storages):
+    for experiment_id in sorted(used):
         try:
-            store = open_root(storages[experiment_id], shared_checkpoints, below=str(experiment_id))
+            store = stores.open(used[experiment_id], str(experiment_id))
             by_trial = await asyncio.to_thread(_by_trial, store)
             recorded = await _recorded(log, experiment_id) if by_trial else {}
             for trial_id in sorted(by_trial):
@@ -84,7 +83,7 @@ async def sweep(
                     recorded.get(trial_id, frozenset()),
                     live(trial_id),
                     older_than_us,
-                    partial(open_root, storages[experiment_id], shared_checkpoints, below=f"{experiment_id}/{trial_id}"),
+                    partial(stores.open, used[experiment_id], f"{experiment_id}/{trial_id}"),
                 )
                 await asyncio.to_thread(part.sweep, by_trial[trial_id], result, dry_run)
             for name in await asyncio.to_thread(store.delete_unfinished, older_than_us, dry_run):
@@ -133,9 +132,8 @@ class _Trial:
 
     def sweep(self, entries: Iterable[Entry], result: Sweep, dry_run: bool) -> None:
         """Raises StoreError."""
-        manifests, blobs, plain = self._sorted(entries)
+        manifests, blobs = self._sorted(entries)
         gone = [entry for entry in manifests if self._is_orphan(entry, writer_of(self._below(entry)))]
-        gone += [entry for entry in plain if self._is_orphan(entry, self._below(entry).partition("/")[0])]
         suspects = [entry for entry in blobs if self._is_orphan(entry, writer_of(self._below(entry)))]
         if suspects:
             kept = {writer_of(self._below(entry)) for entry in manifests} - {writer_of(self._below(entry)) for entry in gone}
@@ -150,15 +148,12 @@ class _Trial:
         if not dry_run:
             self.store.delete([entry.key for entry in gone])
 
-    def _sorted(self, entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry], list[Entry]]:
-        """Manifests, blobs, and the files of plain directories."""
-        kinds: dict[str, list[Entry]] = {MANIFESTS: [], BLOBS: [], "": []}
+    def _sorted(self, entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
+        """Manifests and blobs; other files are somebody's."""
+        kinds: dict[str, list[Entry]] = {MANIFESTS: [], BLOBS: []}
         for entry in entries:
-            kind = self._below(entry).partition("/")[0]
-            kinds[kind if kind in kinds else ""].append(entry)
-        # Only what looks like a checkpoint of this trial: other files in a shared directory are somebody's.
-        plain = [entry for entry in kinds[""] if self._below(entry).startswith(f"{self.trial_id}-") and "/" in self._below(entry)]
-        return kinds[MANIFESTS], kinds[BLOBS], plain
+            kinds.get(self._below(entry).partition("/")[0], []).append(entry)
+        return kinds[MANIFESTS], kinds[BLOBS]
 
     def _below(self, entry: Entry) -> str:
         return entry.key[len(self.trial_id) + 1 :]
