@@ -26,6 +26,8 @@ class SourceCheckpoint(Model):
     """`files_hash` of the recorded files: what is loaded must be what was recorded. Empty: not known."""
     weights_only: bool = False
     """Only the models' weights count: training begins at batch 0."""
+    trusted_user: str = ""
+    """Somebody else whose trial saved it, and whose pickled state the submitter agreed to load."""
 
 
 class Assignment(Model):

@@ -144,6 +144,8 @@ class Parent(Model):
     trial_id: str | None = None
     """The trial that is reproduced."""
     sources: tuple[TrialSource, ...] = Field(default=(), max_length=SOURCES_MAX)
+    trusted_user: str = Field(default="", exclude_if=lambda value: not value)
+    """Whose checkpoints `sources` are, where that is somebody else: the submitter agreed that their pickled state is loaded."""
     data: tuple[KnownData, ...] = Field(default=(), max_length=DATA_NAMES_MAX)
     """Its data, so that a change since then is noticed."""
 

@@ -12,6 +12,7 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import validated
 from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource
 from tenuto.services.gateway.comparing import Comparing
 from tenuto.services.gateway.policies import derive
@@ -35,8 +36,12 @@ class Derived:
 class Deriving:
     """Raises Refused, OverrideError and ConfigError."""
 
-    def __init__(self, records: Records, views: Views, comparing: Comparing, contexts: Path) -> None:
+    def __init__(
+        self, records: Records, views: Views, comparing: Comparing, contexts: Path, user: str = "", *, trust: bool = False
+    ) -> None:
+        """`user` asks. `trust`: the pickled state of another user's checkpoints may be loaded."""
         self._records, self._views, self._comparing, self._contexts = records, views, comparing, contexts
+        self._user, self._trust = user, trust
 
     async def reproduction(self, experiment_id: int, trial_id: str | None) -> Derived:
         submitted = await self._submitted(experiment_id)
@@ -60,6 +65,7 @@ class Deriving:
             experiment_id=experiment_id,
             trial_id=trial.id,
             sources=(source,) if source else (),
+            trusted_user=await self._trusted((source,) if source else ()),
             data=await self._records.known_data(trial.id),
         )
         return self._derived(submitted, raw, parent)
@@ -79,7 +85,9 @@ class Deriving:
         if not sources:
             raise Refused(f"Experiment {experiment_id} kept no checkpoint to go on from; `tenuto exp fork` starts it anew.")
         parent = await self._parent("continuation", experiment_id)
-        return self._derived(submitted, raw, parent.model_copy(update={"sources": sources}))
+        return self._derived(
+            submitted, raw, parent.model_copy(update={"sources": sources, "trusted_user": await self._trusted(sources)})
+        )
 
     async def _submitted(self, experiment_id: int) -> ExperimentSubmitted:
         submitted = await self._records.submitted(experiment_id)
@@ -129,6 +137,24 @@ class Deriving:
             return _source(checkpoint, 1, trial.seed)
         source = submitted.parent.source_of(trial.number, trial.seed) if submitted.parent else None
         return source.model_copy(update={"trial_number": 1}) if source else None
+
+    async def _trusted(self, sources: tuple[TrialSource, ...]) -> str:
+        """Whose checkpoints they are, where that is somebody else. A trial that goes on from one unpickles what its code kept,
+        and so may run what somebody else wrote: not without the asker's word. Raises Refused."""
+        if not sources:
+            return ""
+        experiment_id = experiment_of(sources[0].checkpoint_id)
+        submitted = await self._records.submitted(experiment_id)
+        owner = submitted.user if submitted is not None else "somebody"
+        if owner == self._user:
+            return ""
+        if not self._trust:
+            raise Refused(
+                f"Experiment {experiment_id} is {owner}'s: going on from its checkpoints loads what its code pickled, which can "
+                "run anything as yours. If you trust it, say so with --trust; `searcher.source_checkpoint` takes only weights.",
+                "forbidden",
+            )
+        return owner
 
     def _derived(self, submitted: ExperimentSubmitted, raw: dict[str, Any], parent: Parent) -> Derived:
         config = validated(raw)

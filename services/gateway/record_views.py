@@ -103,9 +103,13 @@ class ReproductionView(Model):
 class ReproduceBody(Model):
     trial_id: str | None = Field(default=None, pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")
     """None: the experiment's best trial."""
+    trust: bool = False
+    """Load the state that another user's trial pickled, which runs as code of one's own."""
 
 
 class DeriveBody(Model):
     overrides: dict[str, Any] = {}
     """What changes, in the shape of a configuration."""
     origin: Origin | None = None
+    trust: bool = False
+    """Of a continuation: load the state that another user's trials pickled, which runs as code of one's own."""

@@ -107,7 +107,12 @@ def _start_of(experiment: Experiment, data: TrialRequested) -> SourceCheckpoint 
         return experiment.checkpoints.get(data.source_checkpoint_id)
     source = experiment.parent.source_of(data.trial_number, data.seed) if experiment.parent else None
     if source is not None:
-        return SourceCheckpoint(checkpoint_id=source.checkpoint_id, location=source.location, batches=source.batches)
+        return SourceCheckpoint(
+            checkpoint_id=source.checkpoint_id,
+            location=source.location,
+            batches=source.batches,
+            trusted_user=experiment.parent.trusted_user if experiment.parent else "",
+        )
     start = experiment.config.searcher.source_checkpoint
     if start is None:
         return None

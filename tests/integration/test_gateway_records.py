@@ -257,6 +257,22 @@ async def test_forks_and_continuations(world: World) -> None:
     assert message.startswith("hyperparameters.lr: cannot change when an experiment is continued")
 
 
+async def test_nobody_goes_on_from_what_another_user_pickled_without_saying_so(world: World) -> None:
+    await world.submit()
+    await world.trained(1)
+    await world.record(ExperimentCompleted(experiment_id=1, best_trial_id="1-1", best_metric=0.5, trials=1, reason=WHY))
+    token = (await world.post("/users", {"name": "eve"}))["token"]
+    longer = {"overrides": {"searcher": {"max_length": {"batches": 200}}}}
+    headers = {"Authorization": f"Bearer {token}"}
+    refused = await world.http.post("/api/v1/experiments/1/continue", json=longer, headers=headers)
+    assert refused.status_code == 403
+    assert "loads what its code pickled" in refused.json()["error"]["message"]
+    trusting = await world.http.post("/api/v1/experiments/1/continue", json={**longer, "trust": True}, headers=headers)
+    child = await world.submitted(trusting.json()["id"])
+    assert child.parent is not None
+    assert (child.user, child.parent.trusted_user) == ("eve", (await world.submitted(1)).user)
+
+
 async def test_code_that_is_gone_cannot_be_run_again(world: World) -> None:
     await world.submit()
     await world.trained(1)

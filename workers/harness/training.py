@@ -133,6 +133,8 @@ class TrainingLoop:
             self._trainer.load_weights(directory)
             self._say(f"begins with the weights of checkpoint {source.checkpoint_id}")
             return
+        if source.trusted_user:
+            self._say(f"loads what {source.trusted_user}'s trial pickled, which who submitted this experiment said to trust")
         try:
             record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
             self._trainer.load(directory)

@@ -13,8 +13,10 @@ checkpoints count, and a checkpoint has the random generators of all.
 from __future__ import annotations
 
 import inspect
+import pickle
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,7 +54,7 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         trainer.fit(module, **data)
     elif latest.weights_only:
         with run.checkpoint.restore() as directory:
-            module.load_state_dict(torch.load(directory / CHECKPOINT_FILE, map_location="cpu", weights_only=False)["state_dict"])
+            module.load_state_dict(_weights(directory / CHECKPOINT_FILE))
         trainer.fit(module, **data)
     else:
         with run.checkpoint.restore() as directory:
@@ -69,6 +71,18 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
             f"the search asks for {callback.target} steps, but Lightning's Trainer ended after {callback.steps}; set "
             "Trainer(max_epochs=-1): the search says how long to train."
         )
+
+
+def _weights(path: Path) -> dict[str, torch.Tensor]:
+    """Of a checkpoint that another trial made, perhaps another user's: nothing is unpickled. Raises UserError."""
+    try:
+        found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+    except pickle.UnpicklingError as error:
+        raise UserError(
+            "searcher.source_checkpoint holds objects besides tensors (hyperparameters or callbacks that Lightning pickled), "
+            "which can run anything when they are loaded, so it is not; save plain values with save_hyperparameters there."
+        ) from error
+    return found
 
 
 def _set_epoch(loaders: Any, epoch: int) -> None:

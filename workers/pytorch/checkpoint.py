@@ -171,14 +171,15 @@ def restore(
 
 
 def restore_weights(context: PyTorchTrialContext, directory: Path) -> None:
-    """Only the models' weights, of a checkpoint that another trial made. Raises OSError; UserError where they do not fit."""
-    saved = state.load_parts(directory)
-    if len(saved["models_other"]) != len(context._models):
-        raise UserError(
-            f"searcher.source_checkpoint holds {len(saved['models_other'])} models, but __init__ wrapped {len(context._models)}."
-        )
+    """Only the models' weights, of a checkpoint that another trial made, perhaps another user's: nothing is unpickled, so what a
+    model keeps besides tensors stays as `__init__` made it. Raises OSError; UserError where they do not fit."""
+    others = state.load_plain(directory).get("models_other")
+    count = len(others) if others is not None else sum(1 for _ in directory.glob(state.MODEL_FILES))
+    if count != len(context._models):
+        raise UserError(f"searcher.source_checkpoint holds {count} models, but __init__ wrapped {len(context._models)}.")
     for index, model in enumerate(context._models):
-        values = state.load_model_state(directory, index) | saved["models_other"][index]
+        own = {name: value for name, value in model.state_dict().items() if not isinstance(value, torch.Tensor)}
+        values = own | state.load_model_state(directory, index) | (others[index] if others is not None else {})
         try:
             model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
         except RuntimeError as error:

@@ -32,6 +32,9 @@ ALIASES = "tenuto_aliases"
 """Metadata of a weights file: names that share one tensor (tied weights), as JSON from name to stored name."""
 
 
+MODEL_FILES = "model*.safetensors"
+
+
 def model_file(index: int) -> str:
     return "model.safetensors" if index == 0 else f"model_{index}.safetensors"
 
@@ -119,9 +122,15 @@ def save_parts(parts: dict[str, Any], directory: Path) -> None:
         save_state(others, directory / USER_FILE)
 
 
-def load_parts(directory: Path) -> dict[str, Any]:
-    """Raises OSError, UserError."""
+def load_plain(directory: Path) -> dict[str, Any]:
+    """Only what no pickle can hide code in: of a checkpoint that somebody else may have written. Raises OSError."""
     plain: dict[str, Any] = torch.load(directory / STATE_FILE, map_location="cpu", weights_only=True)
+    return plain
+
+
+def load_parts(directory: Path) -> dict[str, Any]:
+    """All of it. Raises OSError, UserError."""
+    plain = load_plain(directory)
     return plain | (load_pickled(directory / USER_FILE) if (directory / USER_FILE).exists() else {})
 
 

@@ -19,7 +19,7 @@ from tenuto.services.gateway.deriving import Derived, Deriving
 from tenuto.services.gateway.policies.derive import OverrideError, dotted
 from tenuto.services.gateway.record_views import DeriveBody, ReproduceBody, ReproductionView
 from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest.context import Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked, submitted
 from tenuto.services.gateway.rest.records import comparing
 from tenuto.services.gateway.rest.stores import check_store
@@ -35,7 +35,7 @@ async def reproduce(
     request: Request, door: Door, experiment_id: ExperimentId, body: ReproduceBody, idempotency_key: Key = ""
 ) -> Response:
     """Run one trial again from the record alone: its code, configuration, hyperparameters and seed."""
-    derived = await _deriving(door).reproduction(experiment_id, body.trial_id)
+    derived = await _deriving(door, trust=body.trust).reproduction(experiment_id, body.trial_id)
     return await _submit(request, door, derived, idempotency_key, None)
 
 
@@ -57,7 +57,7 @@ async def go_on(
 ) -> Response:
     """Go on with an ended experiment from its trials' last checkpoints: longer, or with more trials."""
     try:
-        derived = await _deriving(door).continuation(experiment_id, body.overrides)
+        derived = await _deriving(door, trust=body.trust).continuation(experiment_id, body.overrides)
     except OverrideError as error:
         raise ConfigError([Problem(error.path, str(error))]) from error
     return await _submit(request, door, derived, idempotency_key, _origin(body.origin, body.overrides))
@@ -93,8 +93,8 @@ async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
     return answer(body)
 
 
-def _deriving(door: Gateway) -> Deriving:
-    return Deriving(Records(door.log), door.views, comparing(door), door.contexts)
+def _deriving(door: Gateway, *, trust: bool = False) -> Deriving:
+    return Deriving(Records(door.log), door.views, comparing(door), door.contexts, asking(), trust=trust)
 
 
 def _origin(origin: Origin | None, overrides: Mapping[str, Any]) -> Origin:

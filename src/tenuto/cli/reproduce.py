@@ -15,6 +15,9 @@ from tenuto.cli.say import say
 EXIT_NOT_EQUAL = 3
 """The reproduction ended with other metrics or weights."""
 EXIT_NOT_COMPLETED = 2
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Load what another user's trials pickled, which can run anything as your code.")
+]
 Follow = Annotated[bool, typer.Option("--follow", help="Show the trials live until the experiment has ended.")]
 
 
@@ -22,6 +25,7 @@ def reproduce(
     context: typer.Context,
     experiment: ExperimentId,
     trial: Annotated[str | None, typer.Option("--trial", "-t", help="Which trial, such as 3-7 (default: the best).")] = None,
+    trust: Trust = False,
     detach: Annotated[bool, typer.Option("--detach", "-d", help="Submit it, and do not wait for its end.")] = False,
     json: Json = False,
 ) -> None:
@@ -30,7 +34,7 @@ def reproduce(
     from tenuto.cli.output import print_json
 
     rest = client(context)
-    answer = rest.post(f"/experiments/{experiment}/reproduce", {"trial_id": trial})
+    answer = rest.post(f"/experiments/{experiment}/reproduce", {"trial_id": trial, "trust": trust})
     child = answer["id"]
     if detach:
         print_json(answer) if json else say(f"Experiment {child} reproduces it; `tenuto exp reproduction {child}` compares.")
@@ -87,20 +91,30 @@ def go_on(
     experiment: ExperimentId,
     settings: Settings = [],  # noqa: B006 - typer copies it
     file: OverridesFile = None,
+    trust: Trust = False,
     follow: Follow = False,
     json: Json = False,
 ) -> None:
     """Go on with an ended experiment from its checkpoints, such as with --set searcher.max_length.epochs=20."""
-    _derive(context, experiment, "continue", read_overrides(settings, file), follow, json)
+    _derive(context, experiment, "continue", read_overrides(settings, file), follow, json, trust=trust)
 
 
-def _derive(context: typer.Context, experiment: int, verb: str, overrides: dict[str, Any], follow: bool, json: bool) -> None:
+def _derive(
+    context: typer.Context,
+    experiment: int,
+    verb: str,
+    overrides: dict[str, Any],
+    follow: bool,
+    json: bool,
+    *,
+    trust: bool = False,
+) -> None:
     from tenuto.cli.origin import origin
     from tenuto.cli.output import print_json
 
     rest = client(context)
     made = origin(None, overrides)
-    body = {"overrides": overrides, "origin": made.model_dump(mode="json")}
+    body = {"overrides": overrides, "origin": made.model_dump(mode="json"), "trust": trust}
     answer = rest.post(f"/experiments/{experiment}/{verb}", body)
     if json:
         print_json(answer)
