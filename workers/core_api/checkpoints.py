@@ -24,6 +24,7 @@ from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.shards import ShardedSave
+from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.errors import UserError
 
@@ -82,6 +83,9 @@ class Checkpoints:
             base=self._source.base if self._source is not None and not self._source.source.weights_only else None,
             suffix=self._suffix,
         )
+
+    def __getattr__(self, name: str) -> Any:
+        raise determined_names.missing(determined_names.CHECKPOINTS, "run.checkpoint", name)
 
     @property
     def latest(self) -> Checkpoint | None:

@@ -38,6 +38,9 @@ class Operation:
     """The same in the unit of `searcher.max_length`."""
     unit: Unit
 
+    def __getattr__(self, name: str) -> Any:
+        raise determined_names.missing(determined_names.OPERATION, "operation", name)
+
 
 class Run:
     """Use as a context manager: `with tenuto.init() as run:`. A step is one batch: what `{batches: N}` counts in the

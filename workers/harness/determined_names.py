@@ -45,8 +45,21 @@ RUN: Mapping[str, str] = {
     "searcher": "use run.operations()",
     "preempt": "use run.should_preempt()",
     "distributed": "use run.rank, run.slots and run.local_rank; ranks talk by torch.distributed or what you use else",
+    "start": "use `with tenuto.init() as run:`",
     "info": "use run.hyperparameters, run.config, run.trial_id and run.checkpoint.latest",
     "profiler": "use your framework's profiler",
+}
+CHECKPOINTS: Mapping[str, str] = {
+    "store_path": "use `with run.checkpoint.save(steps) as directory:`",
+    "upload": "use `with run.checkpoint.save(steps) as directory:`",
+    "restore_path": "use `with run.checkpoint.restore() as directory:`",
+    "download": "use `with run.checkpoint.restore() as directory:`",
+    "get_metadata": "use run.checkpoint.latest.metadata",
+    "delete": "checkpoint_policy and checkpoint_storage.save_* say which checkpoints are kept",
+}
+OPERATION: Mapping[str, str] = {
+    "report_completed": "use run.report_validation(operation.steps, metrics)",
+    "report_progress": "use run.report_progress(steps)",
 }
 
 

@@ -132,6 +132,10 @@ def _wrong_arguments(subject: Any, name: str, forms: Sequence[Sequence[str]]) ->
     )
 
 
+def takes(function: Any, name: str) -> bool:
+    return any(parameter.name == name for parameter in _parameters(function) or ())
+
+
 def first_argument(function: Any) -> str | None:
     return next((parameter.name for parameter in _parameters(function) or ()), None)
 

@@ -13,7 +13,7 @@ from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
-from tenuto.workers.pytorch.metrics import EvaluationMetrics
+from tenuto.workers.pytorch.metrics import EvaluationMetrics, Reducer
 from tenuto.workers.pytorch.trial import PyTorchTrial
 
 TRAIN_ARGUMENTS = ("batch", "epoch_idx", "batch_idx")
@@ -85,6 +85,23 @@ def doubts(trial: PyTorchTrial) -> list[str]:
     if evaluates_full_dataset(trial) and type(trial).evaluate_batch is not PyTorchTrial.evaluate_batch:
         found.append(f"{name} has evaluate_full_dataset and evaluate_batch: the first is used, and the other never called.")
     return found
+
+
+def elsewhere(trial: PyTorchTrial, context: PyTorchTrialContext) -> str:
+    """What means something else than in Determined, for a trial that is written as trials for it are; empty: nothing."""
+    if not (context._asked_per_slot or signatures.takes(trial.evaluate_batch, "batch_idx")):
+        return ""
+    notes = []
+    reducers = trial.evaluation_reducer()
+    if evaluates_full_dataset(trial):
+        if context.slots > 1:
+            notes.append("evaluate_full_dataset runs on every slot")
+    elif Reducer.AVG in (reducers.values() if isinstance(reducers, Mapping) else (reducers,)):
+        notes.append("Reducer.AVG counts each record once, and not each batch")
+    often = (LRScheduler.StepMode.STEP_EVERY_BATCH, LRScheduler.StepMode.STEP_EVERY_EPOCH)
+    if context._optimizations.aggregation_frequency > 1 and any(item.step_mode in often for item in context._schedulers):
+        notes.append("learning-rate schedulers step after each batch or epoch, also where gradients are only gathered")
+    return f"unlike in Determined, {'; '.join(notes)}: see docs/from-determined.md." if notes else ""
 
 
 def training_step(trial: PyTorchTrial) -> Callable[[Any, int, int], Any]:

@@ -76,7 +76,8 @@ class PyTorchTrainer(Trainer):
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
         if leads:
-            for sentence in (*checking.doubts(self.trial), self.context._scaling.sentence()):
+            doubts = [*checking.doubts(self.trial), checking.elsewhere(self.trial, self.context)]
+            for sentence in (*doubts, self.context._scaling.sentence()):
                 if sentence:
                     _say(sentence)
         self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
