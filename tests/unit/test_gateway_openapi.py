@@ -19,5 +19,8 @@ def test_every_operation_names_its_error_body() -> None:
     document = openapi_document()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            assert {"4XX", "5XX"} <= operation["responses"].keys(), f"{method} {path}"
+            assert {"400", "401", "503"} <= operation["responses"].keys(), f"{method} {path}"
+            for status, answer in operation["responses"].items():
+                if not status.startswith("2"):
+                    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorView")
             assert operation["tags"], f"{method} {path}"

@@ -24,6 +24,7 @@ from tenuto.services.gateway.rest import (
 )
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
+from tenuto.services.gateway.rest.statuses import declare
 from tenuto.services.gateway.views import ErrorView
 
 PREFIX = "/api/v1"
@@ -55,7 +56,7 @@ def openapi_document() -> dict[str, Any]:
 def _routes() -> FastAPI:
     app = FastAPI(title="Tenuto", version=API_VERSION, openapi_url=f"{PREFIX}/openapi.json", docs_url=None, redoc_url=None)
     errors.install(app)
-    failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}, "5XX": {"model": ErrorView}}
+    failures: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorView}}  # so that the document has the model
     for module in MODULES:
         app.include_router(module.router, prefix=PREFIX, responses=failures)
 
@@ -68,21 +69,12 @@ def _routes() -> FastAPI:
             schema = get_openapi(title=app.title, version=app.version, routes=app.routes, description=_DESCRIPTION)
             schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
-            _drop_unused_errors(schema)
+            declare(schema)
             app.openapi_schema = schema
         return app.openapi_schema
 
     app.openapi = document  # type: ignore[method-assign]
     return app
-
-
-def _drop_unused_errors(schema: dict[str, Any]) -> None:
-    """FastAPI documents its own 422 answer, which this door never gives."""
-    for path in schema["paths"].values():
-        for operation in path.values():
-            operation["responses"].pop("422", None)
-    for name in ("HTTPValidationError", "ValidationError"):
-        schema["components"]["schemas"].pop(name, None)
 
 
 _DESCRIPTION = (

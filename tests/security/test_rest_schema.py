@@ -1,0 +1,46 @@
+"""Thousands of requests made from the OpenAPI document, right and wrong ones, against a real cluster: no defect of ours (500), no
+status and no body that the document does not declare."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from tests.security.attacker import archive, door_of
+from tests.support.live_cluster import LiveCluster
+
+SECONDS_MAX = 60
+"""For all of them; the run ends by itself, having tried each operation before."""
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+ENDLESS = "/api/v1/events/stream"
+CONFIG = """
+name: digits
+entrypoint: model_def:Trial
+searcher: {name: random, max_trials: 3, metric: accuracy, smaller_is_better: false, max_length: {batches: 100}}
+resources: {pool: nobody}
+"""
+
+
+def test_no_request_finds_a_defect_or_an_undeclared_answer(server_directory: Path) -> None:
+    with LiveCluster(server_directory / "schema", cpu_slots=1) as cluster, closing(door_of(cluster)) as door:
+        assert [door.submit(CONFIG, archive()).status_code for _ in range(2)] == [201, 201]
+        gateway = cluster.pid("gateway")
+        done = subprocess.run(
+            [
+                Path(sys.executable).with_name("schemathesis"), "run", f"{door.url}/api/v1/openapi.json",
+                "--header", f"Authorization: Bearer {door.token}", "--exclude-path", ENDLESS, "--checks", CHECKS,
+                "--max-examples", "5", "--max-time", str(SECONDS_MAX), "--continue-on-failure", "--no-shrink", "--no-color",
+                "--warnings", "off", "--generation-database", "none",
+            ],
+            capture_output=True, text=True, check=False, cwd=server_directory,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-20_000:]
+        assert "No issues found" in done.stdout
+        [cases] = re.findall(r"(\d+) generated, \d+ passed", done.stdout)
+        selected, tested = re.findall(r"(?:Selected|Tested): (\d+)", done.stdout)
+        assert selected == tested
+        assert int(cases) > 500
+        assert cluster.pid("gateway") == gateway, "the gateway was started again"
