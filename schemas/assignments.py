@@ -18,6 +18,10 @@ Action = Literal["run", "preempt", "stop", "pause", "kill"]
 what the checkpoint policy asks for). kill: end the processes now."""
 
 
+EARLIER_CHECKPOINTS_MAX = 3
+"""Of each trial. When so many in a row are damaged, the store is, and a person should look."""
+
+
 class SourceCheckpoint(Model):
     checkpoint_id: str
     location: str

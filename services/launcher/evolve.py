@@ -10,7 +10,7 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.schemas.assignments import SourceCheckpoint
+from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, SourceCheckpoint
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
@@ -44,7 +44,7 @@ from tenuto.schemas.events.trial import (
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
 from tenuto.services.launcher.policies.restarts import setbacks_after
-from tenuto.services.launcher.state import EARLIER_CHECKPOINTS_MAX, Agent, Allocation, Experiment, Part, State, Trial
+from tenuto.services.launcher.state import Agent, Allocation, Experiment, Part, State, Trial
 
 Index = Map[str, tuple[str, ...]]
 

@@ -23,10 +23,6 @@ Phase = Literal["wanted", "paused", "stopped"]
 """wanted: it has budget left to train. paused: it waits for the search. stopped: it is over."""
 
 
-EARLIER_CHECKPOINTS_MAX = 3
-"""Of each trial. When so many in a row are damaged, the store is, and a person should look."""
-
-
 @dataclass(frozen=True)
 class Trial:
     trial_id: str

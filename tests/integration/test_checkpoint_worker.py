@@ -55,11 +55,23 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(tmp_path: Path) ->
         assert (report.checkpoint_id, report.resumed_from) == ("1-1-1-10", "1-1-1-8")
         assert report.reason.startswith("sum.txt has 4 bytes where")
 
-        third = trial.agent(2, damaged)
+        third = stop_at(trial.agent(3, damaged), 2)
         run = trial.start(third)
-        assert run.wait() == 1, "with nothing before it, the user must decide"
-        assert third.error_file.read_text().startswith("checkpoint 1-1-1-10 cannot be read: sum.txt")
+        assert run.wait() == 0, "with nothing before it, it begins again from its seed"
+        assert third.validations()[-1].metrics["total"] == float(sum(range(20))), "as if nothing had happened"
+        assert "begins again from its seed" in run.output()
+        assert "trying the one before it" not in run.output()
         assert [item.resumed_from for item in third.damaged()] == [None]
+
+        another = damaged.model_copy(update={"checkpoint_id": "7-1-1-10"})
+        fourth = trial.agent(4, another)
+        assert trial.start(fourth).wait() == 1, "what began from another trial's weights cannot begin without them"
+        assert "would be another training. Restore it in the store" in fourth.error_file.read_text()
+
+        trial.checkpoint_directory = tmp_path / "not-mounted"
+        fifth = trial.agent(5, damaged)
+        assert trial.start(fifth).wait() == 1
+        assert "is it mounted on this node" in fifth.error_file.read_text()
 
 
 def test_what_differs_from_the_record_is_not_loaded(tmp_path: Path) -> None:

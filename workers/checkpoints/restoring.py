@@ -1,4 +1,5 @@
-"""Restores a trial: the latest checkpoint, verified; where that is damaged, the one before it.
+"""Restores a trial: the latest checkpoint, verified; where that is damaged, the one before it; where none is left, nothing:
+then the trial begins again from its seed.
 
 Each checkpoint that was passed over is reported, and so gets into the record, with what the trial goes on from instead. It is
 not deleted for it: the damage may be that of one node's disk or memory, and not of the store. The next start tries it again.
@@ -17,7 +18,7 @@ from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Damaged
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import StoreError
-from tenuto.schemas.assignments import Assignment, SourceCheckpoint
+from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, Assignment, SourceCheckpoint
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.reports import DamageReport
 from tenuto.workers.checkpoints.place import Place, Say
@@ -28,7 +29,8 @@ from tenuto.workers.harness.gang import Gang
 RESTORE_TRIES_MAX = 10
 RESTORE_PAUSE_SECONDS_MAX = 30.0
 """A store that is away for some minutes costs no restart of the trial."""
-
+DERIVING = frozenset({"pbt", "custom"})
+"""Searches whose trials may begin with the weights of another trial."""
 
 T = TypeVar("T")
 
@@ -56,12 +58,14 @@ def restore(
     sleep: Callable[[float], None] = time.sleep,
     gang: Gang | None = None,
     alike: bool = True,
+    anew: bool = True,
 ) -> Iterator[Restored | None]:
-    """None: the trial has no checkpoint yet. Raises CheckpointDamaged where none can be used, UserError where the store stays
-    away. `report` is told of each damaged checkpoint when it is known what is used instead.
+    """None: the trial has no checkpoint yet, or all that it has are damaged and it begins again from its seed, which ends alike.
+    Raises CheckpointDamaged where that would be another training, or where the store seems not to be the right one; UserError
+    where the store stays away. `report` is told of each damaged checkpoint when it is known what is used instead.
 
     `gang`: this is a rank, which fetches only its own files of a checkpoint that holds those of as many ranks. `alike`: every
-    rank restores, and such a checkpoint is used if none of them finds damage."""
+    rank restores, and such a checkpoint is used if none of them finds damage. `anew`: the trial may begin again."""
     source = assignment.checkpoint
     if source is None:
         yield None
@@ -82,13 +86,15 @@ def restore(
             )
 
     with place.scratch() as scratch:
-        for candidate in (source, *assignment.earlier_checkpoints):
+        candidates = (source, *assignment.earlier_checkpoints)
+        for candidate in candidates:
             try:
                 restored = _fetch_alike(place, candidate, scratch, gang, say, sleep, alike=alike)
             except Damaged as error:
                 damaged.append((candidate.checkpoint_id, str(error)))
                 problems.append(f"checkpoint {candidate.checkpoint_id} cannot be read: {error}")
-                say(f"{problems[-1]}; trying the one before it")
+                more = "; trying the one before it" if candidate is not candidates[-1] else ""
+                say(f"{problems[-1]}{more}")
                 continue
             if problems:
                 # What the record may delete while it is built upon is no base.
@@ -98,8 +104,31 @@ def restore(
             yield restored
             return
     report_all(None)
+    obstacle = _no_new_beginning(assignment, place) if anew else ""
+    if obstacle is None:
+        say("none of the trial's checkpoints can be read: it begins again from its seed, which ends as if nothing had happened")
+        yield None
+        return
     more = "" if len(problems) == 1 else f" Nor can the {len(problems) - 1} before it."
-    raise CheckpointDamaged(f"{problems[0]}.{more} Restore it in the store, or start the trial anew.")
+    more += f" {obstacle}" if obstacle else ""
+    raise CheckpointDamaged(f"{problems[0]}.{more} Restore it in the store, or start a new experiment.")
+
+
+def _no_new_beginning(assignment: Assignment, place: Place) -> str | None:
+    """Why a trial without a readable checkpoint must not begin again from its seed; None: it may."""
+    searcher, candidates = assignment.config.searcher, (assignment.checkpoint, *assignment.earlier_checkpoints)
+    foreign = [item for item in candidates if item and not item.checkpoint_id.startswith(f"{assignment.trial_id}-")]
+    if foreign or searcher.source_checkpoint is not None or searcher.name in DERIVING:
+        return "The trial was begun from the weights of another one, so beginning again from its seed would be another training."
+    if len(candidates) > EARLIER_CHECKPOINTS_MAX:
+        return f"When {len(candidates)} in a row are damaged, the store is: a person should look."
+    try:
+        empty = not any(True for _ in place.store.entries(""))
+    except StoreError as error:
+        return f"Its store cannot be listed: {error}."
+    if empty:
+        return f"There is nothing at all in {place.store.url}: is it mounted on this node, and the right one?"
+    return None
 
 
 def _fetch_alike(

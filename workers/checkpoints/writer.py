@@ -20,6 +20,7 @@ from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import Store
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import CheckpointReport
+from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place, Say
 
 Fill = Callable[[Path], None]
@@ -205,8 +206,11 @@ class CheckpointWriter:
         directory = self._place.staging(f"{position.checkpoint_id}{self._suffix}")
         try:
             fill(directory)
-        except BaseException:
+        except BaseException as error:
+            failure = None if isinstance(error, OSError) else storage_error(error, directory)
             shutil.rmtree(directory, ignore_errors=True)
+            if failure is not None:
+                raise failure from error
             raise
         return Staged(position.checkpoint_id, directory, self._base)
 

@@ -19,6 +19,7 @@ from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.reports import CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
+from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import Restored
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
@@ -30,8 +31,6 @@ from tenuto.workers.harness.errors import UserError
 
 METADATA_FILE = "tenuto_metadata.json"
 """In each checkpoint of a script: what it gave as `metadata`."""
-STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS})
-"""The storage's failures. Training goes on without that checkpoint; any other error is one of the script."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Checkpoints:
         source = SourceCheckpoint(checkpoint_id=latest.id, location=latest.location, batches=latest.steps)
         wanted = self._session.assignment.model_copy(update={"checkpoint": source, "earlier_checkpoints": ()})
         ranks = None if all_ranks else self._session.gang
-        with restoring.restore(wanted, self._place, say, self._report, gang=ranks, alike=False) as restored:
+        with restoring.restore(wanted, self._place, say, self._report, gang=ranks, alike=False, anew=False) as restored:
             assert restored is not None
             yield restored.directory
 
@@ -157,9 +156,10 @@ class Checkpoints:
                 (filling / METADATA_FILE).write_text(text + "\n")
         except BaseException as error:
             _abandon(sharded)
+            failure = storage_error(error, filling)
             shutil.rmtree(filling, ignore_errors=True)
-            if isinstance(error, OSError) and error.errno in STORAGE_ERRORS:
-                self._give_up(steps, error)
+            if failure is not None:
+                self._give_up(steps, failure)
                 return
             raise
         self._ids.add(position.checkpoint_id)
