@@ -25,6 +25,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
 from tenuto.services.gateway import token as tokens
+from tenuto.services.gateway.anchoring import Anchors
 from tenuto.services.gateway.contexts import clean
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.gateway.queries import Views
@@ -64,6 +65,7 @@ class GatewayService:
                 await run_together(
                     loop=self.gateway.loop.run(),
                     views=self._projector.run(),
+                    anchors=self.gateway.anchors.run(),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
         finally:
@@ -79,6 +81,7 @@ async def build(
     if feed is None:
         assert bus is not None
         feed = _over(log, bus)
+    stores = stores_of(settings.shared_directory, settings.stores_file)
     token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.HANDLERS)
@@ -92,7 +95,9 @@ async def build(
         reader=Reader(),
         token=token,
         ask=_asking(bus),
-        stores=stores_of(settings.shared_directory, settings.stores_file),
+        stores=stores,
+        anchors=Anchors(settings, log, clock, stores),
+        bus=bus,
         views_reached=projector.wait_position,
     )
     gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))

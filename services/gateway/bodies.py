@@ -6,6 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from tenuto.schemas.anchors import ANCHORS_MAX, Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
@@ -53,6 +54,11 @@ class ChangeBody(Model):
     pool: str | None = Field(default=None, pattern=NAME_PATTERN)
     max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
     max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
+
+
+class VerifyBody(Model):
+    anchors: tuple[Anchor, ...] = Field(default=(), max_length=ANCHORS_MAX)
+    """Notes of the log's end that were kept elsewhere, to be compared as well."""
 
 
 class MoveBody(Model):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from tenuto.schemas.anchors import Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.schemas.events.agent import Slot
@@ -272,7 +273,19 @@ class VerifiedView(Model):
     head_hash: str
     """Hex."""
     tampered: TamperedView | None
-    """The first row that does not fit the chain."""
+    """The first row that does not fit the chain, or what somebody else knows of the log and it does not hold."""
+    anchors: int
+    """Notes of the log's end that were compared."""
+    unchecked: tuple[str, ...]
+    """Who could not be asked, and why."""
+
+
+class AnchoredView(Model):
+    anchor: Anchor
+    kept: tuple[str, ...]
+    """Targets that have it."""
+    failed: dict[str, str]
+    """By target: why it has not."""
 
 
 class ConsumerView(Model):

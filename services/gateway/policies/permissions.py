@@ -71,6 +71,7 @@ ROUTES: Mapping[str, Right] = {
     # The cluster's.
     "POST /api/v1/checkpoints/gc": Right.ADMIN,
     "POST /api/v1/log/verify": Right.ADMIN,
+    "POST /api/v1/log/anchor": Right.ADMIN,
     "PUT /api/v1/pools/{pool}": Right.ADMIN,
     "PUT /api/v1/shares/{owner}/{name}": Right.ADMIN,
     "POST /api/v1/agents/{agent_id}/disable": Right.ADMIN,

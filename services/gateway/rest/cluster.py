@@ -9,11 +9,14 @@ from fastapi import APIRouter, Query, Response
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from tenuto.kernel.log_witnesses import cut, on_bus
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import Backlog, BusState
+from tenuto.services.gateway.bodies import VerifyBody
 from tenuto.services.gateway.queries import PAGE_MAX
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
-from tenuto.services.gateway.views import AgentView, AllocationView, StatusView, TamperedView, VerifiedView
+from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.views import AgentView, AllocationView, AnchoredView, StatusView, TamperedView, VerifiedView
 
 router = APIRouter(tags=["cluster"])
 BUS_SECONDS_MAX = 0.5
@@ -58,10 +61,21 @@ async def _backlog(door: Door) -> Backlog:
 
 
 @router.post("/log/verify", response_model=VerifiedView)
-async def verify(door: Door) -> Response:
-    """Recompute the hash chain of the whole log. Takes about a second per 100,000 events."""
+async def verify(door: Door, body: VerifyBody | None = None) -> Response:
+    """Recompute the hash chain of the whole log, and compare its end with what its readers, the bus and the anchors know. Takes
+    about a second per 100,000 events."""
+    folded = door.loop.position  # in this process's memory, which nobody changes through the database
     verified = await door.log.verify()
-    tampered = verified.tampered
+    tampered, unchecked = verified.tampered, list[str]()
+    if tampered is None and folded > verified.head:
+        tampered = cut(verified.head, f"the gateway has folded it up to {folded}")
+    if tampered is None and door.bus is not None:
+        tampered, problem = await on_bus(door.bus, door.log)
+        unchecked += [problem] if problem else []
+    anchors = 0
+    if tampered is None:
+        tampered, anchors, unread = await door.anchors.compare(body.anchors if body else ())
+        unchecked += unread
     return answer(
         VerifiedView(
             ok=tampered is None,
@@ -69,5 +83,19 @@ async def verify(door: Door) -> Response:
             head=verified.head,
             head_hash=verified.head_hash.hex(),
             tampered=None if tampered is None else TamperedView(position=tampered.position, reason=tampered.reason),
+            anchors=anchors,
+            unchecked=tuple(unchecked),
         )
     )
+
+
+@router.post("/log/anchor", response_model=AnchoredView)
+async def anchor(door: Door) -> Response:
+    """Note the signed end of the log at all targets of TENUTO_ANCHOR_TARGETS."""
+    if not door.anchors.targets:
+        raise DoorError("conflict", "No place to note it is set: name some in TENUTO_ANCHOR_TARGETS of the gateway.")
+    made, failed = await door.anchors.note()
+    if made is None:
+        raise DoorError("conflict", "The log is empty, or its last event is missing: `tenuto log verify` says which.")
+    kept = tuple(target.name for target in door.anchors.targets if target.name not in failed)
+    return answer(AnchoredView(anchor=made, kept=kept, failed=failed))

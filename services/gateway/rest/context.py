@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Query, Request, Response
+from nats.aio.client import Client
 from starlette.responses import StreamingResponse
 
 from tenuto.kernel.clock import Clock
@@ -21,6 +22,7 @@ from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
 from tenuto.services.gateway import token as tokens
+from tenuto.services.gateway.anchoring import Anchors
 from tenuto.services.gateway.commands import GatewayCommand
 from tenuto.services.gateway.queries import Rows, Views
 from tenuto.services.gateway.reader import Reader
@@ -67,6 +69,9 @@ class Gateway:
     """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""
     stores: Stores
     """Of checkpoints, as the operator declared them."""
+    anchors: Anchors
+    bus: Client | None
+    """None: in tests without one."""
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
 

@@ -1,8 +1,9 @@
-"""event tail, log verify."""
+"""event tail, log verify, log anchor."""
 
 from __future__ import annotations
 
 import json as json_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -62,15 +63,47 @@ def _line(event: dict[str, Any]) -> str:
 
 
 @app.command()
-def verify(context: typer.Context, json: Json = False) -> None:
-    """Check the hash chain of the whole log: any change of a recorded event is found, with its position."""
+def verify(
+    context: typer.Context,
+    anchors: Annotated[
+        Path | None, typer.Option(help="Compare also with these anchors, one JSON line each (such as a webhook was sent).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check the whole log: any change of a recorded event is found by its hash, and a missing end by what consumers, the bus
+    and the anchors know of it."""
     from tenuto.cli.output import print_json
 
-    verdict = client(context).post("/log/verify")
+    verdict = client(context).post("/log/verify", {"anchors": _given(anchors)} if anchors else None)
     if json:
         print_json(verdict)
     elif verdict["tampered"] is None:
         say(f"The log is intact: {verdict['events']} events, head {verdict['head']}, hash {verdict['head_hash'][:16]}.")
+        say(f"Its end was compared with its readers, the bus and {verdict['anchors']} anchors.")
+        for problem in verdict["unchecked"]:
+            say(f"Not compared: {problem}.")
     if verdict["tampered"] is not None:
         tampered = verdict["tampered"]
         raise CliError(f"The log was changed at position {tampered['position']}: {tampered['reason']}")
+
+
+@app.command()
+def anchor(context: typer.Context, json: Json = False) -> None:
+    """Note the signed end of the log at all targets of TENUTO_ANCHOR_TARGETS now (the gateway does so from time to time)."""
+    from tenuto.cli.output import print_json
+
+    noted = client(context).post("/log/anchor")
+    if json:
+        print_json(noted)
+    else:
+        say(f"Position {noted['anchor']['position']}, hash {noted['anchor']['hash'][:16]}, is noted in:")
+        say("\n".join(f"  {name}" for name in noted["kept"]) or "  none")
+    if noted["failed"]:
+        raise CliError("Not noted everywhere: " + "; ".join(f"{name}: {why}" for name, why in noted["failed"].items()))
+
+
+def _given(file: Path) -> list[dict[str, Any]]:
+    try:
+        return [json_module.loads(line) for line in file.read_text().splitlines() if line.strip()]
+    except (OSError, ValueError) as error:
+        raise CliError(f"{file} cannot be read as anchors, one JSON line each: {error}.") from error

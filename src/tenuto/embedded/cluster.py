@@ -76,6 +76,9 @@ def process_specs(
         "TENUTO_REST_PORT": str(port),
         "TENUTO_REST_TOKEN_FILE": str(layout.token),
     }
+    if "TENUTO_ANCHOR_TARGETS" not in service:
+        service["TENUTO_ANCHOR_TARGETS"] = layout.anchors.as_uri()
+    service.setdefault("TENUTO_ANCHOR_KEY_FILE", str(layout.anchor_key))
     agent = base | {
         "TENUTO_NATS_USER": nats.agent_user,
         "TENUTO_NATS_PASSWORD": nats.agent_password,

@@ -55,6 +55,15 @@ class Layout:
         return self.root / "nats/agent.password"
 
     @property
+    def anchors(self) -> Path:
+        """Notes of how far the log reached, which a change of the database alone does not reach."""
+        return self.root / "anchors.jsonl"
+
+    @property
+    def anchor_key(self) -> Path:
+        return self.root / "anchor.key"
+
+    @property
     def postgres(self) -> Path:
         return self.root / "postgres"
 

@@ -146,5 +146,12 @@ class MemoryEventLog:
             chain = event_hash(chain, event)
         return Verified(len(self._events), len(self._events), chain, None)
 
+    async def hashes(self, positions: Sequence[int]) -> dict[int, bytes]:
+        chain, found = GENESIS, {}
+        for event in self._events:
+            chain = event_hash(chain, event)
+            found[event.position] = chain
+        return {position: found[position] for position in positions if position in found}
+
     async def close(self) -> None:
         pass

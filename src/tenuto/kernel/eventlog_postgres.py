@@ -11,6 +11,7 @@ from uuid import UUID
 
 import asyncpg
 
+from tenuto.kernel import log_witnesses
 from tenuto.kernel.chain import GENESIS, event_hash
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import (
@@ -210,7 +211,15 @@ class PostgresEventLog:
             tampered = Tampered(position, "the last event does not fit the head of the log")
         elif tampered is None and (ends["last"] or 0) > head:
             tampered = Tampered(head + 1, "an event was added behind the head of the log")
+        if tampered is None:
+            async with translated(self.pool):
+                tampered = await log_witnesses.in_database(self.pool)
         return Verified(position, head, head_hash, tampered)
+
+    async def hashes(self, positions: Sequence[int]) -> dict[int, bytes]:
+        async with translated(self.pool):
+            rows = await self.pool.fetch("SELECT position, hash FROM events WHERE position = ANY($1::bigint[])", list(positions))
+        return {row["position"]: bytes(row["hash"]) for row in rows}
 
     async def close(self) -> None:
         await self._watcher.close()

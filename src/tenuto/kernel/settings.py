@@ -54,6 +54,15 @@ class Settings:
     trace_exporter: str = "none"
     """none, console or otlp (to OTEL_EXPORTER_OTLP_ENDPOINT)."""
     log_level: str = "INFO"
+    anchor_targets: str = ""
+    """Where the signed end of the log is noted, outside the database: addresses with spaces between, such as
+    file:///mnt/elsewhere/anchors.jsonl, store://audit/anchors (a store of `tenuto store create`) or https://host/path. Empty:
+    nowhere."""
+    anchor_seconds: float = 3600.0
+    """Between two such notes, while the log grows: what somebody who rules the database may cut off unnoticed. 0: only on
+    `tenuto log anchor`."""
+    anchor_key_file: str = ""
+    """File of the gateway with the key that signs them, readable by its owner only; made at the first start."""
     pool: str = "default"
     agent_id: str = ""
     """Empty: the host's name."""

@@ -1,0 +1,36 @@
+"""An anchor: how far the log reached at some time, signed, to be kept where nobody who changes the log can change it, too."""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+
+from pydantic import Field
+
+from tenuto.schemas.base import Model
+
+ANCHORS_MAX = 10_000
+"""Compared in one check: a year of hourly ones."""
+
+
+class Anchor(Model):
+    position: int = Field(ge=1)
+    """Of the log's last event then."""
+    hash: str = Field(pattern="^[0-9a-f]{64}$")
+    """That event's hash, hex: it covers every event before it."""
+    time_us: int = Field(ge=0)
+    signature: str = Field(pattern="^[0-9a-f]{64}$")
+    """HMAC-SHA256 of the three by the cluster's anchor key, hex."""
+
+
+def sign(position: int, hash_: bytes, time_us: int, key: str) -> Anchor:
+    return Anchor(position=position, hash=hash_.hex(), time_us=time_us, signature=_signature(position, hash_.hex(), time_us, key))
+
+
+def is_signed(anchor: Anchor, key: str) -> bool:
+    wanted = _signature(anchor.position, anchor.hash, anchor.time_us, key)
+    return hmac.compare_digest(wanted, anchor.signature)
+
+
+def _signature(position: int, hash_: str, time_us: int, key: str) -> str:
+    return hmac.new(key.encode(), f"tenuto anchor 1\n{position}\n{hash_}\n{time_us}\n".encode(), sha256).hexdigest()

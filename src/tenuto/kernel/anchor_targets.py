@@ -1,0 +1,134 @@
+"""Where anchors of the log are kept: a file, an object store, or whoever answers at an address. Calls block: use a thread."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from pydantic import ValidationError
+
+from tenuto.kernel.settings import SettingsError
+from tenuto.kernel.storage.stores import Stores, is_store_name
+from tenuto.schemas.anchors import ANCHORS_MAX, Anchor
+
+PREFIX = r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?"
+"""A path inside a store."""
+WEBHOOK_SECONDS_MAX = 10.0
+STORED_READ_MAX = 500
+"""Anchors read from an object store, the newest: each is a request."""
+FILE_BYTES_MAX = ANCHORS_MAX * 400
+"""Read from the end of a file: a line has about 210 bytes."""
+
+
+class Target(Protocol):
+    @property
+    def name(self) -> str:
+        """As the operator wrote it, without what follows a `?`."""
+
+    def keep(self, anchor: Anchor) -> None:
+        """Returns when it is kept for good. Raises OSError."""
+
+    def read(self) -> list[Anchor] | None:
+        """The newest ones, in any order; None: this target cannot be read back. Raises OSError, also for what is no anchor."""
+
+
+def targets(text: str, stores: Stores) -> tuple[Target, ...]:
+    """Of TENUTO_ANCHOR_TARGETS: addresses with spaces between. Raises SettingsError."""
+    return tuple(_target(part, stores) for part in text.split())
+
+
+def _target(address: str, stores: Stores) -> Target:
+    parts = urlsplit(address)
+    path = unquote(parts.path)
+    if parts.scheme == "file" and not parts.netloc and path.startswith("/"):
+        return FileTarget(Path(path))
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return WebhookTarget(address)
+    if parts.scheme == "store" and is_store_name(parts.netloc) and re.fullmatch(PREFIX, path.strip("/")):
+        return StoreTarget(stores, parts.netloc, path.strip("/"))
+    raise SettingsError(
+        f"TENUTO_ANCHOR_TARGETS has {_shown(address)!r}, but must be addresses with spaces between, such as "
+        "file:///mnt/elsewhere/anchors.jsonl, store://audit/anchors (a store of `tenuto store create`) or https://host/path."
+    )
+
+
+class FileTarget:
+    """One JSON line for each. To be of use it lies on another machine's disk, or can only be added to (`chattr +a`)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = f"file://{path}"
+
+    def keep(self, anchor: Anchor) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, anchor.to_json() + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> list[Anchor]:
+        try:
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - FILE_BYTES_MAX))
+                lines = file.read(FILE_BYTES_MAX).splitlines()[1 if size > FILE_BYTES_MAX else 0 :]
+        except FileNotFoundError:
+            return []
+        return [_parsed(line, self.name) for line in lines[-ANCHORS_MAX:] if line.strip()]
+
+
+class StoreTarget:
+    """One object for each. To be of use the store keeps what is written (object lock, or versions that nobody may delete)."""
+
+    def __init__(self, stores: Stores, store: str, below: str) -> None:
+        self._stores, self._store, self._below = stores, store, below
+        self.name = f"store://{store}/{below}".rstrip("/")
+
+    def keep(self, anchor: Anchor) -> None:
+        store = self._stores.open(self._store, self._below)
+        store.put_bytes(f"{anchor.position:020d}-{anchor.time_us}.json", anchor.to_json())
+
+    def read(self) -> list[Anchor]:
+        store = self._stores.open(self._store, self._below)
+        keys = sorted(entry.key for entry in store.entries("") if entry.key.endswith(".json"))
+        return [_parsed(b"".join(store.stream(key)), self.name) for key in keys[-STORED_READ_MAX:]]
+
+
+class WebhookTarget:
+    """A POST with the anchor as its body. Whoever gets it keeps it: `tenuto log verify --anchors FILE` compares."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self.name = address, _shown(address)
+
+    def keep(self, anchor: Anchor) -> None:
+        request = urllib.request.Request(self._address, anchor.to_json(), {"Content-Type": "application/json"}, method="POST")
+        with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS_MAX):
+            pass  # an answer that is no success raises HTTPError, an OSError
+
+    def read(self) -> None:
+        return None
+
+
+def parsed_lines(lines: Sequence[bytes], where: str) -> list[Anchor]:
+    """Raises OSError for what is no anchor."""
+    return [_parsed(line, where) for line in lines if line.strip()]
+
+
+def _parsed(line: bytes, where: str) -> Anchor:
+    try:
+        return Anchor.from_json(line)
+    except ValidationError:
+        raise OSError(f"{where} holds something that is no anchor: {line[:80]!r}") from None
+
+
+def _shown(address: str) -> str:
+    """Without a query, user or password, which may be secret."""
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else address[:40]
