@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationReleased
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, WorkersExited
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT, WorkersExited
 from tenuto.schemas.events.search import TrialStopped
 from tenuto.schemas.events.trial import (
     CheckpointDamaged,
@@ -167,7 +167,7 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
         error = data.error or f"the worker exited with code {data.exit_code}"
         if data.exit_code == EXIT_CODE_INVALID_HYPERPARAMETERS:
             return [_failed(trial, data, error, final=True, invalid_hyperparameters=True)]
-        final = trial.failures > experiment.max_restarts
+        final = trial.failures > experiment.max_restarts or data.exit_code == EXIT_CODE_WILL_REPEAT
         return [_failed(trial, data, error, final)]
     if data.outcome == "lost" and (trial.deaths > DEATHS_MAX or trial.losses > LOSSES_MAX):
         cause = data.error or "its processes were killed or its agent went away"

@@ -37,6 +37,16 @@ class InvalidHyperparameters(UserError):
     counts neither as a failure nor for `max_trials`. Raise it before training: it is too late once a result was compared."""
 
 
+class WillRepeat(UserError):
+    """A failure that every restart would meet again, such as a checkpoint that the code does not fit: the trial ends at once, and
+    neither spends restarts nor goes back to an older checkpoint. Raised from another error, it shows that one, too."""
+
+
+def will_repeat(error: BaseException) -> bool:
+    """Code that cannot be imported is the same at the next start."""
+    return isinstance(error, (WillRepeat, ImportError, SyntaxError))
+
+
 def describe(error: BaseException, context_directory: Path) -> str:
     """First line: `file:line: what`. Then the traceback from the user's first frame on, where there is one."""
     if isinstance(error, SyntaxError) and error.filename is not None:
@@ -50,6 +60,8 @@ def describe(error: BaseException, context_directory: Path) -> str:
     place = f"{_shorten(frames[-1].filename, context_directory)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, UserError):
         place = place or _place_of(error.at, context_directory)
+        if isinstance(error, WillRepeat) and error.__cause__ is not None:
+            return _limited(f"{place}{error}", describe(error.__cause__, context_directory))
         return f"{place}{error}"[:ERROR_CHARACTERS_MAX]
     detail = "".join(traceback.format_exception(type(error), error, _users_part(error.__traceback__, context_directory)))
     for root in {str(context_directory), os.path.realpath(context_directory)}:

@@ -47,6 +47,11 @@ class ExactnessRecord(ABC):
         if self._add(sentence):
             self._say(f"results may differ in the last bits when this trial is resumed or repeated: {sentence}")
 
+    def note_lost(self, sentence: str) -> None:
+        """Something that matters more than last bits: a state or an order that a resumed trial does not find again."""
+        if self._add(sentence):
+            self._say(f"this trial is not resumed exactly: {sentence}")
+
     def _add(self, sentence: str) -> bool:
         if sentence.partition(";")[0] in {known.partition(";")[0] for known in self.breaks} or len(self.breaks) >= BREAKS_MAX:
             return False

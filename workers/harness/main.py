@@ -1,8 +1,9 @@
 """A worker process from start to exit code.
 
-Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 1 failed (the sentence
-for the user is in the error file). What is not the user's fault ends by SIGKILL, which the agent counts as lost: no agent any
-more, or an order to stop at once. A rank of several ends with 83 where it only lost the others.
+Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 85 failed in a way that
+would repeat, 1 failed (the sentence for the user is in the error file). What is not the user's fault ends by SIGKILL, which the
+agent counts as lost: no agent any more, or an order to stop at once. A rank of several ends with 83 where it only lost the
+others.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from typing import NoReturn
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.entrypoint import Script, script_of
-from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS
+from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import StragglerReport
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
-from tenuto.workers.harness.errors import InvalidHyperparameters, describe
+from tenuto.workers.harness.errors import InvalidHyperparameters, describe, will_repeat
 from tenuto.workers.harness.gang import Gang, lost_others
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.trainer import TrialInfo
@@ -77,13 +78,22 @@ def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = Non
             say(f"rank {gang.rank} lost the other ranks: {describe(error, context_directory)}")
             return EXIT_CODE_FOLLOWED
         _write_error(environment.error_file, describe(error, context_directory))
-        return EXIT_CODE_INVALID_HYPERPARAMETERS if isinstance(error, InvalidHyperparameters) else EXIT_FAILED
+        return _exit_code(error)
     if action == "kill":
         _die()
     if gang is not None and (horovod := sys.modules.get("tenuto.workers.horovod.rendezvous")) is not None:
         horovod.finish(gang)
     client.close()
     return EXIT_CODES[action]
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, InvalidHyperparameters):
+        return EXIT_CODE_INVALID_HYPERPARAMETERS
+    if will_repeat(error):
+        say("this would happen again at every start, so the trial is not restarted")
+        return EXIT_CODE_WILL_REPEAT
+    return EXIT_FAILED
 
 
 def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang | None) -> Action:

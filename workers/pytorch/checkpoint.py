@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tenuto.workers.harness.errors import UserError
-from tenuto.workers.pytorch import options, seeds, snapshots, state
+from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.pytorch import groups, options, seeds, snapshots, state, users
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed import fsdp
@@ -21,7 +23,10 @@ from tenuto.workers.pytorch.distributed.collected import of_rank
 from tenuto.workers.pytorch.exactness import EXACTNESS_FILE, Exactness
 from tenuto.workers.pytorch.gradients import open_gradients, restore_gradients
 from tenuto.workers.pytorch.metrics import TrainingMetrics
+from tenuto.workers.pytorch.structure import Structure
+from tenuto.workers.pytorch.training_data import Place
 from tenuto.workers.pytorch.trial import PyTorchTrial
+from tenuto.workers.user_state.attributes import Attributes
 
 if TYPE_CHECKING:
     from tenuto.workers.pytorch.distributed.ranks import Ranks
@@ -38,9 +43,14 @@ class Parts:
     exactness: Exactness
     given: options.Given
     """The optimizers' options as `__init__` gave them."""
+    attributes: Attributes
+    """Of the trial and its callbacks, as they were before training."""
+    structure: Structure
+    hyperparameters: Mapping[str, Any]
+    """What a sampler kept of a trial with others is not this one's."""
 
 
-def collect(parts: Parts, ranks: Ranks) -> Collected:
+def collect(parts: Parts, ranks: Ranks, last_batch: str | None) -> Collected:
     """Called on all ranks."""
     context = parts.context
     own: dict[str, Any] = {
@@ -48,10 +58,15 @@ def collect(parts: Parts, ranks: Ranks) -> Collected:
         "metrics": parts.metrics.state(),
         "reducers": [_state_of(item.reducer) if item.for_training else None for item in context._reducers],
         "carried": [item.carried for item in context._reducers],
+        "last_batch": last_batch,
     }
     if context._optimizations.aggregation_frequency > 1:  # else gradients are the same on all ranks
         own["gradients"] = open_gradients(context._optimizers, lambda gradient: gradient.detach().cpu())
-    users = {"trial": _state_of(parts.trial), "callbacks": {name: _state_of(item) for name, item in parts.callbacks.items()}}
+    users_own = {
+        "trial": _state_of(parts.trial),
+        "callbacks": {name: _state_of(item) for name, item in parts.callbacks.items()},
+        "attributes": parts.attributes.state(),
+    }
     if context._shards is not None:
         context._shards.collect(
             {
@@ -60,11 +75,11 @@ def collect(parts: Parts, ranks: Ranks) -> Collected:
                 "gradients": open_gradients(context._optimizers, torch.Tensor.detach),
             }
         )
-    return collect_ranks(context._batches, own, users, ranks)
+    return collect_ranks(context._batches, own, users_own, ranks)
 
 
 def capture(
-    parts: Parts, stream: dict[str, Any] | None, buffers: snapshots.Buffers | None, collected: Collected | None = None
+    parts: Parts, data: Place, buffers: snapshots.Buffers | None, collected: Collected | None = None
 ) -> Callable[[Path], None]:
     """What writes the state, as it is now, into an empty directory: once. `buffers`: copy into these, so that training may go on
     before it is called; None: it must wait.
@@ -79,6 +94,7 @@ def capture(
     models = [copy(dict(model.state_dict())) for model in context._models] if shards is None else []
     saved: dict[str, Any] = {
         "batches": context._batches,
+        "groups": groups.groups_of(context._optimizers, context._models),
         "optimizers": later([optimizer.state_dict() if shards is None else {} for optimizer in context._optimizers]),
         "gradients": open_gradients(context._optimizers, tensor) if shards is None else [None for _ in context._optimizers],
         "schedulers": copy([item.scheduler.state_dict() for item in context._schedulers]),
@@ -92,13 +108,19 @@ def capture(
         "reducers": copy([_state_of(item.reducer) if item.for_training else None for item in context._reducers]),
         "carried": copy([item.carried for item in context._reducers]),
         "callbacks": copy({name: _state_of(callback) for name, callback in parts.callbacks.items()}),
-        "stream": copy(stream),
+        "stream": copy(data.stream),
+        "orders": data.orders,
+        "last_batch": data.last_batch,
+        "dataset": copy(data.dataset),
+        "hyperparameters": _mark(parts.hyperparameters),
         "trial": copy(_state_of(parts.trial)),
+        "attributes": parts.attributes.state(),
     }
     if collected is not None:
         saved["ranks"] = collected.ranks
     if copier is not None:
         copier.finish()
+    users.note_unsaved(parts.trial, parts.attributes, parts.structure, parts.exactness)
     exactness = parts.exactness.record()
 
     def write(directory: Path) -> None:
@@ -127,47 +149,67 @@ def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
 
 def restore(
     parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
-) -> dict[str, Any] | None:
-    """Returns the stream's state. Raises OSError; UserError where `__init__` did not wrap what was saved. `seed`: the trial's,
-    for ranks that the checkpoint does not know."""
+) -> Place:
+    """Returns where the data goes on. Raises OSError; UserError where `__init__` did not wrap what was saved. `seed`: the
+    trial's, for ranks that the checkpoint does not know."""
     context, saved = parts.context, state.load_parts(directory)
     _check_same(saved, context, parts.callbacks)
-    whole = fsdp.read_whole(directory) or saved
-    for index, model in enumerate(context._models):
-        values = state.load_model_state(directory, index) | saved["models_other"][index]
-        model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
-        _restore_unsaved(model, saved["models_unsaved"][index])
-    for optimizer, value in zip(context._optimizers, whole["optimizers"], strict=True):
-        optimizer.load_state_dict(value if context._shards is None else fsdp.divided_optimizer(optimizer, value))
-    for item, value, steps in zip(context._schedulers, saved["schedulers"], saved["scheduler_steps"], strict=True):
-        item.scheduler.load_state_dict(value)
-        item.optimizer_steps = steps
+    own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
+    if type(parts.trial).rebuild is not PyTorchTrial.rebuild:
+        parts.trial.rebuild(own.get("users", saved)["trial"])
+    whole = _restore_models(parts, directory, saved)
     schedulers = [item.scheduler for item in context._schedulers]
     if changed := options.take_over(context._optimizers, schedulers, parts.given, saved.get("given")):
         say(f"the optimizer takes what this trial's hyperparameters give: {', '.join(changed)}")
     for scaler, value in zip(context._scalers, saved["scalers"], strict=True):
         scaler.load_state_dict(value)
-    own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
     restore_gradients(context._optimizers, own.get("gradients", whole["gradients"]))
     parts.metrics.restore(own["metrics"])
     for reducer, value, carried in zip(context._reducers, own["reducers"], own["carried"], strict=True):
         if value is not None:
             reducer.reducer.load_state_dict(value)
         reducer.carried = list(carried)
-    users = own.get("users", saved)
-    if users["trial"]:
-        parts.trial.load_state_dict(users["trial"])
-    for name, callback in parts.callbacks.items():
-        callback.load_state_dict(users["callbacks"][name])
     context._batches = int(saved["batches"])
     context._scaling.restore(saved.get("learning_rate"), context._batches, context._epoch_batches)
     parts.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
+    users.restore(parts.trial, parts.callbacks, parts.attributes, own.get("users", saved), parts.exactness)
     if own["random"] is not None:
         seeds.restore_random_state(own["random"])
     else:
         seeds.seed_everything(seeds.derive_seed(seed, "training", context.rank, "from", context._batches))
-    stream: dict[str, Any] | None = saved["stream"]
-    return stream
+    same = saved.get("hyperparameters") == _mark(parts.hyperparameters)
+    return Place(
+        stream=saved["stream"],
+        orders=saved.get("orders") if same else None,
+        last_batch=own.get("last_batch") if same else None,
+        dataset=saved.get("dataset"),
+    )
+
+
+def _restore_models(parts: Parts, directory: Path, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With their optimizers and schedulers. Returns what holds the gradients. Raises WillRepeat where they do not fit."""
+    context = parts.context
+    whole = fsdp.read_whole(directory) or saved
+    try:
+        for index, model in enumerate(context._models):
+            values = state.load_model_state(directory, index) | saved["models_other"][index]
+            model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
+            _restore_unsaved(model, saved["models_unsaved"][index])
+    except (RuntimeError, ValueError) as error:
+        if not isinstance(error, ValueError) and "loading state_dict" not in str(error):
+            raise  # a device may be at fault
+        raise WillRepeat(
+            "the checkpoint does not fit the model that __init__ builds: its code or its structure changed since. "
+            "Take the code with which it was saved, or make the change in rebuild(self, state) of the trial, which is called "
+            "before a checkpoint is loaded."
+        ) from error
+    groups.rebuild(context._optimizers, context._models, saved.get("groups"))
+    for optimizer, value in zip(context._optimizers, whole["optimizers"], strict=True):
+        optimizer.load_state_dict(value if context._shards is None else fsdp.divided_optimizer(optimizer, value))
+    for item, value, steps in zip(context._schedulers, saved["schedulers"], saved["scheduler_steps"], strict=True):
+        item.scheduler.load_state_dict(value)
+        item.optimizer_steps = steps
+    return whole
 
 
 def restore_weights(context: PyTorchTrialContext, directory: Path) -> None:
@@ -176,14 +218,14 @@ def restore_weights(context: PyTorchTrialContext, directory: Path) -> None:
     others = state.load_plain(directory).get("models_other")
     count = len(others) if others is not None else sum(1 for _ in directory.glob(state.MODEL_FILES))
     if count != len(context._models):
-        raise UserError(f"searcher.source_checkpoint holds {count} models, but __init__ wrapped {len(context._models)}.")
+        raise WillRepeat(f"searcher.source_checkpoint holds {count} models, but __init__ wrapped {len(context._models)}.")
     for index, model in enumerate(context._models):
         own = {name: value for name, value in model.state_dict().items() if not isinstance(value, torch.Tensor)}
         values = own | state.load_model_state(directory, index) | (others[index] if others is not None else {})
         try:
             model.load_state_dict(values if context._shards is None else fsdp.divided_model(model, values))
         except RuntimeError as error:
-            raise UserError(f"the weights of searcher.source_checkpoint do not fit the model: {error}") from error
+            raise WillRepeat(f"the weights of searcher.source_checkpoint do not fit the model: {error}") from error
 
 
 def _state_of(owner: Any) -> dict[str, Any]:
@@ -195,6 +237,10 @@ def _state_of(owner: Any) -> dict[str, Any]:
             at=owner.state_dict,
         )
     return dict(state_dict)
+
+
+def _mark(hyperparameters: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(hyperparameters, sort_keys=True, default=repr).encode()).hexdigest()
 
 
 def _as_it_is(value: Any) -> Any:
@@ -211,12 +257,12 @@ def _check_same(saved: Mapping[str, Any], context: PyTorchTrialContext, callback
     )
     for kind, name, have in kinds:
         if len(saved[kind]) != len(have):
-            raise UserError(
+            raise WillRepeat(
                 f"the checkpoint holds {len(saved[kind])} {name}, but __init__ wrapped {len(have)}; "
                 "it must wrap the same ones in the same order each time."
             )
     if sorted(saved["callbacks"]) != sorted(callbacks):
-        raise UserError(
+        raise WillRepeat(
             f"the checkpoint holds the callbacks {sorted(saved['callbacks'])}, but build_callbacks returned {sorted(callbacks)}; "
             "it must return the same names each time."
         )

@@ -20,8 +20,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
-from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, own_generators, reseed, seed_processor
+from tenuto.workers.pytorch.orders import Orders, check_length
+from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
 from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
+from tenuto.workers.user_state.generators import own_generators, reseed
 
 Steps = Callable[[int], int] | None
 """From a position to the batches of the step that begins there."""
@@ -118,12 +120,14 @@ class _Keys:
         endless: bool,
         shard: Shard | None = None,
         steps: Steps = None,
+        orders: Orders | None = None,
     ) -> None:
         """`shard`: of each training batch its share; of the validation batches every so many-th. `steps`: its share of each step,
         which may train several batches."""
         self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
         self._shard, self._steps = shard, steps
         self._epoch_batches = len(loader)
+        self._orders = orders or Orders(loader, seed)
 
     def __iter__(self) -> Iterator[BatchKey]:
         if self._steps is None:
@@ -138,7 +142,7 @@ class _Keys:
     def _batches(self) -> Iterator[BatchKey]:
         epoch, first = divmod(self._start, self._epoch_batches)
         while True:
-            order = epoch_order(self._loader, derive_seed(self._seed, "order", epoch), epoch)
+            order = self._orders.draw(epoch)
             if len(order) != self._epoch_batches:
                 raise UserError(
                     f"the sampler gave {len(order)} batches in epoch {epoch}, but its length is {self._epoch_batches}; "
@@ -186,6 +190,8 @@ def check_loader(loader: Any, where: str, at: Any = None) -> DataLoader[Any]:
         raise UserError(
             f"{where} returned {type(loader).__name__}; it must return a tenuto.pytorch.DataLoader (torch's own).", at=at
         )
+    if not is_stream(loader):
+        check_length(loader, where, at)
     if epoch_batches(loader) == 0:
         raise UserError(
             f"{where} returned a loader without batches: the dataset is empty, or smaller than a batch with drop_last.", at=at
@@ -207,18 +213,6 @@ def epoch_batches(loader: DataLoader[Any]) -> int | None:
         raise
 
 
-def epoch_order(loader: DataLoader[Any], seed: int, epoch: int) -> list[Any]:
-    """One epoch of the user's sampler, which may draw from any global generator or from a torch.Generator of its own."""
-    sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-    with isolated_randomness(seed):
-        for part in (sampler, getattr(sampler, "sampler", None), loader):
-            if isinstance(generator := getattr(part, "generator", None), torch.Generator):
-                generator.manual_seed(seed)
-            if callable(set_epoch := getattr(part, "set_epoch", None)):
-                set_epoch(epoch)
-        return list(sampler)
-
-
 def training_batches(
     loader: DataLoader[Any],
     seed: int,
@@ -226,9 +220,11 @@ def training_batches(
     stream_state: dict[str, Any] | None = None,
     shard: Shard | None = None,
     steps: Steps = None,
+    orders: Orders | None = None,
 ) -> Iterator[Any]:
     """Batches from position `start_batches` on, without end; those of a stream from where `stream_state` says. With `shard`:
-    `Sharded` ones, or whole ones that are to be cut; with `steps`, too: those of steps, except of a stream. Raises UserError."""
+    `Sharded` ones, or whole ones that are to be cut; with `steps`, too: those of steps, except of a stream. `orders`: those of
+    this loader, which know what its sampler keeps. Raises UserError."""
     if is_stream(loader):
         return StreamBatches(loader, seed, stream_state)
     if steps is not None and loader.batch_sampler is None:
@@ -236,7 +232,7 @@ def training_batches(
             "distributed.global_batch_size: scale puts batches together, but the training dataset makes whole batches itself "
             "(DataLoader with batch_size=None); give the DataLoader a batch_size."
         )
-    return iter(_positioned(loader, seed, start_batches, endless=True, shard=shard, steps=steps))
+    return iter(_positioned(loader, seed, start_batches, endless=True, shard=shard, steps=steps, orders=orders))
 
 
 def share_of_stream(batches: list[Any], lengths: list[int], shard: Shard) -> Sharded:
@@ -252,29 +248,34 @@ def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
     return iter(validation_loader(loader, seed))
 
 
-def placed_validation_batches(loader: DataLoader[Any], seed: int, shard: Shard | None = None) -> Iterator[tuple[int, Any]]:
-    """(place, batch); with `shard`: those of one rank."""
+def placed_validation_batches(
+    loader: DataLoader[Any], seed: int, shard: Shard | None = None, orders: Orders | None = None
+) -> Iterator[tuple[int, Any]]:
+    """(place, batch); with `shard`: those of one rank. `orders`: the same object each time makes the order the same, whatever
+    the sampler keeps of earlier passes."""
     if shard is None:
-        return enumerate(validation_loader(loader, seed))
+        return enumerate(validation_loader(loader, seed, orders))
     if is_stream(loader):
         every = enumerate(validation_loader(loader, seed))
         return ((index, batch) for index, batch in every if index % shard.size == shard.rank)
-    own = iter(_positioned(loader, seed, 0, endless=False, shard=shard))
+    own = iter(_positioned(loader, seed, 0, endless=False, shard=shard, orders=orders))
     return ((shard.rank + shard.size * turn, batch) for turn, batch in enumerate(own))
 
 
-def validation_loader(loader: DataLoader[Any], seed: int) -> DataLoader[Any]:
+def validation_loader(loader: DataLoader[Any], seed: int, orders: Orders | None = None) -> DataLoader[Any]:
     """The user's loader, with the same batches each time."""
     if is_stream(loader):
         return stream_loader(loader, seed)  # type: ignore[no-any-return]
-    return _positioned(loader, seed, 0, endless=False)
+    return _positioned(loader, seed, 0, endless=False, orders=orders)
 
 
-def rounds_of_validation_batches(loader: DataLoader[Any], seed: int, shard: Shard) -> Iterator[tuple[int, Any]]:
+def rounds_of_validation_batches(
+    loader: DataLoader[Any], seed: int, shard: Shard, orders: Orders | None = None
+) -> Iterator[tuple[int, Any]]:
     """The same as often on each rank: in the last round, ranks without a batch are given one with place -1."""
     own: Any = None
     place = -1
-    for place, batch in placed_validation_batches(loader, seed):
+    for place, batch in placed_validation_batches(loader, seed, orders=orders):
         if place % shard.size == 0 or place % shard.size == shard.rank:
             own = (place, batch)
         if place % shard.size == shard.size - 1:
@@ -284,12 +285,18 @@ def rounds_of_validation_batches(loader: DataLoader[Any], seed: int, shard: Shar
 
 
 def _positioned(
-    loader: DataLoader[Any], seed: int, start_batches: int, endless: bool, shard: Shard | None = None, steps: Steps = None
+    loader: DataLoader[Any],
+    seed: int,
+    start_batches: int,
+    endless: bool,
+    shard: Shard | None = None,
+    steps: Steps = None,
+    orders: Orders | None = None,
 ) -> DataLoader[Any]:
     return DataLoader(
         _PositionedDataset(loader, seed),
         batch_size=None,
-        sampler=_Keys(loader, seed, start_batches, endless, shard, steps),  # type: ignore[arg-type]
+        sampler=_Keys(loader, seed, start_batches, endless, shard, steps, orders),  # type: ignore[arg-type]
         num_workers=loader.num_workers,
         collate_fn=_unchanged,
         pin_memory=loader.pin_memory,

@@ -35,11 +35,11 @@ def take_over(optimizers: Sequence[Optimizer], schedulers: Iterable[Any], now: G
         return []
     changed: list[str] = []
     for optimizer, groups, before in zip(optimizers, now, then, strict=True):
-        for group, new, old in zip(optimizer.param_groups, groups, before, strict=True):
+        for group, new, old in zip(optimizer.param_groups, groups, before, strict=False):  # training may have added groups
             changed += _take_over_group(group, new, old)
     for scheduler in _flattened(schedulers):
         if _rates(then, optimizers, scheduler) != _rates(now, optimizers, scheduler):
-            scheduler.base_lrs = _rates(now, optimizers, scheduler)
+            scheduler.base_lrs[: len(_rates(now, optimizers, scheduler))] = _rates(now, optimizers, scheduler)
             scheduler._last_lr = [group[RATE] for group in scheduler.optimizer.param_groups]
     return sorted(set(changed))
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -92,54 +90,3 @@ def isolated_randomness(seed: int, cuda: bool = False) -> Iterator[None]:
         torch.set_rng_state(torch_state)
         if cuda_states:
             _restore_cuda(cuda_states)
-
-
-OWN_GENERATORS_DEPTH = 6
-"""A dataset, its transforms, their parts: generators sit shallow."""
-OWN_GENERATORS_OBJECTS_MAX = 10_000
-"""Objects looked at: a dataset may hold millions of records, and is looked through once per loader worker."""
-_LEAVES = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, np.ndarray, type, ModuleType)
-
-
-def own_generators(*owners: Any) -> list[Any]:
-    """Generators of random numbers that the objects, or what they are made of, keep as attributes: in a fixed order."""
-    found: list[Any] = []
-    seen: set[int] = set()
-    queue = [(owner, 0) for owner in owners]
-    while queue and len(seen) < OWN_GENERATORS_OBJECTS_MAX:
-        value, depth = queue.pop()
-        if isinstance(value, _LEAVES) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        if isinstance(value, (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)):
-            found.append(value)
-        elif depth < OWN_GENERATORS_DEPTH:
-            queue.extend((part, depth + 1) for part in _parts(value))
-    return found
-
-
-def _parts(value: Any) -> list[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())[:OWN_GENERATORS_OBJECTS_MAX] if isinstance(value, dict) else []
-    if isinstance(value, (list, tuple)):
-        return list(value[:OWN_GENERATORS_OBJECTS_MAX])
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, FunctionType):
-        return [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
-    parts = [part for name, part in sorted(getattr(value, "__dict__", {}).items(), key=lambda item: str(item[0]))]
-    owner = getattr(value, "__self__", None)  # of a bound method
-    return parts if owner is None or isinstance(owner, type) else [*parts, owner]
-
-
-def reseed(generator: Any, seed: int) -> None:
-    """A generator of any kind that `own_generators` finds."""
-    if isinstance(generator, torch.Generator):
-        generator.manual_seed(seed)
-    elif isinstance(generator, random.Random):
-        generator.seed(seed)
-    elif isinstance(generator, np.random.RandomState):
-        generator.seed([seed & 0xFFFFFFFF, seed >> 32])
-    else:
-        bits = generator.bit_generator
-        bits.state = type(bits)(seed).state

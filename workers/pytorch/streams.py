@@ -9,32 +9,46 @@ A stream has no positions of its own. Two ways lead back to one:
 - It has not: the resumed trial reads the stream from the start of its pass and drops what was trained already. As exact,
   provided the stream gives the same items again, but it takes the time of reading.
 
+Generators that the stream keeps itself are seeded at the begin of each pass. Where `load_state_dict` does not bring them back,
+the second way is taken. What else the stream keeps in the training process (a count of its passes) is put back there as it was
+before the pass.
+
 For datasets with an index neither is used: see `data.py`.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.pytorch.seeds import derive_seed, isolated_randomness, seed_processor
+from tenuto.workers.user_state import values
+from tenuto.workers.user_state.attributes import Attributes
+from tenuto.workers.user_state.generators import own_generators, reseed
 
 
 class _SeededStream(IterableDataset[Any]):
     """The user's dataset in one loader worker: item `n` is made under the randomness of (seed, worker, n)."""
 
-    def __init__(self, dataset: IterableDataset[Any], seed: int) -> None:
-        self._dataset, self._seed = dataset, seed
+    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
+        self._dataset: Any = loader.dataset
+        self._collate, self._seed = loader.collate_fn, seed
         self._items = 0
-        self._over = False
+        self._over = self._loaded = False
+        self._dropped = 0
+        """Items that this pass has given before, when it is read again."""
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
+        if not self._loaded:
+            self.reseed()
         iterator = iter(()) if self._over else iter(self._dataset)
         if worker is None:
             yield from iterator
@@ -45,18 +59,42 @@ class _SeededStream(IterableDataset[Any]):
             except StopIteration:
                 break
             self._items += 1
-            yield item
+            if self._items > self._dropped:
+                yield item
         self._over = True
+
+    def own_generators(self) -> list[Any]:
+        return own_generators(self._dataset, self._collate)
+
+    def reseed(self) -> None:
+        """The same in all loader workers: their streams may rely on drawing the same order."""
+        for index, generator in enumerate(self.own_generators()):
+            reseed(generator, derive_seed(self._seed, "own", index))
 
 
 class _SeededStatefulStream(_SeededStream):
+    def __init__(self, loader: DataLoader[Any], seed: int) -> None:
+        super().__init__(loader, seed)
+        self._generators = self.own_generators()
+        self.astray = False
+        """The stream's own state was loaded, and its generators are not where they were."""
+
     def state_dict(self) -> dict[str, Any]:
         # `over`: torchdata asks a stream that has ended for another batch after resuming, and most streams begin again then.
-        return {"items": self._items, "over": self._over, "dataset": self._dataset.state_dict()}  # type: ignore[attr-defined]
+        return {"items": self._items, "over": self._over, "dataset": self._dataset.state_dict(), "generators": self._marks()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._items, self._over = state["items"], state["over"]
-        self._dataset.load_state_dict(state["dataset"])  # type: ignore[attr-defined]
+        before = copy.deepcopy(self._dataset.state_dict()) if self._generators else None
+        self._items, self._over, self._loaded = state["items"], state["over"], True
+        self.reseed()  # those that this pass has not used are where they were, then
+        self._dataset.load_state_dict(state["dataset"])
+        self.astray = self._marks() != state.get("generators", [])
+        if self.astray and get_worker_info() is not None:
+            self._dataset.load_state_dict(before)
+            self._dropped, self._items, self._over, self._loaded = self._items, 0, False, False
+
+    def _marks(self) -> list[str]:
+        return [values.mark(generator) for generator in self._generators]
 
 
 def is_stateful(dataset: Any) -> bool:
@@ -70,6 +108,14 @@ class StreamBatches:
         """`resume`: what `state` returned. Raises UserError where the number of loader workers is another one."""
         self._loader, self._seed = loader, seed
         self._stateful = is_stateful(loader.dataset)
+        self._kept: Attributes | None = None
+        """Of a stream that is read in this process. Loader workers begin each pass with a fresh copy of it."""
+        if not loader.num_workers and not (self._stateful and not own_generators(loader.dataset, loader.collate_fn)):
+            self._kept = Attributes({type(loader.dataset).__name__: loader.dataset}, skip_types=(nn.Module,), asks=False)
+        self._begun: list[Any] = []
+        """What it kept when this pass began."""
+        self.again: Any = None
+        """The batch before this position, where it was made again."""
         self._pass = int(resume["pass"]) if resume else 0
         self._in_pass = int(resume["batches"]) if resume else 0
         if resume and resume["loader_workers"] != loader.num_workers:
@@ -77,11 +123,22 @@ class StreamBatches:
                 f"the checkpoint was made with num_workers={resume['loader_workers']} of the training data loader, now it is "
                 f"{loader.num_workers}; a stream's order depends on it, so set it back."
             )
+        if resume and self._kept is not None:
+            self._kept.restore(resume.get("begun") or ())
         self._current = self._begin(resume["loader"] if resume and self._stateful else None)
         self._batches = iter(self._current)
-        if resume and not self._stateful:
-            for batch in range(self._in_pass):
-                self._make(batch)
+        if not resume:
+            return
+        if self._stateful and not self._current.dataset.astray:
+            return
+        if self._stateful and self._loader.num_workers:
+            return  # each worker reads its part again
+        if self._stateful:
+            self._kept.restore(resume.get("begun") or ())  # type: ignore[union-attr]
+            self._current = self._begin(None)
+            self._batches = iter(self._current)
+        for batch in range(self._in_pass):
+            self.again = self._make(batch)
 
     def __iter__(self) -> StreamBatches:
         return self
@@ -98,6 +155,7 @@ class StreamBatches:
             "batches": self._in_pass,
             "loader_workers": self._loader.num_workers,
             "loader": self._current.state_dict() if self._stateful else None,
+            "begun": self._begun,
         }
 
     def _next(self) -> Any:
@@ -120,6 +178,8 @@ class StreamBatches:
 
     def _begin(self, state: Any) -> Any:
         """A loader for this pass, at its begin or where `state` says."""
+        if self._kept is not None:
+            self._begun = self._kept.state(small=self._stateful)
         if callable(set_epoch := getattr(self._loader.dataset, "set_epoch", None)):
             set_epoch(self._pass)
         seed = derive_seed(self._seed, "pass", self._pass)
@@ -133,12 +193,12 @@ class StreamBatches:
 def stream_loader(loader: DataLoader[Any], seed: int, stateful: bool = False) -> Any:
     """The user's loader again, its randomness a function of `seed`."""
     if not stateful:
-        return DataLoader(_SeededStream(loader.dataset, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
+        return DataLoader(_SeededStream(loader, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # torchdata's own affair
         from torchdata.stateful_dataloader import StatefulDataLoader  # type: ignore[import-untyped]
 
-        return StatefulDataLoader(_SeededStatefulStream(loader.dataset, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
+        return StatefulDataLoader(_SeededStatefulStream(loader, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
 
 
 def _arguments(loader: DataLoader[Any], seed: int) -> dict[str, Any]:

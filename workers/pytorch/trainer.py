@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,19 @@ from tenuto.schemas.config.experiment import Reproducibility
 from tenuto.workers.harness import signatures
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, seeds
+from tenuto.workers.pytorch import checking, checkpoint, data, options, per_slot, seeds, users
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.distributed.batch_rules import divided
 from tenuto.workers.pytorch.distributed.shards import Shard, Sharded
 from tenuto.workers.pytorch.exactness import Exactness, prepare_torch
 from tenuto.workers.pytorch.metrics import EvaluationMetrics, TrainingMetrics, to_numbers
+from tenuto.workers.pytorch.orders import Orders
 from tenuto.workers.pytorch.snapshots import Buffers
-from tenuto.workers.pytorch.streams import StreamBatches
+from tenuto.workers.pytorch.structure import Structure
+from tenuto.workers.pytorch.training_data import TrainingData
 from tenuto.workers.pytorch.trial import PyTorchTrial
+from tenuto.workers.user_state.generators import aside, own_generators
 
 
 class PyTorchTrainer(Trainer):
@@ -66,13 +70,25 @@ class PyTorchTrainer(Trainer):
                 self._ranks.broadcast(
                     [item for model in self.context._models for item in (*model.parameters(), *model.buffers())]
                 )
+        self._data = TrainingData(self._training, seeds.derive_seed(self._seed, "training data"), self._exactness.note_lost)
+        seed = seeds.derive_seed(self._seed, "validation")
+        self._validation_orders = None if data.is_stream(self._validation) else Orders(self._validation, seed)
         self._batches_ahead: Iterator[Any] | None = None
         self._until = 0
         """A position at which a step ends though it has fewer batches than others."""
-        self._stream: dict[str, Any] | None = None
-        """Where the training data's stream goes on, once it is read."""
         self._metrics = TrainingMetrics(self.trial.train_batch)
-        self._parts = checkpoint.Parts(self.context, self.trial, self._callbacks, self._metrics, self._exactness, given)
+        self._parts = checkpoint.Parts(
+            self.context,
+            self.trial,
+            self._callbacks,
+            self._metrics,
+            self._exactness,
+            given,
+            users.attributes_of(self.context, self.trial, self._callbacks),
+            Structure(self.context._models),
+            info.hyperparameters,
+        )
+        self._generators = own_generators(self.trial, self._callbacks, self._training.dataset, skip=self.context._models)
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
         if leads:
@@ -133,12 +149,11 @@ class PyTorchTrainer(Trainer):
         until = until_batches if (until_batches - begins) % self.step_batches else 0
         if until != self._until and max(until, self._until) > position:  # else nothing ahead ends there
             self._until = until
-            if not data.is_stream(self._training):
+            if not self._data.is_stream:
                 self._batches_ahead = None
         if self._batches_ahead is None:
-            seed = seeds.derive_seed(self._seed, "training data")
             steps = None if self.step_batches == 1 else self._batches_of_step
-            self._batches_ahead = data.training_batches(self._training, seed, position, self._stream, self._shard, steps)
+            self._batches_ahead = self._data.begin(position, self._shard, steps)
 
     def _batches_of_step(self, position: int) -> int:
         """Batches that the step trains which begins at this position."""
@@ -173,8 +188,10 @@ class PyTorchTrainer(Trainer):
             self._ranks.gang.progress.read()
         if self.step_batches > 1 and self._shard is not None and data.is_stream(self._training):
             batches = [next(self._batches_ahead) for _ in range(count)]
+            self._data.seen.note(batches[-1])
             return data.share_of_stream(batches, [self._length_of(batch) for batch in batches], self._shard)
         batch = next(self._batches_ahead)
+        self._data.seen.note(batch)
         if self._shard is None or isinstance(batch, Sharded):
             return batch
         return self._shard.cut(batch, self._length_of(batch))
@@ -198,7 +215,7 @@ class PyTorchTrainer(Trainer):
         modes = [(module, module.training) for model in self.context._models for module in model.modules()]
         seed = seeds.derive_seed(self._seed, "validation")
         try:
-            with torch.no_grad(), seeds.isolated_randomness(seed, cuda=True), self.context.autocast():
+            with torch.no_grad(), self._isolated(seed), self.context.autocast():
                 for model in self.context._models:
                     model.eval()
                 metrics = self._evaluate(seed)
@@ -215,7 +232,7 @@ class PyTorchTrainer(Trainer):
         for item in reducers:
             item.reducer.reset()
         if checking.evaluates_full_dataset(trial):
-            loader = data.validation_loader(self._validation, seed)
+            loader = data.validation_loader(self._validation, seed, self._validation_orders)
             full = trial.evaluate_full_dataset
             metrics = to_numbers(full(loader), "evaluate_full_dataset", full)
         else:
@@ -239,8 +256,8 @@ class PyTorchTrainer(Trainer):
         """(place, batch) of this rank. A divided model is evaluated by all ranks together, so a rank that has no batch left
         evaluates another one, whose result does not count (place -1)."""
         if self._shard is None or self.context._shards is None:
-            return data.placed_validation_batches(self._validation, seed, self._shard)
-        return data.rounds_of_validation_batches(self._validation, seed, self._shard)
+            return data.placed_validation_batches(self._validation, seed, self._shard, self._validation_orders)
+        return data.rounds_of_validation_batches(self._validation, seed, self._shard, self._validation_orders)
 
     def _length_of(self, batch: Any) -> int:
         length = self.trial.get_batch_length(batch)
@@ -258,14 +275,12 @@ class PyTorchTrainer(Trainer):
 
     def _capture(self, buffers: Buffers | None) -> Callable[[Path], None]:
         self._call(lambda callback: callback.on_checkpoint_save_start(self.batches))
-        if isinstance(self._batches_ahead, StreamBatches):
-            self._stream = self._batches_ahead.state()
-        return checkpoint.capture(self._parts, self._stream, buffers, self._collected)
+        return checkpoint.capture(self._parts, self._data.place(self.batches), buffers, self._collected)
 
     def collect(self) -> None:
         if self._ranks is not None and (self._collected is None or self._collected.batches != self.batches):
             self.context._share_buffers()
-            self._collected = checkpoint.collect(self._parts, self._ranks)
+            self._collected = checkpoint.collect(self._parts, self._ranks, self._data.seen.mark())
 
     def saved(self, checkpoint_id: str) -> None:
         self._call(lambda callback: callback.on_checkpoint_save_end(checkpoint_id))
@@ -273,7 +288,7 @@ class PyTorchTrainer(Trainer):
     def load(self, directory: Path) -> None:
         self._batches_ahead, self._until = None, 0
         say = _say if self.context.rank == 0 else lambda _: None
-        self._stream = checkpoint.restore(self._parts, directory, self._ranks, self._seed, say)
+        self._data.resume(checkpoint.restore(self._parts, directory, self._ranks, self._seed, say))
         self._collected = None
         self._call(lambda callback: callback.on_checkpoint_load_end())
 
@@ -283,9 +298,15 @@ class PyTorchTrainer(Trainer):
     def _call(self, hook: Callable[[PyTorchCallback], None]) -> None:
         """Hooks that run more often in a trial that is interrupted: what they draw at random must not reach the training."""
         if self._callbacks:
-            with seeds.isolated_randomness(seeds.derive_seed(self._seed, "hooks"), cuda=True):
+            with self._isolated(seeds.derive_seed(self._seed, "hooks")):
                 for callback in self._callbacks.values():
                     hook(callback)
+
+    @contextmanager
+    def _isolated(self, seed: int) -> Iterator[None]:
+        """What is drawn inside leaves no generator of the training changed, be it global or the user's own."""
+        with seeds.isolated_randomness(seed, cuda=True), aside(self._generators):
+            yield
 
     def close(self) -> None:
         self._batches_ahead = None  # the loader's workers end with its iterator

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 class PyTorchTrial(TrialBase):
     """One configuration in training.
 
-    `__init__` builds and wraps model and optimizer; implement one of `evaluate_batch` and `evaluate_full_dataset`. State of
-    your own beyond what you wrap goes through `state_dict` and `load_state_dict`.
+    `__init__` builds and wraps model and optimizer; implement one of `evaluate_batch` and `evaluate_full_dataset`. Attributes
+    that training changes are saved: tensors, generators, numbers, strings, arrays and their containers, modules, and objects of
+    your own made of these. Other state goes through `state_dict` and `load_state_dict`.
     """
 
     deterministic: ClassVar[bool] = True
@@ -70,6 +71,11 @@ class PyTorchTrial(TrialBase):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Given what `state_dict` returned, after `__init__`."""
+
+    def rebuild(self, state: Mapping[str, Any]) -> None:
+        """Called before a checkpoint is loaded, with what `state_dict` returned when it was saved: for models whose structure
+        training changes (pruning, parametrizations, layers that are replaced or added). Make the same changes again; the weights
+        are loaded after it."""
 
     @classmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:

@@ -13,7 +13,7 @@ import torch
 
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
-ALONE = ("random", "metrics", "reducers", "carried")
+ALONE = ("random", "metrics", "reducers", "carried", "last_batch")
 """Of a checkpoint that one process saved."""
 
 

@@ -1,0 +1,106 @@
+"""Small trials that are saved anywhere and go on in a fresh trainer, in this process, compared with one that was left alone."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from tenuto.workers.harness.trainer import TrialInfo
+from tenuto.workers.pytorch import PyTorchTrial, PyTorchTrialContext
+from tenuto.workers.pytorch.trainer import PyTorchTrainer
+
+RECORDS, BATCH = 22, 4
+EPOCH_BATCHES = 6
+INFO = TrialInfo(1, "1-1", 1, 77, {}, {})
+
+
+class Records(Dataset[torch.Tensor]):
+    """Each record is its index."""
+
+    def __len__(self) -> int:
+        return RECORDS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(index)])
+
+
+class Small(PyTorchTrial):
+    """Its weights depend on the order of all that it has seen."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self.context = context
+        self.model = context.wrap_model(nn.Linear(1, 1))
+        self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), lr=1e-3, momentum=0.9))
+        self.seen: list[list[float]] = []
+
+    def build_training_data_loader(self) -> DataLoader[Any]:
+        return DataLoader(Records(), batch_size=BATCH, shuffle=True)
+
+    def build_validation_data_loader(self) -> DataLoader[Any]:
+        return DataLoader(Records(), batch_size=BATCH)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+        self.seen.append(batch[:, 0].tolist())
+        loss = (self.model(batch[:, :1].float() / RECORDS) - batch[:, :1].float()).square().mean()
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return loss
+
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        return {"loss": self.model(batch[:, :1].float()).mean()}
+
+
+@dataclass
+class Result:
+    trainer: PyTorchTrainer
+    weights: list[torch.Tensor]
+    seen: list[list[float]]
+    breaks: list[str]
+
+    @property
+    def trial(self) -> Any:
+        return self.trainer.trial
+
+
+def never() -> bool:
+    return False
+
+
+def trained(kind: type[PyTorchTrial], end: int, stops: Sequence[int] = (), on_stop: Callable[[], None] = lambda: None) -> Result:
+    """Trained to `end`; at each of `stops` a checkpoint is saved, training goes on for a moment, and a fresh trainer begins from
+    the checkpoint, as after a kill."""
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = PyTorchTrainer(kind, INFO)
+        for number, stop in enumerate(sorted(stops)):
+            trainer.train(stop, never)
+            path = Path(directory) / str(number)
+            path.mkdir()
+            write = trainer.snapshot()
+            trainer.train(stop + 2, never)  # what is lost
+            write(path)
+            trainer.close()
+            on_stop()
+            trainer = PyTorchTrainer(kind, INFO)
+            trainer.load(path)
+        trainer.train(end, never)
+        path = Path(directory) / "end"
+        path.mkdir()
+        trainer.save(path)
+        breaks: list[str] = json.loads((path / "exactness.json").read_text())["breaks"]
+    trainer.close()
+    weights = [value.clone() for model in trainer.context._models for value in model.state_dict().values()]
+    return Result(trainer, weights, getattr(trainer.trial, "seen", []), breaks)
+
+
+def assert_same(ours: Result, theirs: Result) -> None:
+    assert ours.seen == theirs.seen
+    assert len(ours.weights) == len(theirs.weights)
+    assert all(torch.equal(one, other) for one, other in zip(ours.weights, theirs.weights, strict=True))

@@ -1,0 +1,79 @@
+"""The training data of a trial, from any position on: what a checkpoint keeps of it, and whether it came out the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from tenuto.workers.pytorch import data
+from tenuto.workers.pytorch.distributed.shards import Shard
+from tenuto.workers.pytorch.orders import Orders
+from tenuto.workers.pytorch.seen import ANOTHER_BATCH, Seen
+from tenuto.workers.pytorch.streams import StreamBatches, is_stateful
+
+COPIES_HAVE_STATE = (
+    "the training data set has a state_dict, but loader workers read it, each a copy, ahead of the training; set num_workers=0, "
+    "or make its records depend on nothing but the index"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the data goes on, beyond the number of batches."""
+
+    stream: dict[str, Any] | None = None
+    orders: list[Any] | None = None
+    last_batch: str | None = None
+    """A mark of the batch that was trained last."""
+    dataset: dict[str, Any] | None = None
+    """What a data set with an index says of its state, where the training process makes the batches."""
+
+
+class TrainingData:
+    def __init__(self, loader: DataLoader[Any], seed: int, note: Callable[[str], None]) -> None:
+        """`note`: is told, once each, of what a resumed trial does not find again."""
+        self.loader, self._seed, self._note = loader, seed, note
+        self.is_stream = data.is_stream(loader)
+        self._orders = None if self.is_stream else Orders(loader, seed, note)
+        self._resumed = Place()
+        self._batches: Iterator[Any] | None = None
+        self.seen = Seen()
+
+    def resume(self, place: Place) -> None:
+        """`begin` goes on from there."""
+        self._resumed, self._batches = place, None
+        if self._orders is not None:
+            self._orders.resume(place.orders or [])
+
+    def begin(self, position: int, shard: Shard | None, steps: data.Steps = None) -> Iterator[Any]:
+        """Batches from a position on. Where a checkpoint was loaded, the batch before it is made once more, to see whether it is
+        the one that was trained."""
+        last, self._resumed = self._resumed, Place()
+        again = last.last_batch is not None and self._orders is not None and steps is None and last.dataset is None
+        batches = data.training_batches(self.loader, self._seed, position - again, last.stream, shard, steps, self._orders)
+        made = next(batches) if again else getattr(batches, "again", None)
+        if made is not None and last.last_batch is not None:
+            self.seen.note(made)
+            if self.seen.mark() != last.last_batch:
+                self._note(ANOTHER_BATCH.format(batch=position - 1))
+        if last.dataset is not None:
+            self.loader.dataset.load_state_dict(last.dataset)  # type: ignore[attr-defined]
+        self._batches = batches
+        return batches
+
+    def place(self, position: int) -> Place:
+        """At a position, for a checkpoint."""
+        if self._batches is None:
+            return self._resumed  # nothing was trained since
+        if isinstance(self._batches, StreamBatches):
+            return Place(stream=self._batches.state(), last_batch=self.seen.mark())
+        assert self._orders is not None
+        dataset: Any = self.loader.dataset
+        own = dataset.state_dict() if is_stateful(dataset) and not self.loader.num_workers else None
+        if is_stateful(dataset) and self.loader.num_workers:
+            self._note(COPIES_HAVE_STATE)
+        orders = self._orders.state(position, len(self.loader))
+        return Place(orders=orders, last_batch=self.seen.mark(), dataset=own)

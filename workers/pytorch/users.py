@@ -1,0 +1,71 @@
+"""State that the trial and its callbacks keep as attributes: saved and restored without a word of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from tenuto.workers.pytorch.callbacks import PyTorchCallback
+from tenuto.workers.pytorch.context import PyTorchTrialContext
+from tenuto.workers.pytorch.exactness import Exactness
+from tenuto.workers.pytorch.reducers import MetricReducer
+from tenuto.workers.pytorch.structure import Structure
+from tenuto.workers.pytorch.trial import PyTorchTrial
+from tenuto.workers.user_state.attributes import Attributes
+
+
+def note_unsaved(trial: PyTorchTrial, attributes: Attributes, structure: Structure, exactness: Exactness) -> None:
+    """At the first checkpoint, after the attributes' state was taken: whoever hears of it then has lost nothing yet."""
+    if type(trial).rebuild is PyTorchTrial.rebuild and (sentence := structure.change()):
+        exactness.note_lost(sentence)
+    for (root, *_), name, kind in attributes.unsaved():
+        if not _overrides(attributes.roots[root], "state_dict"):  # else its own code may save it
+            exactness.note_lost(
+                f"{name} is a {kind}, which a checkpoint cannot hold as it is; make it in __init__ if it is made later, give its "
+                "state in state_dict and take it in load_state_dict, or keep nothing there that training depends on"
+            )
+
+
+def _roots(trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> dict[str, Any]:
+    return {"self": trial, **{f"callback {name!r}": callback for name, callback in callbacks.items()}}
+
+
+def attributes_of(context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> Attributes:
+    """Without what is wrapped, and the data: those are saved in other ways."""
+
+    def others() -> set[int]:
+        wrapped: list[Any] = [context, *context._optimizers, *context._scalers, *(item.reducer for item in context._reducers)]
+        wrapped += [item.scheduler for item in context._schedulers]
+        for model in context._models:
+            wrapped += [*model.modules(), *model.parameters(), *model.buffers()]
+        return set(map(id, wrapped))
+
+    types = (DataLoader, Dataset, Sampler, MetricReducer)
+    return Attributes(_roots(trial, callbacks), skip=others, skip_types=types)
+
+
+def _overrides(owner: Any, name: str) -> bool:
+    return getattr(type(owner), name) not in (getattr(PyTorchTrial, name), getattr(PyTorchCallback, name))
+
+
+def restore(
+    trial: PyTorchTrial,
+    callbacks: Mapping[str, PyTorchCallback],
+    attributes: Attributes,
+    saved: Mapping[str, Any],
+    exactness: Exactness,
+) -> None:
+    """What `load_state_dict` changes is the user's own affair; the other attributes are as they were."""
+    before = attributes.marks()
+    if saved["trial"]:
+        trial.load_state_dict(saved["trial"])
+    for name, callback in callbacks.items():
+        callback.load_state_dict(saved["callbacks"][name])
+    after = attributes.marks()
+    touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    if lost := attributes.restore(saved.get("attributes") or (), touched):
+        exactness.note_lost(
+            f"there is no place for {', '.join(lost)} after __init__; make these attributes there, or save them in state_dict"
+        )

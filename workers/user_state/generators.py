@@ -1,0 +1,182 @@
+"""Generators of random numbers that a user's objects keep: found, seeded by position, saved and restored.
+
+Needs no framework: torch's generators are known where torch is loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+DEPTH_MAX = 6
+"""A dataset, its transforms, their parts: generators sit shallow."""
+OBJECTS_MAX = 10_000
+"""Objects looked at: a dataset may hold millions of records, and is looked through once per loader worker."""
+_LEAVES = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, ModuleType)
+_LIBRARIES = ("site-packages", "dist-packages")
+
+
+def is_generator(value: Any) -> bool:
+    """SystemRandom has no state, so it is none of these."""
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom)
+    if isinstance(value, (np.random.Generator, np.random.RandomState)):
+        return True
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Generator)
+
+
+def own_generators(*owners: Any, skip: Iterable[Any] = ()) -> list[Any]:
+    """Generators that the objects, or what they are made of, keep as attributes, or that their code uses as global variables: in
+    a fixed order. Nothing is looked for in `skip`."""
+    found: list[Any] = []
+    seen = {id(value) for value in skip}
+    queue = deque((owner, 0) for owner in owners)
+    while queue and len(seen) < OBJECTS_MAX:
+        value, depth = queue.popleft()
+        if _is_leaf(value) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if is_generator(value):
+            found.append(value)
+        elif depth < DEPTH_MAX:
+            queue.extend((part, depth + 1) for part in _parts(value))
+    return found
+
+
+def _is_leaf(value: Any) -> bool:
+    if isinstance(value, _LEAVES):
+        return True
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())[:OBJECTS_MAX] if isinstance(value, dict) else []
+    if isinstance(value, (list, tuple, deque, set, frozenset)):
+        return [item for item, _ in zip(value, range(OBJECTS_MAX), strict=False)]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, FunctionType):
+        return _parts_of_function(value)
+    if isinstance(value, MethodType):
+        return [value.__self__, value.__func__]
+    if isinstance(value, type):
+        return _parts_of_class(value) if is_users(value) else []
+    return [*(item for _, item in attributes(value)), type(value)]
+
+
+def _parts_of_function(function: FunctionType) -> list[Any]:
+    parts = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    parts += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    if is_users(function):
+        values = function.__globals__
+        parts += [values[name] for name in sorted(_names(function.__code__)) if name in values]
+    return parts
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = [_names(item) for item in code.co_consts if isinstance(item, CodeType)]
+    return set(code.co_names).union(*inner)
+
+
+def _parts_of_class(kind: type) -> list[Any]:
+    parts: list[Any] = [base for base in kind.__bases__ if base is not object]
+    for name, item in sorted(vars(kind).items(), key=lambda pair: pair[0]):
+        if isinstance(item, (staticmethod, classmethod)):
+            parts.append(item.__func__)
+        elif isinstance(item, property):
+            parts.append(item.fget)
+        elif not name.startswith("__") or isinstance(item, FunctionType):
+            parts.append(item)
+    return parts
+
+
+def attributes(value: Any) -> list[tuple[str, Any]]:
+    """By name, those in slots included."""
+    found = dict(getattr(value, "__dict__", None) or {})
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if isinstance(inspect.getattr_static(kind, name, None), _SLOT) and hasattr(value, name):
+                found.setdefault(name, getattr(value, name))
+    return sorted(((name, item) for name, item in found.items() if isinstance(name, str)), key=lambda pair: pair[0])
+
+
+class _Slotted:
+    __slots__ = ("slot",)
+
+
+_SLOT = type(inspect.getattr_static(_Slotted, "slot"))
+
+
+def is_users(value: Any) -> bool:
+    """A class or function of the user's own code, and not of a library."""
+    name = getattr(value, "__module__", None)
+    return isinstance(name, str) and _is_users_module(name)
+
+
+@functools.cache
+def _is_users_module(name: str) -> bool:
+    root = name.partition(".")[0]
+    if (root in sys.stdlib_module_names and root != "__main__") or root == "tenuto" or root == "builtins":
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    return not any(f"/{part}/" in file.replace("\\", "/") for part in _LIBRARIES)
+
+
+def reseed(generator: Any, seed: int) -> None:
+    """A generator of any kind that `own_generators` finds."""
+    if isinstance(generator, random.Random):
+        generator.seed(seed)
+    elif isinstance(generator, np.random.RandomState):
+        generator.seed([seed & 0xFFFFFFFF, seed >> 32])
+    elif isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
+        bits.state = type(bits)(seed).state  # type: ignore[call-arg]
+    else:
+        generator.manual_seed(seed)
+
+
+def state_of(generator: Any) -> Any:
+    """What `restore` takes. Raises TypeError for a bit generator of the user's own that has no state."""
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state()
+
+
+def restore(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        version, internal, gauss = state
+        generator.setstate((version, tuple(internal), gauss))
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+@contextmanager
+def aside(generators: Iterable[Any]) -> Iterator[None]:
+    """What is drawn from them inside leaves them as they were."""
+    before = [(generator, state_of(generator)) for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in before:
+            restore(generator, state)
