@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.harness.errors import UserError, WillRepeat
 from tenuto.workers.pytorch import groups, options, seeds, snapshots, state, users
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
@@ -112,7 +111,6 @@ def capture(
         "orders": data.orders,
         "last_batch": data.last_batch,
         "dataset": copy(data.dataset),
-        "hyperparameters": _mark(parts.hyperparameters),
         "trial": copy(_state_of(parts.trial)),
         "attributes": parts.attributes.state(),
     }
@@ -177,7 +175,7 @@ def restore(
         seeds.restore_random_state(own["random"])
     else:
         seeds.seed_everything(seeds.derive_seed(seed, "training", context.rank, "from", context._batches))
-    same = saved.get("hyperparameters") == _mark(parts.hyperparameters)
+    same = _has_hyperparameters(directory, parts.hyperparameters)
     return Place(
         stream=saved["stream"],
         orders=saved.get("orders") if same else None,
@@ -239,8 +237,12 @@ def _state_of(owner: Any) -> dict[str, Any]:
     return dict(state_dict)
 
 
-def _mark(hyperparameters: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(hyperparameters, sort_keys=True, default=repr).encode()).hexdigest()
+def _has_hyperparameters(directory: Path, hyperparameters: Mapping[str, Any]) -> bool:
+    try:
+        record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
+    except FileNotFoundError:
+        return True
+    return record.hyperparameters == dict(hyperparameters)
 
 
 def _as_it_is(value: Any) -> Any:
