@@ -156,9 +156,9 @@ def test_a_disk_that_takes_nothing_is_told_and_tried_again(trial: WorkerBench, t
     assert str(tmp_path / "storage") in run.output()
 
 
-def fail(trial: WorkerBench, agent: AgentStandIn, **environment: str) -> str:
+def fail(trial: WorkerBench, agent: AgentStandIn, code: int = 1, **environment: str) -> str:
     run = trial.start(agent, **environment)
-    assert run.wait() == 1, run.output()
+    assert run.wait() == code, run.output()
     return agent.error_file.read_text()
 
 
@@ -214,24 +214,25 @@ def test_a_checkpoint_that_is_gone_is_named(trial: WorkerBench) -> None:
 )
 def test_a_wrong_entrypoint_says_what_is_there(tmp_path: Path, entrypoint: str, expected: str) -> None:
     with WorkerBench(tmp_path, CONTEXT, config(entrypoint=entrypoint), {}) as trial:
-        assert expected in fail(trial, trial.agent(1)).splitlines()[0]
+        assert expected in fail(trial, trial.agent(1), 85).splitlines()[0]
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("source", "expected", "code"),
     [
-        ("x = 1\nimport no_such_package\n", "model_def.py:2: ModuleNotFoundError: No module named 'no_such_package'"),
-        ("x = 1\ny = (\n", "model_def.py:2: SyntaxError: '(' was never closed"),
-        ("import helper\n", "helper.py:1: ZeroDivisionError: division by zero"),
+        ("x = 1\nimport no_such_package\n", "model_def.py:2: ModuleNotFoundError: No module named 'no_such_package'", 85),
+        ("x = 1\ny = (\n", "model_def.py:2: SyntaxError: '(' was never closed", 85),
+        ("import helper\n", "helper.py:1: ZeroDivisionError: division by zero", 1),
     ],
 )
-def test_an_entrypoint_that_raises_on_import(tmp_path: Path, source: str, expected: str) -> None:
+def test_an_entrypoint_that_raises_on_import(tmp_path: Path, source: str, expected: str, code: int) -> None:
+    """What would repeat at every start ends the trial at once (85); other errors are tried again."""
     context = tmp_path / "context"
     context.mkdir()
     (context / "model_def.py").write_text(source)
     (context / "helper.py").write_text("1 / 0\n")
     with WorkerBench(tmp_path, context, config(entrypoint="model_def:Trial"), {}) as trial:
-        assert fail(trial, trial.agent(1)).splitlines()[0] == expected
+        assert fail(trial, trial.agent(1), code).splitlines()[0] == expected
 
 
 def test_a_users_file_named_like_one_of_ours_is_the_users(tmp_path: Path) -> None:

@@ -286,7 +286,7 @@ def arrays() -> Iterator[Any]:
     yield np.random.Generator(np.random.Philox(3))
 
 
-@pytest.mark.parametrize("value", list(arrays()), ids=repr)
+@pytest.mark.parametrize("value", list(arrays()), ids=lambda value: type(value).__name__)
 def test_other_values_come_back(value: Any) -> None:
     made = values.decode(values.encode(value, copy=True))
     assert type(made) is type(value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.events.pool import AllocationPreempted, Pool, SlotsReserved
 from tenuto.schemas.events.registry import EVENT_MODELS
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import name_id
@@ -217,6 +217,14 @@ def test_any_history(steps: list[Any], policy: str) -> None:
     failures = [item for item in events if item.TYPE == "TrialFailed"]
     assert sum(item.final for item in failures) <= 1  # type: ignore[attr-defined]
     assert not failures or not any(item.final for item in failures[:-1])  # type: ignore[attr-defined]
+
+
+def test_a_failure_that_would_repeat_is_final_at_once() -> None:
+    driver = Driver()
+    [failed] = driver.exit(driver.grant(), "failed", "no module named x", code=EXIT_CODE_WILL_REPEAT)
+    assert failed.final  # type: ignore[attr-defined]
+    assert not failed.invalid_hyperparameters  # type: ignore[attr-defined]
+    assert failed.failures == 1  # type: ignore[attr-defined]
 
 
 def test_refused_hyperparameters_are_final_at_once() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.harness.trainer import TrialBase
 
 NAMES_SHOWN_MAX = 10
@@ -23,7 +23,7 @@ def enter_context(context_directory: Path) -> None:
 
 
 def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase]:
-    """Raises UserError, or what the user's module raises while it is imported."""
+    """Raises WillRepeat, or what the user's module raises while it is imported."""
     module_name, _, attribute = entrypoint.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -31,7 +31,7 @@ def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise
         there = sorted(path.name for path in context_directory.iterdir() if path.suffix == ".py" or path.is_dir())
-        raise UserError(
+        raise WillRepeat(
             f"entrypoint {entrypoint!r}: there is no module {error.name!r} in the model directory, which holds {_shown(there)}. "
             "Set entrypoint to `module:Class` of your Trial."
         ) from None
@@ -39,16 +39,16 @@ def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase
     for part in attribute.split("."):
         if not hasattr(value, part):
             classes = sorted(name for name, item in vars(module).items() if _is_trial(item) and item.__module__ == module_name)
-            raise UserError(
+            raise WillRepeat(
                 f"entrypoint {entrypoint!r}: {module_name!r} has no {attribute!r}; its Trial classes are {_shown(classes)}."
             )
         value = getattr(value, part)
     if not _is_trial(value):
-        raise UserError(f"entrypoint {entrypoint!r} is not a Trial class; derive it from tenuto.pytorch.PyTorchTrial.")
+        raise WillRepeat(f"entrypoint {entrypoint!r} is not a Trial class; derive it from tenuto.pytorch.PyTorchTrial.")
     trial_class: type[TrialBase] = value
     missing = sorted(getattr(trial_class, "__abstractmethods__", ()))
     if missing:
-        raise UserError(f"{_place(trial_class, context_directory)}{attribute} lacks the methods {_shown(missing)}.")
+        raise WillRepeat(f"{_place(trial_class, context_directory)}{attribute} lacks the methods {_shown(missing)}.")
     return trial_class
 
 
