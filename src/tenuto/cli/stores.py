@@ -14,6 +14,7 @@ import typer
 
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.kernel.storage.definitions import StoreDefinition
@@ -79,7 +80,7 @@ def create(
         write_stores(place, {**known, name: definition})
     except OSError as error:
         raise CliError(f"{place} cannot be written: {error.strerror}.") from error
-    print(f"Store {name} is declared at {definition.url}; experiments name it: `checkpoint_storage: {{store: {name}}}`.")
+    say(f"Store {name} is declared at {definition.url}; experiments name it: `checkpoint_storage: {{store: {name}}}`.")
 
 
 @app.command("ls")
@@ -99,7 +100,7 @@ def try_store(context: typer.Context, name: Name, file: File = None) -> None:
     """Write, read and delete a small object, from this machine."""
     definition = _known(context, name, file)
     _test(definition)
-    print(f"Store {name} at {definition.url}: written, read and deleted.")
+    say(f"Store {name} at {definition.url}: written, read and deleted.")
 
 
 @app.command("rm")
@@ -109,7 +110,7 @@ def remove(context: typer.Context, name: Name, file: File = None) -> None:
 
     definition, place = _known(context, name, file), _file(context, file)
     write_stores(place, {key: value for key, value in read_stores(place).items() if key != name})
-    print(f"Store {name} is declared no more; what is stored at {definition.url} stays there.")
+    say(f"Store {name} is declared no more; what is stored at {definition.url} stays there.")
 
 
 def _file(context: typer.Context, file: Path | None) -> Path:
