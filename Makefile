@@ -56,6 +56,7 @@ bench: install
 	$(BIN)/python benchmarks/event_log.py
 	$(BIN)/python benchmarks/service_loop.py
 	$(BIN)/python benchmarks/decision_latency.py
+	$(BIN)/python benchmarks/reports.py
 	$(BIN)/python benchmarks/turnover.py
 	$(BIN)/python benchmarks/scheduler.py --events 500 --policy priority
 	$(BIN)/python benchmarks/scheduler_events.py

@@ -17,6 +17,9 @@ from tenuto.schemas.ids import experiment_of
 logger = logging.getLogger(__name__)
 
 PAGE_EVENTS = 500
+REACH_EVENTS_FIRST = 1_000
+REACH_GROWTH = 10
+"""How far back a checkpoint is looked for: so many positions of the log, then ten times as many more, and so on."""
 
 
 async def delete_checkpoint(log: EventLog, stores: Stores, event: Event) -> None:
@@ -44,13 +47,18 @@ async def store_of(log: EventLog, experiment_id: int) -> str:
 
 
 async def _find_saved(log: EventLog, event: Event, data: CheckpointDeleted) -> CheckpointSaved | None:
-    """Where it is, is in the record of the same trial, before its deletion."""
-    after = 0
-    while True:
-        events = await log.read(after, PAGE_EVENTS, upto=event.position, types=[CheckpointSaved.TYPE], stream=event.stream)
-        for item in events:
-            if isinstance(item.data, CheckpointSaved) and item.data.checkpoint_id == data.checkpoint_id:
-                return item.data
-        if len(events) < PAGE_EVENTS:
-            return None
-        after = events[-1].position
+    """Where it is, is in the record of the same trial, before its deletion. Nearly always shortly before: so the newest part of
+    the log is looked at first, and a trial that saves at every batch does not have all its checkpoints read at each deletion."""
+    upto, reach = event.position, REACH_EVENTS_FIRST
+    while upto > 0:
+        after = begin = max(upto - reach, 0)
+        while True:
+            events = await log.read(after, PAGE_EVENTS, upto=upto, types=[CheckpointSaved.TYPE], stream=event.stream)
+            for item in events:
+                if isinstance(item.data, CheckpointSaved) and item.data.checkpoint_id == data.checkpoint_id:
+                    return item.data
+            if len(events) < PAGE_EVENTS:
+                break
+            after = events[-1].position
+        upto, reach = begin, reach * REACH_GROWTH
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -13,6 +14,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import name_id
+from tenuto.services.tracker import effects
 from tenuto.services.tracker.effects import delete_checkpoint
 
 
@@ -70,3 +72,32 @@ async def test_any_other_place_is_left_alone(location: str, tmp_path: Path) -> N
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="r"))
     with pytest.raises(NotOurs):
         await delete_checkpoint(log, Stores(tmp_path), event)
+
+
+async def test_a_deletion_reads_the_newest_checkpoints_and_not_all_of_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial that saves at every batch: each deletion would read all that it ever saved. A far older one is found as well."""
+    log, read = MemoryEventLog(), 0
+    monkeypatch.setattr(effects, "REACH_EVENTS_FIRST", 10)
+    for batches in range(300):
+        where = f"store://shared/1/1-1/manifests/1-1-1-{batches}.json"
+        await record(log, saved(where).model_copy(update={"checkpoint_id": f"1-1-1-{batches}"}))
+    newest = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-298", reason="r"))
+    oldest = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-0", reason="r"))
+    real = log.read
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal read
+        found = await real(*arguments, **options)
+        read += len(found)
+        return found
+
+    monkeypatch.setattr(log, "read", counted)
+    found = await effects._find_saved(log, newest, cast(CheckpointDeleted, newest.data))
+    assert found is not None
+    assert found.checkpoint_id == "1-1-1-298"
+    assert read <= 10
+    found = await effects._find_saved(log, oldest, cast(CheckpointDeleted, oldest.data))
+    assert found is not None
+    assert found.checkpoint_id == "1-1-1-0"

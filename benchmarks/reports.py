@@ -1,0 +1,359 @@
+"""The road of reports: from the agent's disk over the bus into the record, with real processes for all but the trials.
+
+    python benchmarks/reports.py [--part validations checkpoints beside left] [--hogs 4]
+
+PostgreSQL (fsync on), NATS, relay and tracker are processes of their own. The agent's parts, spool and publisher, run here, so
+that a report's time can be taken: from its write to the agent's disk until the agent is told that it is committed.
+
+validations, checkpoints
+          20,000 reports of ten agents stand in the stream when the tracker starts: committed reports per second, and per second
+          of the tracker's processor time (which does not depend on what else the machine does). Once validations only, once
+          validations and checkpoints in turns, of which all but the best and the latest are deleted again, as by default.
+          Reference: appending as many events to the log, in batches as large, in the same run
+beside    ten trials make five reports a second each; the same beside one that validates and saves every batch as fast as it is
+          let. Milliseconds from disk to commit, p50 and p99, and the ratio between the two
+left      300,000 repetitions of two reports, left in the stream by an agent of an earlier version: seconds until a new trial's
+          first report on that agent is committed, and how many repetitions per second are dropped where the agent is gone
+
+`--hogs`: so many processes compute beside all that, as on a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+from nats.aio.client import Client
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.embedded.postgres import PostgresServer
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel.eventlog import Append
+from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.ingress import BATCH_REPORTS_MAX
+from tenuto.kernel.migrations import migrate
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
+from tenuto.schemas.base import Model
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.search import TrialRequested
+from tenuto.schemas.events.trial import CheckpointFile, TrialProgressed
+from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, CheckpointReport, ValidationReport
+from tenuto.schemas.subjects import Lane
+from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.database import Disk, open_database
+from tenuto.workers.agent.publishing import LanePublisher
+from tenuto.workers.agent.rpc import PACE_SECONDS_MAX, PACED_REPORTS_MAX, PACED_REPORTS_MIN
+from tenuto.workers.agent.spool import NewReport, Spool
+from tenuto.workers.harness.reporter import BATCH_REPORTS_MAX as CALL_REPORTS_MAX
+from tenuto.workers.harness.reporter import CALLS_PER_SECOND_MAX
+
+AGENTS, REPORTS = 10, 20_000
+QUIET_TRIALS, QUIET_REPORTS_PER_SECOND = 10, 5
+REPETITIONS = 300_000
+PARTS = ["validations", "checkpoints", "beside", "left"]
+LANE: Lane = "tracker"
+WHY = Reason(rule="bench", text="bench")
+HOG = "while True: sum(i * i for i in range(10**6))"
+
+
+def new_event(data: EventData) -> Event:
+    return Event(
+        id=uuid4(), stream=data.stream(), type=data.TYPE, schema_version=data.VERSION, time_us=time.time_ns() // 1000,
+        payload=data.to_json(), actor="bench/1", correlation_id="1",
+    )  # fmt: skip
+
+
+async def record_trials(log: PostgresEventLog, count: int) -> None:
+    """An experiment whose trials all run: reports of others would be refused."""
+    searcher = {"name": "random", "metric": "loss", "max_length": {"batches": 10**6}, "max_trials": count}
+    config = ExperimentConfig.model_validate({"name": "bench", "entrypoint": "m:T", "searcher": searcher})
+    submitted = ExperimentSubmitted(
+        experiment_id=1, config=config, seed=1, context_hash="00", context_size_bytes=1, user="bench"
+    )  # fmt: skip
+    events: list[EventData] = [submitted]
+    for number in range(1, count + 1):
+        trial = f"1-{number}"
+        events.append(
+            TrialRequested(
+                experiment_id=1, trial_id=trial, trial_number=number, hyperparameters={}, seed=1, target_length=10**6, reason=WHY
+            )
+        )
+        slots = (AgentSlots(agent_id="bench", slot_ids=(number,)),)
+        events.append(
+            AllocationGranted(
+                pool="default", allocation_id=f"{trial}-1", trial_id=trial, experiment_id=1, slots=slots, reason=WHY
+            )
+        )
+    await log.append(Append([new_event(data) for data in events]))
+
+
+def report_of(trial: int, number: int) -> Model:
+    """Validations and checkpoints in turns, as of a trial that makes both at every batch."""
+    batches, owner = number // 2 + 1, {"trial_id": f"1-{trial}", "allocation_id": f"1-{trial}-1"}
+    if number % 2:
+        return ValidationReport(**owner, batches=batches, length=batches, metrics={"loss": 1.0 / batches, "accuracy": 0.5})
+    files = tuple(CheckpointFile(path=f"{name}.pt", size_bytes=1_000, sha256="0" * 64) for name in ("state", "model", "user"))
+    name = f"1-{trial}-1-{batches}"
+    return CheckpointReport(
+        **owner, checkpoint_id=name, batches=batches, length=batches, files=files, size_bytes=3_000,
+        location=f"store://shared/1/1-{trial}/manifests/{name}.json",
+    )  # fmt: skip
+
+
+class World:
+    def __init__(self, directory: Path, postgres: PostgresServer, server: NatsServer, log: PostgresEventLog, bus: Client) -> None:
+        self.directory, self.postgres, self.server, self.log, self.bus = directory, postgres, server, log, bus
+        self.js = bus.jetstream()
+
+    @contextlib.contextmanager
+    def tracker(self) -> Iterator[psutil.Process]:
+        environment = {
+            **os.environ,
+            "TENUTO_DATABASE_URL": self.postgres.url,
+            "TENUTO_NATS_URL": self.server.url,
+            "TENUTO_SHARED_DIRECTORY": str(self.directory),
+            "TENUTO_LOG_LEVEL": "WARNING",
+        }
+        commands = [[sys.executable, "-m", module] for module in ("tenuto.kernel.relay", "tenuto.services.tracker")]
+        processes = [subprocess.Popen(command, env=environment) for command in commands]
+        try:
+            yield psutil.Process(processes[1].pid)
+        finally:
+            for process in processes:
+                process.terminate()
+            for process in processes:
+                process.wait(20)
+
+    async def publish(self, agent: str, bodies: Iterator[tuple[int, bytes]]) -> None:
+        subject = subjects.ingress(LANE, agent)
+        for count, (sequence, body) in enumerate(bodies):
+            headers = {HEADER_AGENT: agent, HEADER_SPOOL: agent, HEADER_SEQUENCE: str(sequence), HEADER_KIND: "bench"}
+            await self.bus.publish(subject, body, headers=headers)
+            if count % 2_000 == 0:
+                await self.bus.flush(60)
+        await self.bus.flush(60)
+
+    async def messages(self) -> int:
+        return int((await self.js.stream_info(subjects.INGRESS_STREAM)).state.messages)
+
+    async def until_empty(self, messages: int = 0) -> None:
+        while await self.messages() > messages:  # noqa: ASYNC110 - asks the server
+            await asyncio.sleep(0.02)
+
+    async def tracker_is_up(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                await self.bus.request(subjects.position(LANE, "nobody"), timeout=1)
+                return
+            await asyncio.sleep(0.05)
+
+
+@contextlib.asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        postgres, server = PostgresServer(directory / "postgres"), NatsServer(directory / "nats")
+        await postgres.start()
+        await server.start()
+        try:
+            await migrate(postgres.owner_url)
+            log = await PostgresEventLog.connect(postgres.url)
+            settings = Settings(nats_url=server.url)
+            bus = await bus_module.connect(settings, "bench")
+            await bus_module.ensure_streams(bus.jetstream(), settings)
+            await record_trials(log, QUIET_TRIALS + 1)
+            yield World(directory, postgres, server, log, bus)
+            await bus_module.close(bus)
+            await log.close()
+        finally:
+            await server.stop()
+            await postgres.stop()
+
+
+async def received(at: World, kinds: int) -> dict[str, object]:
+    """`kinds`: 1 for validations only."""
+    each = REPORTS // AGENTS
+    for trial in range(1, AGENTS + 1):
+        bodies = ((n + 1, report_of(trial, n if kinds == 2 else 2 * n + 1).to_json()) for n in range(each))
+        await at.publish(f"agent-{trial}", bodies)
+    while await at.messages() < REPORTS:  # noqa: ASYNC110 - asks the server
+        await asyncio.sleep(0.02)
+    with at.tracker() as process:
+        await at.until_empty(REPORTS - 1)  # from the first commit on: the start of a process is not what is measured
+        begun, left, used = time.perf_counter(), await at.messages(), processor_seconds(process)
+        await at.until_empty()
+        seconds, used = time.perf_counter() - begun, processor_seconds(process) - used
+    events = [new_event(TrialProgressed(trial_id="9-9", allocation_id="9-9-1", batches=n, length=n)) for n in range(left)]
+    begun = time.perf_counter()
+    for first in range(0, left, BATCH_REPORTS_MAX):
+        await at.log.append(Append(events[first : first + BATCH_REPORTS_MAX]))
+    reference = time.perf_counter() - begun
+    return {
+        "committed_per_second": round(left / seconds),
+        "committed_per_processor_second": round(left / used),
+        "log_append_per_second": round(left / reference),
+        "ratio_to_log_append": round(reference / seconds, 2),
+    }
+
+
+def processor_seconds(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+class AgentParts:
+    """What carries an agent's reports, without its processes."""
+
+    def __init__(self, at: World, name: str) -> None:
+        self.disk = Disk()
+        self.spool = Spool(open_database(at.directory / f"{name}.sqlite"), name)
+        self.spooled, self.committed = Changed(), Changed()
+        self._publisher = LanePublisher(
+            LANE, name, at.bus, self.spool, self.disk, self.spooled, self.committed, lambda: f"{name}-{uuid4()}"
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._publisher.run())
+        yield
+        await stop_task(task)
+        self.disk.close()
+
+    async def report(self, trial: int, first: int, count: int) -> None:
+        new = []
+        for number in range(first, first + count):
+            body = report_of(trial, number)
+            new.append(NewReport(LANE, "bench", f"1-{trial}-1", body.to_json()))
+        await self.disk(self.spool.append, *new)
+        self.spooled.notify()
+
+    async def until_committed(self, trial: int) -> None:
+        while True:
+            changed = self.committed.next()
+            if not await self.disk(self.spool.waiting, LANE, f"1-{trial}-1"):
+                return
+            await changed.wait()
+
+
+async def quiet_trial(agent: AgentParts, trial: int, first: int, seconds: float, taken: list[float]) -> None:
+    """One report after the other is due at its time, however long the one before it took."""
+    begun = time.perf_counter() + trial / (QUIET_TRIALS * QUIET_REPORTS_PER_SECOND)
+    for number in range(int(seconds * QUIET_REPORTS_PER_SECOND)):
+        due = begun + number / QUIET_REPORTS_PER_SECOND
+        await asyncio.sleep(max(due - time.perf_counter(), 0))
+        await agent.report(trial, first + number, 1)
+        await agent.until_committed(trial)
+        taken.append(time.perf_counter() - due)
+
+
+async def noisy_trial(agent: AgentParts, trial: int, made: list[int]) -> None:
+    """As a worker whose batches cost nothing: full calls, as many as its reporter makes, answered when the agent's door does."""
+    while True:
+        due = time.perf_counter() + 1 / CALLS_PER_SECOND_MAX
+        await agent.report(trial, made[0], CALL_REPORTS_MAX)
+        made[0] += CALL_REPORTS_MAX
+        queued = agent.spool.queued_of(LANE, f"1-{trial}-1")
+        if queued >= PACED_REPORTS_MIN:
+            due = max(due, time.perf_counter() + PACE_SECONDS_MAX * min(queued / PACED_REPORTS_MAX, 1.0))
+        await asyncio.sleep(max(due - time.perf_counter(), 0))
+
+
+async def beside(at: World, seconds: float) -> dict[str, object]:
+    agent, noisy = AgentParts(at, "bench"), QUIET_TRIALS + 1
+    found: dict[str, object] = {}
+    with at.tracker():
+        await at.tracker_is_up()
+        async with agent.running():
+            for name in ("alone", "beside"):
+                made, first = [0], 0 if name == "alone" else 10_000
+                noise = asyncio.create_task(noisy_trial(agent, noisy, made)) if name == "beside" else None
+                taken: list[float] = []
+                await asyncio.gather(*(quiet_trial(agent, trial, first, seconds, taken) for trial in range(1, noisy)))
+                await stop_task(noise)
+                taken.sort()
+                found[f"{name}_p50_ms"] = round(taken[len(taken) // 2] * 1e3, 1)
+                found[f"{name}_p99_ms"] = round(taken[int(len(taken) * 0.99)] * 1e3, 1)
+                found[f"{name}_reports"] = len(taken)
+                if noise is not None:
+                    waiting = await agent.disk(agent.spool.waiting, LANE, f"1-{noisy}-1")
+                    found["noisy_made_per_second"] = round(made[0] / seconds)
+                    found["noisy_committed_per_second"] = round((made[0] - waiting) / seconds)
+                    await agent.until_committed(noisy)
+    found["ratio_p99"] = round(float(str(found["beside_p99_ms"])) / float(str(found["alone_p99_ms"])), 1)
+    return found
+
+
+async def left(at: World) -> dict[str, object]:
+    found: dict[str, object] = {}
+    gone, agent = report_of(1, 1).to_json(), AgentParts(at, "bench")
+    await agent.report(2, 0, 2)  # these are in its spool still
+    repeated = [(sequence, report_of(2, sequence - 1).to_json()) for sequence in (1, 2)]
+    await at.publish("bench", (repeated[n % 2] for n in range(REPETITIONS)))
+    with at.tracker():
+        await at.tracker_is_up()
+        begun = time.perf_counter()
+        async with agent.running():
+            await agent.report(3, 0, 1)
+            await agent.until_committed(3)
+            found["first_report_of_a_new_trial_seconds"] = round(time.perf_counter() - begun, 2)
+            await agent.until_committed(2)
+            await at.until_empty()
+            found["stream_empty_seconds"] = round(time.perf_counter() - begun, 2)
+        await at.publish("gone", ((1, gone) for _ in range(REPETITIONS // 3)))
+        begun, before = time.perf_counter(), await at.messages()
+        await at.until_empty()
+        found["dropped_per_second_of_an_agent_that_is_gone"] = round(before / (time.perf_counter() - begun))
+    return found
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    hogs = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(arguments.hogs)]  # noqa: ASYNC220
+    report: dict[str, object] = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_before": round(os.getloadavg()[0], 1),
+        "hogs": arguments.hogs,
+    }
+    try:
+        for part in arguments.part:
+            parts: dict[str, Callable[[World], Awaitable[object]]] = {
+                "validations": partial(received, kinds=1),
+                "checkpoints": partial(received, kinds=2),
+                "beside": partial(beside, seconds=arguments.seconds),
+                "left": left,
+            }
+            async with world() as at:
+                report[part] = await parts[part](at)
+    finally:
+        for hog in hogs:
+            hog.kill()
+    report["load_after"] = round(os.getloadavg()[0], 1)
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each half of `beside`")
+    parser.add_argument("--hogs", type=int, default=0)
+    asyncio.run(main(parser.parse_args()))
