@@ -12,6 +12,7 @@ from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
+from tenuto.services.gateway.worker_views import WorkersView
 
 TOKEN_DAYS_MAX = 3_650
 """Ten years."""
@@ -28,6 +29,10 @@ class Done(Model):
 
     id: int
     changed: bool
+    waits_for: tuple[WorkersView, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Workers that are still there, the longest silent first, a hundred at most. Absent: nothing is waited for."""
+    killed_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Those that have not left by then are killed by their agents."""
 
 
 class OperationsBody(Model):

@@ -28,7 +28,13 @@ from tenuto.services.gateway.views import (
     TrialView,
     ValidationView,
 )
+from tenuto.services.gateway.worker_views import SilentTrialView, WorkersView
 
+SILENT_SECONDS_MIN = 600.0
+"""Trials of whose workers nothing was heard for so long are named in the status: most report every few seconds, and few do
+anything for ten minutes without a word."""
+SILENT_MAX = 20
+"""Of those, so many are named."""
 PAGE_MAX = 1_000
 """Rows of one page of experiments, trials, checkpoints or allocations."""
 POINTS_MAX = 50_000
@@ -39,7 +45,13 @@ _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "u
     submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
     latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason,
-    excluded_agents, stragglers, requested_us, ended_us"""
+    excluded_agents, stragglers, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
+# A line that a worker prints is a sign of life, too. Where the trial has no workers, nothing is expected of it.
+_SAID = """CASE WHEN trials.allocation_id IS NOT NULL THEN greatest(trials.said_us, (
+    SELECT CASE WHEN l.allocation_id = trials.allocation_id THEN l.time_us END FROM trial_logs l
+    WHERE l.experiment_id = trials.experiment_id AND l.trial_number = trials.trial_number ORDER BY l.line DESC LIMIT 1)) END"""
+_SILENCE = f"(extract(epoch FROM clock_timestamp()) - ({_SAID}) / 1e6)::float8 AS silent_seconds"
+_TRIAL += f", {_SAID} AS said_us, {_SILENCE}"
 _TRIAL_ID = "experiment_id || '-' || trial_number AS trial_id"
 _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
 _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
@@ -238,6 +250,30 @@ class Views:
         )
         return [AllocationView(**_parsed(row, "slots")) for row in rows]
 
+    async def workers(self, experiment_id: int, limit: int) -> list[WorkersView]:
+        """Those that an experiment has now, the longest silent first."""
+        rows = await self._rows(
+            f"""SELECT a.allocation_id, a.trial_id, a.slots, t.said_us, t.silent_seconds FROM allocations a
+                JOIN (SELECT trial_id, {_SAID} AS said_us, {_SILENCE} FROM trials WHERE experiment_id = $1) t USING (trial_id)
+                WHERE a.experiment_id = $1 AND a.released_us IS NULL AND a.exited_us IS NULL
+                ORDER BY t.silent_seconds DESC NULLS LAST, a.allocation_id LIMIT $2""",
+            experiment_id,
+            limit,
+        )
+        for row in rows:
+            row["agent_ids"] = tuple(part["agent_id"] for part in json.loads(row.pop("slots")))
+        return [WorkersView(**row) for row in rows]
+
+    async def silent(self, seconds: float, limit: int) -> list[SilentTrialView]:
+        """Trials of whose workers nothing was heard for so long, the longest silent first."""
+        rows = await self._rows(
+            f"""SELECT * FROM (SELECT trial_id, {_SILENCE} FROM trials WHERE allocation_id IS NOT NULL) t
+                WHERE silent_seconds > $1 ORDER BY silent_seconds DESC, trial_id LIMIT $2""",
+            seconds,
+            limit,
+        )
+        return [SilentTrialView(**row) for row in rows]
+
     async def agents(self) -> list[AgentView]:
         agents, closed, live = await asyncio.gather(
             self._rows("SELECT * FROM agents ORDER BY agent_id"),
@@ -269,6 +305,7 @@ class Views:
             self._rows("SELECT count(*) AS parked FROM parked"),
             self.agents(),
         )
+        silent = await self.silent(SILENT_SECONDS_MIN, SILENT_MAX)
         position = head[0]["position"]
         slots = [slot for agent in agents if agent.state != "lost" for slot in agent.slots]
         return StatusView(
@@ -278,6 +315,7 @@ class Views:
             head=position,
             consumers=tuple(ConsumerView(**row, lag=max(0, position - row["position"])) for row in consumers),
             parked=parked[0]["parked"],
+            silent_trials=tuple(silent),
             agents=sum(agent.state != "lost" for agent in agents),
             slots=sum(slot.enabled for slot in slots),
             slots_used=sum(slot.allocation_id is not None for slot in slots),

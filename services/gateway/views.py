@@ -13,6 +13,7 @@ from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.trial import CheckpointFile
+from tenuto.services.gateway.worker_views import SilentTrialView, StragglerView
 
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
 
@@ -68,19 +69,6 @@ class ExperimentDetail(ExperimentView):
     """That experiment, or the trial of it that is reproduced."""
 
 
-class StragglerView(Model):
-    """A rank that holds up the others in every step."""
-
-    allocation_id: str
-    rank: int
-    slots: int
-    agent_id: str
-    own_seconds: float
-    """What a step takes it, without the time that it waits for others."""
-    usual_seconds: float
-    """The same of the other ranks: their median."""
-
-
 class TrialView(Model):
     id: str
     experiment_id: int
@@ -108,6 +96,16 @@ class TrialView(Model):
     """Where it is not placed again, because of a line in its log."""
     stragglers: list[StragglerView] = []
     """Slow ranks of the latest run that had any."""
+    said_us: int | None = None
+    """When its workers last said something: a report or a line of their log. Null: it has none now."""
+    silent_seconds: float | None = None
+    """Since then."""
+    leaving_us: int | None = None
+    """When its workers were told to save and leave; those that do not leave in time are killed."""
+    setbacks: int = 0
+    """Failures and losses in a row with nothing saved or validated between, where it pauses before the next start."""
+    restart_at_us: int | None = None
+    """When that pause ends."""
     requested_us: int
     ended_us: int | None
 
@@ -305,6 +303,8 @@ class StatusView(Model):
     """Reports and events that could not be read or handled, kept aside with their reasons."""
     backlog: tuple[LaneBacklog, ...]
     """Reports of agents that are not in the record yet, by agent and lane, the longest first."""
+    silent_trials: tuple[SilentTrialView, ...] = ()
+    """Of whose workers nothing was heard for ten minutes, the longest silent first, twenty at most: they may hang."""
     agents: int
     slots: int
     slots_used: int

@@ -66,6 +66,19 @@ def test_reports_checkpoint_then_validation_and_ends_when_stopped(trial: WorkerB
     assert (alert.stream, alert.text) == ("tenuto", "alert (warning): done: sum 380, arguments ['--flag', 'two words']")
 
 
+def test_a_script_without_init_is_told_so_at_once(tmp_path: Path) -> None:
+    """And not when it ends, which may be hours later: this one waits for its end to be allowed."""
+    text = "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.01)\n"
+    with script(tmp_path, text) as bench:
+        agent = bench.agent(1)
+        run = bench.start(agent, GO=str(tmp_path / "go"))
+        agent.wait_for(lambda: "mentions tenuto, and before train.py calls tenuto.init()" in run.output())
+        assert run.process.poll() is None
+        (tmp_path / "go").touch()
+        assert run.wait() == 1
+        assert "ended without calling tenuto.init()" in agent.error_file.read_text()
+
+
 def test_goes_on_when_its_target_is_extended(trial: WorkerBench) -> None:
     agent = trial.agent(1)
     run = trial.start(agent)

@@ -90,14 +90,18 @@ def compute() -> None:
         sum(range(100_000))
 
 
-def test_a_gang_over_two_nodes_trains_beside_many_processes_that_compute(bench: GangBench) -> None:
+def test_a_gang_over_two_nodes_trains_beside_many_processes_that_compute(bench: GangBench, tmp_path: Path) -> None:
     """The machine has a processor for it now and then only."""
+    held, go = tmp_path / "held", tmp_path / "go"
+    agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
+    agent.react = stop_at(24)
+    wait_held(held, runs)
     others = [multiprocessing.get_context("fork").Process(target=compute, daemon=True) for _ in range(COMPUTING)]
     for other in others:
         other.start()
     try:
-        agent, runs = bench.gang(1, 24, nodes=2)
-        agent.react = stop_at(24)
+        time.sleep(3 * LINK_SECONDS_MAX)
+        go.touch()
         assert [run.wait() for run in runs] == [0, 0], "\n".join(run.output() for run in runs)
     finally:
         for other in others:

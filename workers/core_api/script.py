@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
+import threading
 from pathlib import Path
 
 from tenuto.schemas.assignments import Action
@@ -11,17 +13,67 @@ from tenuto.schemas.config.entrypoint import Script
 from tenuto.workers.core_api.session import Session, say, set_current
 from tenuto.workers.harness.errors import UserError
 
+INIT_SECONDS_USUAL = 60.0
+"""Libraries and data are loaded by then; a script that has not called `tenuto.init()` is told that nothing of it is recorded.
+Each further reminder comes after twice as long."""
+REMINDER_SECONDS_MAX = 3600.0
+FILES_MAX = 1_000
+FILE_BYTES_MAX = 1 << 20
+"""Of a model directory: Python files that are looked at for the word `tenuto`, and bytes of each."""
+
 
 def run_script(script: Script, context_directory: Path, session: Session) -> Action:
     """The script is `__main__` of this very process, so that what it forks or spawns finds what it expects. Returns the action
     by which the agent wanted this worker to leave. Raises AgentGone, UserError, or what the script raises."""
     set_current(session)
+    begun = threading.Event()
+    session.at_init.append(begun.set)
+    if session.gang is None or session.gang.leads:
+        threading.Thread(target=_remind, args=(script, context_directory, begun), name="tenuto-init", daemon=True).start()
     try:
         _execute(script, context_directory)
     except SystemExit as error:
         if error.code not in (None, 0):
             raise
+    finally:
+        begun.set()
     return _verdict(script, session)
+
+
+def _remind(script: Script, context_directory: Path, begun: threading.Event) -> None:
+    """Says, while the script trains on without `tenuto.init()`, that nothing of it is recorded: at once where no file of the
+    model directory can call it."""
+    without = f"before {script.name} calls tenuto.init(), nothing of it is recorded, saved or compared, and no pause reaches it"
+    what_to_do = "wrap its training in `with tenuto.init() as run:`"
+    if not mentions_tenuto(context_directory):
+        say(f"warning: no Python file of the model directory mentions tenuto, and {without}: {what_to_do}.")
+    pause = INIT_SECONDS_USUAL
+    waited = 0.0
+    while not begun.wait(pause):
+        waited += pause
+        say(f"warning: {script.name} runs for {waited:.0f} s without having called tenuto.init(): {without}; {what_to_do}.")
+        pause = min(2 * pause, REMINDER_SECONDS_MAX)
+
+
+def mentions_tenuto(context_directory: Path) -> bool:
+    """Whether any Python file there, as far as they are looked at, has the word: else nothing but an installed package could call
+    `tenuto.init()`."""
+    looked_at = 0
+    for directory, folders, names in os.walk(context_directory):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.endswith(".py"):
+                continue
+            looked_at += 1
+            if looked_at > FILES_MAX:
+                return True
+            try:
+                with (Path(directory) / name).open("rb") as file:
+                    if b"tenuto" in file.read(FILE_BYTES_MAX):
+                        return True
+            except OSError:
+                return True  # nobody knows
+    return False
 
 
 def _execute(script: Script, context_directory: Path) -> None:

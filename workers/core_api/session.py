@@ -44,6 +44,8 @@ class Session:
     """Where the record is kept; None in a cluster."""
     at_begin: Callable[[], None] | None = None
     """Called once, when the script begins to train: what it has imported by then is part of the record."""
+    at_init: list[Callable[[], None]] = field(default_factory=list)
+    """Called once, when the script has called `tenuto.init()`."""
     at_close: list[Callable[[], None]] = field(default_factory=list)
     process_id: int = field(default_factory=os.getpid)
     gang: Gang | None = None

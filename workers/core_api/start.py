@@ -45,6 +45,8 @@ def init(
     elif session.run is not None:
         raise UserError("tenuto.init() was called before in this script; pass on the run that it returned.")
     run = session.run = Run(session)
+    for call in session.at_init:
+        call()
     record_environment()
     atexit.register(run.close)  # for scripts that do not use `with`
     return run

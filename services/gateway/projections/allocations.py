@@ -21,6 +21,7 @@ async def _granted(db: Connection, event: Event, data: pool.AllocationGranted) -
     )
     await db.execute(
         """UPDATE trials SET allocation_id = $2, allocations = allocations + 1,
+               leaving_us = NULL, restart_at_us = NULL, said_us = NULL,
                state = CASE WHEN state = 'queued' THEN 'starting' ELSE state END
            WHERE trial_id = $1""",
         data.trial_id,
@@ -28,14 +29,25 @@ async def _granted(db: Connection, event: Event, data: pool.AllocationGranted) -
     )
 
 
-async def _preempted(db: Connection, _: Event, data: pool.AllocationPreempted) -> None:
+async def _told_to_leave(db: Connection, event: Event, data: pool.AllocationPreempted | pool.AllocationResized) -> None:
+    await db.execute(
+        "UPDATE trials SET leaving_us = coalesce(leaving_us, $3) WHERE trial_id = $1 AND allocation_id = $2",
+        data.trial_id,
+        data.allocation_id,
+        event.time_us,
+    )
+
+
+async def _preempted(db: Connection, event: Event, data: pool.AllocationPreempted) -> None:
+    await _told_to_leave(db, event, data)
     await db.execute(
         "UPDATE allocations SET state = 'preempting' WHERE allocation_id = $1 AND exited_us IS NULL", data.allocation_id
     )
 
 
-async def _resized(db: Connection, _: Event, data: pool.AllocationResized) -> None:
+async def _resized(db: Connection, event: Event, data: pool.AllocationResized) -> None:
     """Its workers leave as if preempted; the trial's next allocation has the new slots."""
+    await _told_to_leave(db, event, data)
     await db.execute(
         "UPDATE allocations SET state = 'resizing' WHERE allocation_id = $1 AND exited_us IS NULL", data.allocation_id
     )
@@ -46,7 +58,8 @@ async def _released(db: Connection, event: Event, data: pool.AllocationReleased)
         "UPDATE allocations SET state = 'released', released_us = $2 WHERE allocation_id = $1", data.allocation_id, event.time_us
     )
     await db.execute(
-        """UPDATE trials SET allocation_id = NULL, state = CASE WHEN state IN ('starting', 'running') THEN 'queued' ELSE state END
+        """UPDATE trials SET allocation_id = NULL, leaving_us = NULL,
+               state = CASE WHEN state IN ('starting', 'running') THEN 'queued' ELSE state END
            WHERE trial_id = $1 AND allocation_id = $2""",
         data.trial_id,
         data.allocation_id,
@@ -67,7 +80,12 @@ async def _workers_started(db: Connection, event: Event, data: run.WorkersStarte
         data.allocation_id,
         event.time_us,
     )
-    await db.execute("UPDATE trials SET state = 'running' WHERE trial_id = $1 AND state = 'starting'", data.trial_id)
+    await db.execute(
+        """UPDATE trials SET said_us = $2, state = CASE WHEN state = 'starting' THEN 'running' ELSE state END
+           WHERE trial_id = $1""",
+        data.trial_id,
+        event.time_us,
+    )
 
 
 async def _workers_exited(db: Connection, event: Event, data: run.WorkersExited) -> None:
@@ -81,6 +99,16 @@ async def _workers_exited(db: Connection, event: Event, data: run.WorkersExited)
         data.exit_code,
         data.error,
     )
+    await db.execute(
+        "UPDATE trials SET setbacks = $2, restart_at_us = $3 WHERE trial_id = $1",
+        data.trial_id,
+        data.setbacks,
+        data.restart_at_us,
+    )
+
+
+async def _pause_ended(db: Connection, _: Event, data: run.RestartPauseEnded) -> None:
+    await db.execute("UPDATE trials SET restart_at_us = NULL WHERE trial_id = $1", data.trial_id)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -91,4 +119,5 @@ HANDLERS: dict[str, Handler] = {
     "WorkersStarting": _workers_starting,
     "WorkersStarted": _workers_started,
     "WorkersExited": _workers_exited,
+    "RestartPauseEnded": _pause_ended,
 }

@@ -25,11 +25,20 @@ async def _requested(db: Connection, event: Event, data: search.TrialRequested) 
     )
 
 
+async def _leaves(db: Connection, event: Event, trial_id: str) -> None:
+    await db.execute(
+        """UPDATE trials SET restart_at_us = NULL,
+               leaving_us = CASE WHEN allocation_id IS NULL THEN NULL ELSE coalesce(leaving_us, $2) END WHERE trial_id = $1""",
+        trial_id,
+        event.time_us,
+    )
+
+
 async def _extended(db: Connection, _: Event, data: search.TrialExtended) -> None:
     # A trial that was extended before its workers left goes on; one that waits is queued again.
     await db.execute(
-        """UPDATE trials SET target_length = $2, reason = $3, state = CASE
-               WHEN state <> 'paused' THEN state WHEN allocation_id IS NULL THEN 'queued' ELSE 'running' END
+        """UPDATE trials SET target_length = $2, reason = $3, leaving_us = CASE WHEN state <> 'paused' THEN leaving_us END,
+               state = CASE WHEN state <> 'paused' THEN state WHEN allocation_id IS NULL THEN 'queued' ELSE 'running' END
            WHERE trial_id = $1""",
         data.trial_id,
         data.target_length,
@@ -59,11 +68,13 @@ async def _straggler_noticed(db: Connection, _: Event, data: trial.StragglerNoti
     )
 
 
-async def _paused(db: Connection, _: Event, data: search.TrialPaused) -> None:
+async def _paused(db: Connection, event: Event, data: search.TrialPaused) -> None:
+    await _leaves(db, event, data.trial_id)
     await db.execute("UPDATE trials SET state = 'paused', reason = $2 WHERE trial_id = $1", data.trial_id, data.reason.text)
 
 
-async def _stopped(db: Connection, _: Event, data: search.TrialStopped) -> None:
+async def _stopped(db: Connection, event: Event, data: search.TrialStopped) -> None:
+    await _leaves(db, event, data.trial_id)
     await db.execute(
         "UPDATE trials SET state = 'stopping', outcome = $2, reason = $3 WHERE trial_id = $1",
         data.trial_id,
@@ -87,7 +98,7 @@ _ADD_VALIDATION = """
 # NaN is never the best: PostgreSQL sorts it above every number, so it is taken out by hand.
 _TRIAL_BEST = """
     UPDATE trials t SET batches = greatest(t.batches, $3), length = greatest(t.length, $4), latest_metric = $5,
-        best_metric = CASE WHEN b.better THEN $5 ELSE t.best_metric END,
+        said_us = $6, best_metric = CASE WHEN b.better THEN $5 ELSE t.best_metric END,
         best_batches = CASE WHEN b.better THEN $3 ELSE t.best_batches END
     FROM (SELECT t2.experiment_id, t2.trial_number,
               $5::float8 IS NOT NULL AND $5::float8 <> 'NaN' AND (t2.best_metric IS NULL
@@ -110,7 +121,7 @@ async def _validated(db: Connection, event: Event, data: trial.ValidationReporte
     if row is None:
         return
     metric = row["metric"]
-    await db.execute(_TRIAL_BEST, experiment_id, number, data.batches, data.length, metric)
+    await db.execute(_TRIAL_BEST, experiment_id, number, data.batches, data.length, metric, event.time_us)
     await db.execute(_EXPERIMENT_BEST, experiment_id, metric, data.trial_id)
     await db.execute(
         "UPDATE trial_checkpoints SET metric = $4 WHERE experiment_id = $1 AND trial_number = $2 AND batches = $3",
@@ -140,7 +151,7 @@ async def _saved(db: Connection, event: Event, data: trial.CheckpointSaved) -> N
         data.location,
         event.time_us,
     )
-    await _reached(db, data.trial_id, data.batches, data.length)
+    await _reached(db, event, data)
 
 
 async def _checkpoint_deleted(db: Connection, event: Event, data: trial.CheckpointDeleted) -> None:
@@ -164,16 +175,13 @@ async def _checkpoint_damaged(db: Connection, event: Event, data: trial.Checkpoi
     )
 
 
-async def _progressed(db: Connection, _: Event, data: trial.TrialProgressed) -> None:
-    await _reached(db, data.trial_id, data.batches, data.length)
-
-
-async def _reached(db: Connection, trial_id: str, batches: int, length: int) -> None:
+async def _reached(db: Connection, event: Event, data: trial.TrialProgressed | trial.CheckpointSaved) -> None:
     await db.execute(
-        "UPDATE trials SET batches = greatest(batches, $2), length = greatest(length, $3) WHERE trial_id = $1",
-        trial_id,
-        batches,
-        length,
+        "UPDATE trials SET batches = greatest(batches, $2), length = greatest(length, $3), said_us = $4 WHERE trial_id = $1",
+        data.trial_id,
+        data.batches,
+        data.length,
+        event.time_us,
     )
 
 
@@ -190,7 +198,7 @@ HANDLERS: dict[str, Handler] = {
     "LogMatched": _log_matched,
     "StragglerNoticed": _straggler_noticed,
     "TrialFailed": _trial_failed,
-    "TrialProgressed": _progressed,
+    "TrialProgressed": _reached,
     "ValidationReported": _validated,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _checkpoint_deleted,

@@ -39,6 +39,8 @@ from tenuto.services.gateway.views import (
 
 router = APIRouter(tags=["experiments"])
 ExperimentId = Annotated[int, Path(ge=1, le=2**62)]
+WORKERS_MAX = 100
+"""Of those that something waits for, so many are named in its answer."""
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 200
@@ -179,7 +181,7 @@ def _place(parent: Parent | None) -> tuple[str, int, str | None] | None:
 @router.post("/experiments/{experiment_id}/pause", response_model=Done)
 async def pause(door: Door, experiment_id: ExperimentId) -> Response:
     """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
-    return await _ask(door, PauseExperiment(**asked(door), experiment_id=experiment_id))
+    return await _end_workers(door, PauseExperiment(**asked(door), experiment_id=experiment_id))
 
 
 @router.post("/experiments/{experiment_id}/resume", response_model=Done)
@@ -190,13 +192,13 @@ async def resume(door: Door, experiment_id: ExperimentId) -> Response:
 @router.post("/experiments/{experiment_id}/cancel", response_model=Done)
 async def cancel(door: Door, experiment_id: ExperimentId) -> Response:
     """End it; workers save a checkpoint first."""
-    return await _ask(door, CancelExperiment(**asked(door), experiment_id=experiment_id))
+    return await _end_workers(door, CancelExperiment(**asked(door), experiment_id=experiment_id))
 
 
 @router.post("/experiments/{experiment_id}/kill", response_model=Done)
 async def kill(door: Door, experiment_id: ExperimentId) -> Response:
     """End it now, without checkpoints."""
-    return await _ask(door, CancelExperiment(**asked(door), experiment_id=experiment_id, kill=True))
+    return await _end_workers(door, CancelExperiment(**asked(door), experiment_id=experiment_id, kill=True), grace_seconds=0.0)
 
 
 @router.patch("/experiments/{experiment_id}", response_model=Done)
@@ -216,6 +218,16 @@ async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody) -> R
         max_concurrent_trials=body.max_concurrent_trials,
     )
     return await _ask(door, command)
+
+
+async def _end_workers(door: Gateway, command: ExperimentCommand, grace_seconds: float | None = None) -> Response:
+    """Says which workers must leave first, and when those are killed that do not."""
+    if grace_seconds is None:
+        grace_seconds = door.settings.preempt_grace_seconds_max
+    events = await door.carry_out(command)
+    waits_for = tuple(await door.views.workers(command.experiment_id, WORKERS_MAX))
+    killed_at_us = door.clock.now_us() + round(grace_seconds * 1e6) if waits_for else None
+    return answer(Done(id=command.experiment_id, changed=bool(events), waits_for=waits_for, killed_at_us=killed_at_us))
 
 
 async def _ask(door: Gateway, command: ExperimentCommand) -> Response:

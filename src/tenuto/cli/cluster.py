@@ -143,7 +143,7 @@ def down(context: typer.Context, data_dir: DataDir = None) -> None:
 
 def status(context: typer.Context, data_dir: DataDir = None, json: Json = False) -> None:
     """Show whether the cluster is up, its processes, and how far each service has read the log."""
-    from tenuto.cli.output import console, print_json, table, when
+    from tenuto.cli.output import console, print_json, seconds, table, when
     from tenuto.embedded.files import Layout, is_up, read_state
 
     url = (context.obj or (None, None))[1] or os.environ.get("TENUTO_URL")
@@ -186,6 +186,8 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
             say(
                 f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
             )
+        for item in answer.get("silent_trials", ()):
+            print(f"trial {item['trial_id']} has said nothing for {seconds(item['silent_seconds'])}; it may hang")
         if "error" in answer:
             say(answer["error"])
     if not up or "error" in answer:

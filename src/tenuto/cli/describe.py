@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenuto.cli.checkpoints import damages
-from tenuto.cli.output import aligned, compare, duration, plain, table, when, width_of
+from tenuto.cli.output import aligned, compare, duration, plain, seconds, table, when, width_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 METRIC_DIGITS = 5
+SILENT_SECONDS_MIN = 60.0
+"""A trial of whose workers nothing was heard for so long is named."""
+SILENT_MAX = 10
 
 
 def experiment_view(
@@ -39,6 +42,7 @@ def experiment_view(
     facts = _facts(view, checkpoint)
     facts += [("waits", waits)] if waits else []
     facts += [("damaged", line) for line in damages(damaged)]
+    facts += [("silent", line) for line in _silent(trials)]
     if values.same:
         facts.append(("same in all trials", values.same))
     parts: list[RenderableType] = [table(f"experiment {view['id']}", ("", ""), facts)]
@@ -49,6 +53,15 @@ def experiment_view(
         why = [(trial["id"], trial["error"].split("\n", 1)[0] if trial["error"] else trial["reason"]) for trial in ranked]
         parts.append(table("why", ("", ""), why))
     return Group(*parts)
+
+
+def _silent(trials: list[dict[str, Any]]) -> list[str]:
+    silent = [
+        (trial["silent_seconds"], trial["id"]) for trial in trials if (trial.get("silent_seconds") or 0) > SILENT_SECONDS_MIN
+    ]
+    return [
+        f"trial {trial} last said something {seconds(value)} ago" for value, trial in sorted(silent, reverse=True)[:SILENT_MAX]
+    ]
 
 
 def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tuple[str, Any]]:

@@ -35,6 +35,8 @@ app.command()(lineage)
 app.command()(pareto)
 
 ENDED = ("completed", "failed", "canceled")
+AWAITED_MAX = 5
+"""Trials that are named of those that something waits for."""
 EXIT_NOT_COMPLETED = 2
 """The experiment that was waited for failed or was canceled."""
 
@@ -184,7 +186,31 @@ def metrics(
 def _change(context: typer.Context, experiment: int, verb: str, done: str) -> None:
     answer = client(context).post(f"/experiments/{experiment}/{verb}")
     changed = not isinstance(answer, dict) or answer.get("changed", True)
+<<<<<<< HEAD
     say(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
+=======
+    print(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
+    if isinstance(answer, dict):
+        for line in awaited(answer):
+            print(line)
+
+
+def awaited(answer: dict[str, Any]) -> list[str]:
+    """Which workers must leave before what was asked for is done, and when those are killed that do not."""
+    from tenuto.cli.output import seconds, when
+
+    workers = answer.get("waits_for") or []
+    lines = []
+    for item in workers[:AWAITED_MAX]:
+        silent = item["silent_seconds"]
+        said = "has not begun" if silent is None else f"last said something {seconds(silent)} ago"
+        lines.append(f"It waits for trial {item['trial_id']} on {', '.join(item['agent_ids'])}, which {said}.")
+    if len(workers) > AWAITED_MAX:
+        lines.append(f"And for {len(workers) - AWAITED_MAX} more.")
+    if workers:
+        lines.append(f"Workers that have not left by {when(answer['killed_at_us'])} are killed.")
+    return lines
+>>>>>>> e13cabc (Say of trials how long they have said nothing, what a cancel waits for and until when, and to a script that it never called tenuto.init())
 
 
 @app.command()

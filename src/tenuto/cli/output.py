@@ -194,10 +194,13 @@ def when(time_us: int | None) -> str:
 def duration(from_us: int | None, to_us: int | None) -> str:
     if from_us is None or to_us is None:
         return "-"
-    seconds = max(0, to_us - from_us) / 1e6
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
+    return seconds(max(0, to_us - from_us) / 1e6)
+
+
+def seconds(value: float) -> str:
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 

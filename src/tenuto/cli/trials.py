@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,6 +44,7 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
     ]
     if view.get("excluded_agents"):
         rows.append(("not placed again on", ", ".join(view["excluded_agents"])))
+    rows += presence(view)
     rows += [("slow", straggler(item)) for item in view.get("stragglers") or ()]
     if view.get("error"):
         rows.append(("error", view["error"]))
@@ -59,6 +60,21 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         screen.print(table("checkpoints", ("checkpoint", ">batches", ">metric", ">size", "saved"), kept))
         for line in damages(checkpoints):
             say(line)
+
+
+def presence(view: dict[str, Any]) -> list[tuple[str, str]]:
+    """When its workers last said something, since when they are to leave, or when it starts again."""
+    from tenuto.cli.output import seconds, when
+
+    rows = []
+    if view.get("silent_seconds") is not None:
+        rows.append(("last said something", f"{seconds(view['silent_seconds'])} ago"))
+    if view.get("leaving_us"):
+        rows.append(("told to leave", f"{when(view['leaving_us'])}; workers that do not leave in time are killed"))
+    if view.get("restart_at_us"):
+        why = f"after {view['setbacks']} failures or losses in a row with nothing saved or validated between"
+        rows.append(("starts again", f"{when(view['restart_at_us'])}, {why}; `tenuto exp pause` and `resume` start it at once"))
+    return rows
 
 
 @app.command()

@@ -1,0 +1,36 @@
+"""What the REST door answers about workers: which are there, and how long they have said nothing."""
+
+from __future__ import annotations
+
+from tenuto.schemas.base import Model
+
+
+class WorkersView(Model):
+    """Workers of an experiment that are there now."""
+
+    trial_id: str
+    allocation_id: str
+    agent_ids: tuple[str, ...]
+    said_us: int | None
+    """When they last said something: a report or a line of their log. Null: they have not begun."""
+    silent_seconds: float | None
+    """Since then."""
+
+
+class SilentTrialView(Model):
+    trial_id: str
+    silent_seconds: float
+    """Since its workers last said something: a report or a line of their log."""
+
+
+class StragglerView(Model):
+    """A rank that holds up the others in every step."""
+
+    allocation_id: str
+    rank: int
+    slots: int
+    agent_id: str
+    own_seconds: float
+    """What a step takes it, without the time that it waits for others."""
+    usual_seconds: float
+    """The same of the other ranks: their median."""
