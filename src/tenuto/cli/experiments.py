@@ -186,13 +186,10 @@ def metrics(
 def _change(context: typer.Context, experiment: int, verb: str, done: str) -> None:
     answer = client(context).post(f"/experiments/{experiment}/{verb}")
     changed = not isinstance(answer, dict) or answer.get("changed", True)
-<<<<<<< HEAD
     say(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
-=======
-    print(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
     if isinstance(answer, dict):
         for line in awaited(answer):
-            print(line)
+            say(line)
 
 
 def awaited(answer: dict[str, Any]) -> list[str]:
@@ -210,7 +207,6 @@ def awaited(answer: dict[str, Any]) -> list[str]:
     if workers:
         lines.append(f"Workers that have not left by {when(answer['killed_at_us'])} are killed.")
     return lines
->>>>>>> e13cabc (Say of trials how long they have said nothing, what a cancel waits for and until when, and to a script that it never called tenuto.init())
 
 
 @app.command()
