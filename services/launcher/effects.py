@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -33,6 +34,8 @@ class Assigner:
         self._loop, self._bus = loop, bus
         self._changed: dict[str, None] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
+        self._seldom: dict[str, Seldom] = {}
+        """By agent: one for each that was ever sent something."""
         loop.on_folded(self._folded)
 
     async def close(self) -> None:
@@ -54,6 +57,7 @@ class Assigner:
             del self._sending[agent_id]
 
     async def _send(self, agent_id: str) -> None:
+        seldom = self._seldom.setdefault(agent_id, Seldom(logger))
         while agent_id in self._changed:
             del self._changed[agent_id]
             body = assignments_of(self._loop.state, agent_id, self._loop.position).to_json()
@@ -61,7 +65,10 @@ class Assigner:
                 reply = await self._bus.request(subjects.assign(agent_id), body, timeout=ASSIGN_SECONDS_MAX)
                 answer = AssignReply.from_json(reply.data)
             except (NatsError, OSError, ValidationError) as error:
-                logger.debug("agent %s did not take its assignments now: %s", agent_id, error or type(error).__name__)
+                reason = str(error) or type(error).__name__
+                seldom.warn(f"agent {agent_id} did not take its assignments now, and gets them with its next heartbeat: {reason}")
             else:
-                if not answer.accepted:
-                    logger.debug("agent %s refused its assignments: %s", agent_id, answer.reason)
+                if answer.accepted:
+                    seldom.over()
+                else:
+                    seldom.warn(f"agent {agent_id} refused its assignments: {answer.reason}")

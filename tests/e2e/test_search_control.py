@@ -139,6 +139,12 @@ def test_a_paused_search_leaves_its_slots_and_goes_on_where_it_was(cluster: Live
         assert (trial["state"], trial["failures"]) == ("completed", 0)
         assert search.trained(trial["id"], LENGTH), "no batch is lost, none is trained twice"
     assert cluster.json("exp", "replay", str(search.id), "--verify")["ok"]
+    whole, own = (cluster.json("exp", "replay", str(search.id), "--verify", how) for how in ("--whole", "--own"))
+    assert (whole["ok"], whole["whole"], own["ok"], own["whole"]) == (True, True, True, False)
+    assert own["events"] == len(search.events()) < whole["events"], "only what belongs to the experiment is read"
+    for service in ("searcher", "tracker"):
+        assert own["services"][service]["of_experiment"] == whole["services"][service]["of_experiment"] > 0
+    assert own["services"]["searcher"]["decisions"] == own["services"]["searcher"]["of_experiment"]
 
 
 def test_a_canceled_search_stops_after_the_batch_under_way(cluster: LiveCluster, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ class LanePublisher:
         """Highest stream sequence at which the stream took a report: one that is not beyond it is of a stream made anew."""
         self._reconnects = 0
         self._seldom = Seldom(logger)
+        self._seldom_asked = Seldom(logger)
         self.published = 0
         """Messages given to the bus since the start."""
 
@@ -217,8 +218,10 @@ class LanePublisher:
             )
             word = Committed.from_json(reply.data)
         except (NatsError, OSError, ValidationError) as error:
-            logger.debug("lane %s: the receiver did not say its position: %s", self._lane, error)
+            reason = str(error) or type(error).__name__
+            self._seldom_asked.warn(f"lane {self._lane}: the receiver did not say what it has committed: {reason}")
             return
+        self._seldom_asked.over(f"lane {self._lane}: the receiver answers again")
         if word.spool_id == spool_id == self._spool.id and word.sequence < known:
             logger.warning("lane %s: the receiver has forgotten reports that it had committed", self._lane)
             await self._begin_again()

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from tenuto.schemas.envelope import Event
 
 
+OWN_SERVICES = ("searcher", "tracker")
+"""What they decide about an experiment follows from its own events; scheduler and launcher decide over all experiments at once,
+and the gateway only passes on what users ask for."""
+WHOLE_EVENTS_MAX = 20_000
+"""A log up to this length is read as a whole, in some seconds; of a longer one what the question needs."""
+
+
 @dataclass(frozen=True)
 class ServiceVerdict:
     service: str
@@ -35,26 +42,32 @@ def cores() -> list[AnyCore]:
     return [GatewayCore(), SearcherCore(), SchedulerCore(), LauncherCore(), TrackerCore()]
 
 
-def fetch(client: Client, upto: int | None) -> list[Event]:
-    """The whole log: scheduler and launcher decide over all experiments at once."""
+def fetch(client: Client, upto: int | None, experiment_id: int | None = None) -> list[Event]:
+    """An experiment's events, by the log's index of them; None: the whole log."""
     from tenuto.schemas.envelope import decode_event
 
-    return [decode_event(body) for body in client.events(upto=upto)]
+    return [decode_event(body) for body in client.events(upto=upto, experiment=experiment_id)]
 
 
-def verify(events: list[Event], experiment_id: int) -> list[ServiceVerdict]:
+def verify(events: list[Event], experiment_id: int, *, whole: bool = True) -> list[ServiceVerdict]:
+    """`events`: the whole log; not `whole`: those of the experiment, on which the services of OWN_SERVICES alone depend."""
     from tenuto.kernel.replay import verify_decisions
 
     verdicts = []
-    for core in cores():
+    for core in chosen(whole):
         own = sum(1 for event in events if event.type in core.emits and event.correlation_id == str(experiment_id))
         verdicts.append(ServiceVerdict(core.name, core.rule_version, verify_decisions(core, events), own))
     return verdicts
 
 
-def digests(events: Iterable[Event], upto: int | None) -> dict[str, str]:
-    """SHA-256 of each service's state at the position: equal logs give equal digests, on any machine."""
+def chosen(whole: bool) -> list[AnyCore]:
+    return [core for core in cores() if whole or core.name in OWN_SERVICES]
+
+
+def digests(events: Iterable[Event], upto: int | None, *, whole: bool = True) -> dict[str, str]:
+    """SHA-256 of each service's state at the position, or of what those events make of it: equal logs give equal digests, on any
+    machine."""
     from tenuto.kernel.replay import fold
 
     events = list(events)
-    return {core.name: hashlib.sha256(core.dump(fold(core, events, upto))).hexdigest() for core in cores()}
+    return {core.name: hashlib.sha256(core.dump(fold(core, events, upto))).hexdigest() for core in chosen(whole)}

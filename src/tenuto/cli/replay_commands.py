@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,27 +28,45 @@ def replay(
         int | None, typer.Option(metavar="POSITION", help="Show the experiment as it was at this log position.", min=1)
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Take every decision again and compare it with the record.")] = False,
+    whole: Annotated[
+        bool | None,
+        typer.Option(
+            "--whole/--own",
+            help="Read the whole log and replay every service, or the experiment's own events, and search and trials alone "
+            "(default: the whole of a log of up to 20,000 events).",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Rebuild an experiment from its record alone, on this machine."""
+    from tenuto.cli.replay import WHOLE_EVENTS_MAX
+
     rest = client(context)
     rest.get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
+    upto = at or rest.get("/status")["head"]
+    whole = upto <= WHOLE_EVENTS_MAX if whole is None else whole
     if verify:
-        _verify(rest, experiment, at, json)
+        _verify(rest, experiment, upto, json, whole)
     else:
-        _state(rest, experiment, at, json)
+        _state(rest, experiment, upto, json, whole)
 
 
-def _verify(rest: Client, experiment: int, at: int | None, json: bool) -> None:
+def _verify(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -> None:
     from tenuto.cli.output import console, print_json, table
     from tenuto.cli.replay import fetch, verify
 
-    events = fetch(rest, at or rest.get("/status")["head"])
-    verdicts = verify(events, experiment)
+    events = fetch(rest, upto, None if whole else experiment)
+    verdicts = verify(events, experiment, whole=whole)
+    if not whole and not all(item.verdict.ok for item in verdicts):
+        # Another experiment may have had a part in it, such as one that began from a checkpoint of this one.
+        say("What differs may follow from other experiments: the whole log is read.", file=sys.stderr)
+        whole, events = True, fetch(rest, upto)
+        verdicts = verify(events, experiment)
     ok = all(item.verdict.ok for item in verdicts)
     answer = {
         "ok": ok,
         "events": len(events),
+        "whole": whole,
         "head": events[-1].position if events else 0,
         "services": {item.service: _plain(item) for item in verdicts},
     }
@@ -74,6 +93,8 @@ def _verify(rest: Client, experiment: int, at: int | None, json: bool) -> None:
         if ok:
             decisions = sum(item.verdict.decisions for item in verdicts)
             say(f"Replay of {len(events)} events: {decisions} decisions taken again, all as recorded.")
+        if not whole:
+            say("These are the experiment's own events. Scheduler and launcher decide over all experiments: `--whole` adds them.")
     if not ok:
         raise CliError("The record does not replay: at least one decision differs from what was recorded.", EXIT_DIVERGED)
 
@@ -82,25 +103,25 @@ def _plain(item: ServiceVerdict) -> dict[str, Any]:
     return {"rule_version": item.rule_version, "of_experiment": item.of_experiment, "ok": item.verdict.ok, **asdict(item.verdict)}
 
 
-def _state(rest: Client, experiment: int, at: int | None, json: bool) -> None:
+def _state(rest: Client, experiment: int, upto: int, json: bool, whole: bool) -> None:
     from tenuto.cli.follow import view
     from tenuto.cli.output import console, print_json
     from tenuto.cli.replay import digests, fetch
     from tenuto.cli.story import Story
 
     story = Story(experiment)
-    for body in rest.events(upto=at, experiment=experiment):
+    for body in rest.events(upto=upto, experiment=experiment):
         story.fold(json_module.loads(body))
     if not story.position:
-        raise CliError(f"Experiment {experiment} was not submitted yet at position {at}.")
-    upto = at or rest.get("/status")["head"]
-    states = digests(fetch(rest, upto), upto)
+        raise CliError(f"Experiment {experiment} was not submitted yet at position {upto}.")
+    states = digests(fetch(rest, upto, None if whole else experiment), upto, whole=whole)
     best = story.best
     if json:
-        print_json({**asdict(story), "best_trial_id": best.id if best else None, "at": upto, "states": states})
+        shown = {**asdict(story), "best_trial_id": best.id if best else None, "at": upto, "states": states, "whole": whole}
+        print_json(shown)
         return
     say(f"At position {upto}:")
     screen = console()
     screen.print(view(story, screen.width))
     for service, digest in states.items():
-        say(f"state of {service:<10} sha256 {digest}")
+        say(f"state of {service:<10} sha256 {digest}" + ("" if whole else " (of this experiment)"))
