@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,24 @@ class Rows:
     def loss(self, hyperparameters: Mapping[str, Any], length: int) -> float:
         return float(self.curves[hyperparameters["row"], self.lengths.index(length)])
 
-    def targets(self) -> list[float]:
+    def targets(self, parts: Sequence[float] = PARTS) -> list[float]:
         final = np.sort(self.curves[:, -1])
-        return [float(final[max(0, math.ceil(part * len(final)) - 1)]) for part in PARTS]
+        return [float(final[max(0, math.ceil(part * len(final)) - 1)]) for part in parts]
 
 
 def trained(_: int) -> Rows:
     file = TrainedFile.read(CURVES / "fashion_mlp.npz")
     return Rows(file.errors, file.lengths, "trained")
+
+
+def first_thousand(_: int) -> Rows:
+    file = TrainedFile.read(CURVES / "fashion_mlp.npz")
+    return Rows(file.errors[:1000], file.lengths, "first_thousand")
+
+
+def second_thousand(_: int) -> Rows:
+    file = TrainedFile.read(CURVES / "fashion_mlp.npz")
+    return Rows(file.errors[1000:], file.lengths, "second_thousand")
 
 
 def power_law(seed: int) -> Rows:
@@ -70,25 +80,33 @@ def power_law(seed: int) -> Rows:
     return Rows(np.array([[family.loss(row, length) for length in lengths] for row in rows]), lengths, "power_law")
 
 
-TABLES = {"trained": trained, "power_law": power_law}
+TABLES = {
+    "trained": trained,
+    "power_law": power_law,
+    "first_thousand": first_thousand,
+    "second_thousand": second_thousand,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=30)
-    parser.add_argument("--problems", nargs="+", choices=list(TABLES), default=list(TABLES))
+    parser.add_argument("--problems", nargs="+", choices=list(TABLES), default=["trained", "power_law"])
+    parser.add_argument("--ratios", type=int, nargs="+", default=RATIOS)
+    parser.add_argument("--parts", type=float, nargs="+", default=PARTS, help="strictness of the targets")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    out: dict[str, Any] = {"ratios": RATIOS, "parts": PARTS, "forms": FORMS, "budget": BUDGET}
+    ratios, parts = tuple(arguments.ratios), tuple(arguments.parts)
+    out: dict[str, Any] = {"ratios": ratios, "parts": parts, "forms": FORMS, "budget": BUDGET}
     for name in arguments.problems:
         make = TABLES[name]
-        tables = [make(seed) for seed in range(1 if name == "trained" else arguments.seeds)]
-        costs = np.full((len(FORMS), len(RATIOS), arguments.seeds, len(PARTS)), math.inf)
+        tables = [make(seed) for seed in range(arguments.seeds if name == "power_law" else 1)]
+        costs = np.full((len(FORMS), len(ratios), arguments.seeds, len(parts)), math.inf)
         for seed in range(arguments.seeds):
             table = tables[seed % len(tables)]
-            targets = table.targets()
+            targets = table.targets(parts)
             for form, method in enumerate(FORMS):
-                for at, ratio in enumerate(RATIOS):
+                for at, ratio in enumerate(ratios):
                     search = Search(method, table, ratio, seed)
                     search.until(min(targets), BUDGET * table.max_length)
                     costs[form, at, seed] = [search.cost_to(target) / table.max_length for target in targets]
@@ -97,7 +115,7 @@ def main() -> None:
         out |= {
             f"{name}/curves": np.stack([table.curves for table in tables]).astype(np.float64),
             f"{name}/lengths": tables[0].lengths,
-            f"{name}/targets": [tables[seed % len(tables)].targets() for seed in range(arguments.seeds)],
+            f"{name}/targets": [tables[seed % len(tables)].targets(parts) for seed in range(arguments.seeds)],
             f"{name}/costs": costs,
             f"{name}/orders": np.array(
                 [[sample(space, seed, number)["row"] for number in range(1, TRIALS + 1)] for seed in range(arguments.seeds)],

@@ -2,8 +2,8 @@
 
 Runs in the environment of requirements.txt. Each scheduler is asked by its public interface, in one virtual clock: the same
 workers, the same rows in the same order, a report at each power of two, the same shortest rung and divisor; cost is the length
-trained by all until a loss at most the target was reported. All three are the stopping form. Prints a table with ours; 20:10
-behind a peer's cost means that our promotion form cost less with 20 seeds and more with 10.
+trained by all until a loss at most the target was reported. All three are the stopping form. Prints a table with ours; 20:10, 18:12
+behind a peer's cost means that our promotion form cost less with 20 seeds and more with 10, and our stopping form 18 and 12.
 """
 
 from __future__ import annotations
@@ -156,14 +156,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument(
+        "--peers", nargs="+", choices=[peer.__name__ for peer in PEERS], default=[peer.__name__ for peer in PEERS]
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     file = np.load(arguments.file)
     budget, parts = float(file["budget"]), file["parts"]
-    for name in ("trained", "power_law"):
-        if f"{name}/curves" not in file.files:
-            continue
+    for name in [entry.removesuffix("/curves") for entry in file.files if entry.endswith("/curves")]:
         curves, lengths = file[f"{name}/curves"], [int(one) for one in file[f"{name}/lengths"]]
         orders, targets = file[f"{name}/orders"], file[f"{name}/targets"]
         seeds = min(arguments.seeds, len(orders))
@@ -173,8 +174,8 @@ def main() -> None:
         for at, ratio in enumerate(file["ratios"]):
             for form, label in enumerate(file["forms"]):
                 _row(f"Tenuto {label}", int(ratio), file[f"{name}/costs"][form, at, :seeds], budget)
-            ours = file[f"{name}/costs"][0, at, :seeds]
-            for peer in PEERS:
+            ours = file[f"{name}/costs"][:, at, :seeds]
+            for peer in [peer for peer in PEERS if peer.__name__ in arguments.peers]:
                 began, costs = time.monotonic(), []
                 for seed in range(seeds):
                     first = lengths[-1] // int(ratio)
@@ -196,12 +197,15 @@ def main() -> None:
 
 
 def _row(label: str, ratio: int, costs: Any, budget: float, ours: Any = None) -> None:
-    """`ours`, the costs of our promotion form with the same seeds: how often they are less and more is said too."""
+    """`ours`, the costs of each of our forms with the same seeds: how often they are less and more is said too."""
     cells = []
     for target in range(costs.shape[1]):
         low, middle, high = (f"{one:.3g}" if math.isfinite(one) else f">{budget:.0f}" for one in quartiles(costs[:, target]))
-        less, more = (0, 0) if ours is None else (int((ours < costs)[:, target].sum()), int((ours > costs)[:, target].sum()))
-        cells.append(f"{middle} ({low} to {high})" + ("" if ours is None else f", {less}:{more}"))
+        duels = [
+            f"{int((one < costs)[:, target].sum())}:{int((one > costs)[:, target].sum())}"
+            for one in (() if ours is None else ours)
+        ]
+        cells.append(", ".join([f"{middle} ({low} to {high})", *duels]))
     print(f"| {label} | {ratio} | " + " | ".join(cells) + " |", flush=True)
 
 

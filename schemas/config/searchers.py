@@ -122,7 +122,8 @@ class AshaSearcher(_Halving):
     name: Literal["asha"]
     mode: Literal["promotion", "stopping"] = "promotion"
     """promotion: a trial waits at its rung and goes on when it is in the top 1/divisor (Algorithm 2 of the paper).
-    stopping: a trial goes on at once unless it is outside the top 1/divisor of those seen so far."""
+    stopping: a trial goes on at once unless it is outside the top 1/divisor of those seen so far; only the first one at a rung
+    waits, for a second one."""
 
 
 class AdaptiveAshaSearcher(_Halving):

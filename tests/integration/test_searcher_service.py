@@ -114,7 +114,7 @@ async def restarted_searcher_goes_on(log: EventLog) -> None:
     assert events[-1].type == "ExperimentCompleted"
     verdict = verify_decisions(SearcherCore(), events)
     assert verdict.ok, verdict.divergences
-    assert verdict.decisions == sum(event.actor == "searcher/3" for event in events)
+    assert verdict.decisions == sum(event.actor == f"searcher/{SearcherCore().rule_version}" for event in events)
     async with running(log) as app:
         await app.loop.wait_position(await log.head())
         assert app.loop.core.dump(app.loop.state) == SearcherCore().dump(fold(SearcherCore(), events))

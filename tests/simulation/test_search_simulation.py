@@ -27,7 +27,7 @@ def learning_curve(worker: Worker, length: int) -> float:
 
 
 def own(log: list[Event]) -> list[Event]:
-    return [event for event in log if event.actor == "searcher/3"]
+    return [event for event in log if event.actor == f"searcher/{SearcherCore().rule_version}"]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -8,9 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from tenuto.cli.errors import CliError
-from tenuto.cli.sim import search, variants
+from tenuto.cli.sim import budgets, cells, heads, search, variants
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.services.searcher.simulation.compare import target_of
+from tenuto.services.searcher.simulation.compare import MethodResult, compare, target_of
+from tenuto.services.searcher.simulation.run import Surroundings
 from tests.support.search_world import submitted
 
 UNIT = {"type": "double", "minval": 0, "maxval": 1}
@@ -49,3 +50,38 @@ def test_a_missing_sampler_is_told_in_a_sentence(tmp_path: Any) -> None:
         pytest.raises(CliError, match="needs the package no-such-package"),
     ):
         search(path, "random", 1, 2, None, 0.0, 0.0, None, None)
+
+
+def result_of(method: str, cost: float, to_target: float | None, reached: int) -> MethodResult:
+    return MethodResult(
+        method=method, seeds=10, trials=64, cost=cost, cost_range=(cost, cost * 1.5), best=0.5, best_at_same_cost=0.6,
+        target=0.4, target_draws=300, cost_to_target=to_target, cost_quartiles=(None, None), reached=reached, path=(),
+    )  # fmt: skip
+
+
+def test_who_did_not_reach_the_target_is_said_to_cost_more_than_it_trained() -> None:
+    asha, random, sha = result_of("asha", 200, 50, 9), result_of("random", 4_000, None, 3), result_of("sha", 100, None, 0)
+    results = [asha, random, sha]
+    assert heads(results, "epochs")[4:7] == ("best loss by 100 epochs", "epochs to target", "reached it")
+    assert cells(asha, results)[2:] == ("200 (200 to 300)", "0.5", "0.6", "50", "9 of 10", "over 80.0x cheaper")
+    assert cells(random, results)[5:] == ("over 4,000", "3 of 10", "")
+    assert cells(sha, results)[5:] == ("over 100", "0 of 10", "")
+    known = [asha, result_of("random", 4_000, 2_000, 8), sha]
+    assert [cells(result, known)[7] for result in known] == ["40.0x cheaper", "", "below 20.0x"]
+    assert "random trained 40.0 times as much as sha (4,000 epochs against 100)" in budgets(results, "epochs")
+    assert "about as much, 200 to 210 epochs" in budgets([asha, result_of("sha", 210, None, 0)], "epochs")
+
+
+def test_losses_are_compared_by_the_same_cost() -> None:
+    """Each loss is that of the length trained so far: who trains four times as much is compared by a quarter of it."""
+
+    class Falling:
+        def loss(self, hyperparameters: dict[str, Any], length: int) -> float:
+            return float(hyperparameters["x"])
+
+    few, many = (config_of({"x": UNIT}, name="random", max_trials=trials, max_length={"epochs": 4}) for trials in (2, 8))
+    short, long = compare({"few": few, "many": many}, lambda seed: Falling(), Surroundings(workers=1), 9)
+    assert (short.cost, long.cost) == (8, 32)
+    assert short.cost_range == (8, 8)
+    assert short.best_at_same_cost == short.best == long.best_at_same_cost
+    assert long.best < short.best

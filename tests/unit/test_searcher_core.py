@@ -44,7 +44,7 @@ def test_single_runs_one_trial_and_completes() -> None:
     started, requested = search.decided
     assert isinstance(started, ExperimentStarted)
     assert started.method == "single"
-    assert started.rule_version == 3
+    assert started.rule_version == 4
     assert isinstance(requested, TrialRequested)
     assert requested.target_length == 16
     assert search.validate(1, 8, 0.5) == ""
@@ -267,4 +267,10 @@ def test_two_experiments_do_not_touch_each_other() -> None:
     recorder.put(ExperimentCancelRequested(experiment_id=1))
     assert recorder.state.experiments[1].canceling
     assert not recorder.state.experiments[2].canceling
-    assert [event.correlation_id for event in recorder.log if event.actor == "searcher/3"] == ["1", "1", "2", "2", "1"]
+    assert [event.correlation_id for event in recorder.log if event.actor == f"searcher/{SearcherCore().rule_version}"] == [
+        "1",
+        "1",
+        "2",
+        "2",
+        "1",
+    ]

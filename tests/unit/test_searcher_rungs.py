@@ -137,17 +137,57 @@ def test_who_can_never_be_promoted_is_stopped() -> None:
 def test_stopping_goes_on_unless_outside_the_top() -> None:
     search = asha(trials=16, concurrent=2, divisor=2, mode="stopping")
     assert search.words() == "ExperimentStarted +1 +2"
-    assert search.validate(1, 1, 0.5) == "1>2", "the first at a rung goes on"
-    assert search.validate(2, 1, 0.6) == "2xearly_stopped +3"
-    stopped = search.decided[0]
+    assert search.validate(1, 1, 0.5) == "1| +3", "the first at a rung is compared with nobody: it waits"
+    paused = search.decided[0]
+    assert isinstance(paused, TrialPaused)
+    assert paused.reason.text == (
+        "Rank 1 of 1 at rung 0 (1 epoch), loss 0.5: the first one there, so it waits without slots for another one to be compared"
+        " with."
+    )
+    assert paused.reason.numbers == {
+        "rung": 0, "length": 1, "rank": 1, "of": 1, "top": 0, "cut_off": None, "metric": 0.5, "divisor": 2,
+    }  # fmt: skip
+    assert search.validate(2, 1, 0.6) == "2xearly_stopped 1>2", "the better one of the first two goes on"
+    stopped, extended = search.decided
     assert isinstance(stopped, TrialStopped)
     assert stopped.reason.numbers == {
         "rung": 0, "length": 1, "rank": 2, "of": 2, "top": 1, "cut_off": 0.5, "metric": 0.6, "divisor": 2,
     }  # fmt: skip
     assert "outside the top 1/2 (the best 1)" in stopped.reason.text
+    assert isinstance(extended, TrialExtended)
+    assert extended.reason.rule == "asha.go_on"
+    assert extended.reason.text == (
+        "Rank 1 of 2 at rung 0 (1 epoch), loss 0.5: in the top 1/2 of those so far (the best 1), so it trains on to 2 epochs."
+    )
     assert search.validate(3, 1, 0.4) == "3>2"
-    assert search.validate(3, 2, 0.4) == "3>4"
-    assert search.validate(1, 2, 0.5) == "1xearly_stopped +4"
+    assert search.validate(3, 2, 0.4) == "3| +4"
+    assert search.validate(1, 2, 0.3) == "1>4 3xearly_stopped", "the one that waited is beaten"
+    beaten = search.decided[1]
+    assert isinstance(beaten, TrialStopped)
+    assert (beaten.reason.rule, beaten.reason.numbers["rank"], beaten.reason.numbers["cut_off"]) == ("asha.stop", 2, 0.3)
+
+
+def test_in_the_stopping_form_one_trial_alone_is_trained_to_the_end() -> None:
+    search = asha(trials=1, concurrent=1, max_length={"epochs": 4}, mode="stopping")
+    assert search.validate(1, 1, 0.5) == "1>4"
+    assert isinstance(extended := search.decided[-1], TrialExtended)
+    assert extended.reason.rule == "asha.finalist"
+    assert search.validate(1, 4, 0.4) == "1xcompleted"
+
+
+def test_the_first_one_of_stop_once_never_waits() -> None:
+    search = Search(name="adaptive_asha", stop_once=True, max_trials=8, max_concurrent_trials=1, mode="aggressive", divisor=2)
+    first, second = search.recorder.state.experiments[1].lengths[:2]
+    assert search.validate(1, first, 0.5) == f"1>{second}"
+
+
+def test_by_earlier_rules_the_first_one_goes_on_at_once() -> None:
+    """An experiment is searched to its end by the rules it was started with."""
+    search = asha(trials=16, concurrent=2, divisor=2, mode="stopping", rule_version=3)
+    assert search.validate(1, 1, 0.5) == "1>2"
+    assert search.validate(2, 1, 0.6) == "2xearly_stopped +3"
+    assert isinstance(stopped := search.decided[0], TrialStopped)
+    assert (stopped.reason.numbers["top"], stopped.reason.numbers["cut_off"]) == (1, 0.5)
 
 
 @pytest.mark.parametrize("mode", ["promotion", "stopping"])

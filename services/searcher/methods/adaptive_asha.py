@@ -24,3 +24,7 @@ class AdaptiveAsha(Asha):
     def stops(self) -> bool:
         assert isinstance(self.settings, AdaptiveAshaSearcher)
         return self.settings.stop_once
+
+    @property
+    def first_waits(self) -> bool:
+        return False  # `stop_once` promises that no trial is paused, and brackets compare many of the first ones anyway

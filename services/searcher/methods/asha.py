@@ -8,7 +8,10 @@ a factor of 256 in length, beyond which the shortest trials say little about the
 mode promotion (Algorithm 2): a trial waits at its rung. A free place goes to the best waiting trial that is in the top
 1/eta of its rung, rungs from the top down; only if there is none, a new trial starts.
 mode stopping (the variant that common libraries run): a trial goes on at once unless it is outside the top 1/eta of those
-that reached its rung so far. The first at a rung always goes on.
+that reached its rung so far, of which at least the best one is in it. In these libraries the first at a rung goes on, compared
+with nobody: the first trial of all trains to R, whatever it is. Here the first one waits until a second one is there, and the
+better of the two goes on. That is nearly always cheaper, as trainings to R are what a search pays most for
+(docs/benchmarks/search-peers.md).
 
 Departures from the paper:
 - Rung lengths are R / eta**k rounded down, because lengths are whole; equal ones are one rung.
@@ -32,7 +35,7 @@ from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStoppe
 from tenuto.services.searcher.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.methods.base import Proposal, Rules, Waits, length, metric_value, place, reason, show
 from tenuto.services.searcher.methods.reasons import completed
-from tenuto.services.searcher.ranking import Key
+from tenuto.services.searcher.ranking import Key, Rung
 from tenuto.services.searcher.state import Experiment, Trial
 
 WAITING_SPARE = 4
@@ -49,6 +52,11 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def stops(self) -> bool:
         """The stopping form instead of promotion."""
         return self.settings.mode == "stopping"
+
+    @property
+    def first_waits(self) -> bool:
+        """Whether the first trial at a rung waits for a second one, in the stopping form."""
+        return self.stops and self.rule_version >= 4
 
     def best_max(self, trials: int) -> int:
         # All of them: max_trials may be raised, and then ranks below the old top count. Rules before version 3 forgot these.
@@ -77,7 +85,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             return completed(experiment, trial)
         if trial.key is None:
             return self.worst(experiment, trial)
-        if self.stops:
+        if self.stops and not (self.first_waits and experiment.rungs[trial.rung].size == 1):
             return self._stop_or_go_on(experiment, trial, trial.key)
         # Algorithm 2: it joins those that wait, then its place goes to whom it is due, which may be itself.
         key = trial.key
@@ -91,9 +99,18 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
         waiting = experiment.rungs[rung].waiting
+        if waiting and self.stops:
+            beaten = experiment.rungs[rung].best.rank(waiting[-1]) >= max(1, self._top(experiment.rungs[rung]))
+            return self._stop(experiment, rung, waiting[-1]) if beaten else None
         if waiting and self._has_no_chance(experiment, rung, waiting[-1]):
             return self._no_chance(experiment, rung, waiting[-1])
         return None
+
+    def _top(self, rung: Rung) -> int:
+        """How many of those that reached the rung may go on."""
+        if not self.stops:
+            return rung.size // self.settings.divisor
+        return 0 if self.first_waits and rung.size < 2 else max(1, rung.size // self.settings.divisor)
 
     # -- promotion
 
@@ -108,7 +125,9 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         # If the best one that waits is not in the top 1/eta, none that waits is.
         for index, key in self._waiting(experiment):
             rung = experiment.rungs[index]
-            top = rung.size // self.settings.divisor
+            top = self._top(rung)
+            if self.stops and top and rung.best.rank(key) < top:
+                return self._go_on(experiment, index, key)
             if top and (rank := rung.best.rank(key)) < top:
                 return self._extended(
                     experiment,
@@ -149,12 +168,17 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     def _wait(self, experiment: Experiment, trial: Trial, key: Key) -> TrialPaused:
         rung = experiment.rungs[trial.rung]
-        rank, top = rung.best.rank(key), rung.size // self.settings.divisor
+        rank, top = rung.best.rank(key), self._top(rung)
+        first = "the first one there, so it waits without slots for another one to be compared with"
         why = (
-            "its place goes to a trial that is before it, and it goes on at the next free place"
-            if rank < top
-            else f"not in the top 1/{self.settings.divisor} ({f'the best {top}' if top else 'too few to compare'}) yet,"
-            " so it waits without slots"
+            first
+            if self.stops
+            else (
+                "its place goes to a trial that is before it, and it goes on at the next free place"
+                if rank < top
+                else f"not in the top 1/{self.settings.divisor} ({f'the best {top}' if top else 'too few to compare'}) yet,"
+                " so it waits without slots"
+            )
         )
         return TrialPaused(
             experiment_id=experiment.id,
@@ -170,20 +194,29 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     def _stop_or_go_on(self, experiment: Experiment, trial: Trial, key: Key) -> TrialExtended | TrialStopped:
         rung = experiment.rungs[trial.rung]
-        rank, top = rung.best.rank(key), max(1, rung.size // self.settings.divisor)
-        where = f"at {place(experiment, trial.rung)}, {show(experiment, key[0])}"
-        if rank < top:
-            return self._extended(
-                experiment,
-                trial.rung,
-                key,
-                rank,
-                "asha.go_on",
-                f"Rank {rank + 1} of {rung.size} {where}: in the top 1/{self.settings.divisor} of those so far (the best {top}),"
-                f" so it trains on to {length(experiment, trial.rung + 1)}.",
-            )
+        if rung.best.rank(key) < self._top(rung):
+            return self._go_on(experiment, trial.rung, key)
+        return self._stop(experiment, trial.rung, key)
+
+    def _go_on(self, experiment: Experiment, index: int, key: Key) -> TrialExtended:
+        rung = experiment.rungs[index]
+        rank = rung.best.rank(key)
+        return self._extended(
+            experiment,
+            index,
+            key,
+            rank,
+            "asha.go_on",
+            f"Rank {rank + 1} of {rung.size} at {place(experiment, index)}, {show(experiment, key[0])}: in the top"
+            f" 1/{self.settings.divisor} of those so far (the best {self._top(rung)}), so it trains on to"
+            f" {length(experiment, index + 1)}.",
+        )
+
+    def _stop(self, experiment: Experiment, index: int, key: Key) -> TrialStopped:
+        top = self._top(experiment.rungs[index])
+        where = f"at {place(experiment, index)}, {show(experiment, key[0])}"
         return self._stopped(
-            experiment, trial.rung, key, "asha.stop", f"{where}: outside the top 1/{self.settings.divisor} (the best {top})"
+            experiment, index, key, "asha.stop", f"{where}: outside the top 1/{self.settings.divisor} (the best {top})"
         )
 
     # -- stops in both modes
@@ -232,9 +265,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         """The comparison as numbers: ranks count from 1; `cut_off` is the metric of the last one in the top 1/eta, or of the one
         with rank `compared`."""
         rung = experiment.rungs[index]
-        top = rung.size // self.settings.divisor
-        if self.stops:
-            top = max(1, top)
+        top = self._top(rung)
         expected = {}
         if compared is not None:
             top, expected = compared, {"expected": experiment.brackets[experiment.bracket_of(index)].trials}

@@ -29,7 +29,11 @@ class MethodResult:
     trials: int
     cost: float
     """Length trained in all."""
+    cost_range: tuple[float, float]
+    """The least and the most that any of its searches trained in all."""
     best: float
+    best_at_same_cost: float | None
+    """Best loss when as much was trained as by the method that trained least; None where fewer than half had a loss by then."""
     target: float
     target_draws: int
     cost_to_target: float | None
@@ -73,22 +77,24 @@ def compare(
     for seed, landscape in enumerate(landscapes):
         known = seed > 0 and landscape is landscapes[0]
         targets.append(targets[0] if known else target_of(first, landscape))
-    results = []
+    found: dict[str, list[Outcome]] = {}
     for name, config in configs.items():
         decides = own if name == "custom" else None
-        outcomes = [simulate(config, landscapes[seed], replace(around, seed=seed), seed, decides) for seed in range(seeds)]
-        results.append(_result(name, outcomes, targets))
-    return results
+        found[name] = [simulate(config, landscapes[seed], replace(around, seed=seed), seed, decides) for seed in range(seeds)]
+    least = min(median(outcome.trained for outcome in outcomes) for outcomes in found.values())
+    return [_result(name, outcomes, targets, least) for name, outcomes in found.items()]
 
 
-def _result(name: str, outcomes: list[Outcome], targets: list[float]) -> MethodResult:
+def _result(name: str, outcomes: list[Outcome], targets: list[float], least: float) -> MethodResult:
     costs = sorted(outcome.cost_to(target) for outcome, target in zip(outcomes, targets, strict=True))
     return MethodResult(
         method=name,
         seeds=len(outcomes),
         trials=round(median(outcome.trials for outcome in outcomes)),
         cost=median(outcome.trained for outcome in outcomes),
+        cost_range=(min(outcome.trained for outcome in outcomes), max(outcome.trained for outcome in outcomes)),
         best=median(outcome.best for outcome in outcomes),
+        best_at_same_cost=_finite(median(_best_by(outcome, least) for outcome in outcomes)),
         target=median(targets),
         target_draws=TARGET_DRAWS,
         cost_to_target=_finite(median(costs)),
@@ -96,6 +102,10 @@ def _result(name: str, outcomes: list[Outcome], targets: list[float]) -> MethodR
         reached=sum(isfinite(cost) for cost in costs),
         path=_path(outcomes),
     )
+
+
+def _best_by(outcome: Outcome, cost: float) -> float:
+    return min((loss for trained, _, loss in outcome.path if trained <= cost * (1 + 1e-9)), default=inf)
 
 
 def quantile(ordered: list[float], part: float) -> float:

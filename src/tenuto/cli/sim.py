@@ -75,33 +75,65 @@ def search(
         print_json([asdict(result) | {"path": [list(point) for point in result.path]} for result in results])
         return
     unit = parsed.searcher.max_length.unit
-    columns = (
-        "method",
-        ">trials",
-        f">cost ({unit})",
-        ">best loss",
-        f">{unit} to target",
-        ">reached",
-        ">against random",
-    )
-    rows = [
-        (r.method, r.trials, round(r.cost), r.best, show_cost(r.cost_to_target), f"{r.reached} of {seeds}", ratio(r, results))
-        for r in results
-    ]
+    columns = ["method", *(f">{head}" for head in heads(results, unit)[1:])]
+    rows = [cells(result, results) for result in results]
     console().print(table(f"medians of {seeds} searches with {workers} workers", columns, rows))
     draws = results[0].target_draws
     say(f"Target: a loss of {results[0].target:.4g}, the best of {draws} random configurations trained to the full length.")
+    if len(results) > 1:
+        say(budgets(results, unit))
     if picture is not None:
         say(f"The picture is in {picture}.")
 
 
-def show_cost(cost: float | None) -> str:
-    return "never" if cost is None else f"{cost:,.0f}"
+def heads(results: list[MethodResult], unit: str) -> tuple[str, ...]:
+    least = min(result.cost for result in results)
+    same = f"best loss by {least:,.0f} {unit}"
+    return ("method", "trials", f"cost ({unit})", "best loss", same, f"{unit} to target", "reached it", "against random")
+
+
+def cells(result: MethodResult, results: list[MethodResult]) -> tuple[str, ...]:
+    low, high = result.cost_range
+    spread = f" ({low:,.0f} to {high:,.0f})" if round(low) != round(high) else ""
+    return (
+        result.method,
+        f"{result.trials:,}",
+        f"{result.cost:,.0f}{spread}",
+        f"{result.best:.6g}",
+        "" if result.best_at_same_cost is None else f"{result.best_at_same_cost:.6g}",
+        show_cost(result),
+        f"{result.reached} of {result.seeds}",
+        ratio(result, results),
+    )
+
+
+def show_cost(result: MethodResult) -> str:
+    """Where fewer than half of the searches reached the target, the median is more than what they trained in all."""
+    return f"over {result.cost:,.0f}" if result.cost_to_target is None else f"{result.cost_to_target:,.0f}"
 
 
 def ratio(result: MethodResult, results: list[MethodResult]) -> str:
-    random = next((other.cost_to_target for other in results if other.method == "random"), None)
-    return "" if not random or not result.cost_to_target else f"{random / result.cost_to_target:.1f}x cheaper"
+    """How many times less than random it costs to the target, or a bound on that where one of the two did not reach it."""
+    random = next((other for other in results if other.method == "random"), None)
+    if random is None or random is result or (result.cost_to_target is None and random.cost_to_target is None):
+        return ""
+    if result.cost_to_target is None:
+        assert random.cost_to_target is not None
+        return f"below {random.cost_to_target / result.cost:.1f}x"
+    times = (random.cost_to_target or random.cost) / result.cost_to_target
+    return f"over {times:.1f}x cheaper" if random.cost_to_target is None else f"{times:.1f}x cheaper"
+
+
+def budgets(results: list[MethodResult], unit: str) -> str:
+    """How far what they were allowed to train differed: losses and targets reached do not compare without it."""
+    least, most = min(results, key=lambda result: result.cost), max(results, key=lambda result: result.cost)
+    if most.cost <= least.cost * 1.1:
+        return f"Budgets: all methods trained about as much, {least.cost:,.0f} to {most.cost:,.0f} {unit} in all."
+    return (
+        f"Budgets differed: {most.method} trained {most.cost / least.cost:.1f} times as much as {least.method} ({most.cost:,.0f}"
+        f" {unit} against {least.cost:,.0f}), so it had more chances to reach the target. Compare the losses by {least.cost:,.0f}"
+        f" {unit}, or give the others more trials (--set searcher.max_trials=N)."
+    )
 
 
 def variants(config: ExperimentConfig, methods: str) -> dict[str, ExperimentConfig]:
@@ -237,12 +269,7 @@ def page(results: list[MethodResult], figure: Figure, unit: str) -> str:
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg")
     svg = drawn.getvalue()
-    heads = ("method", "trials", f"cost ({unit})", "best loss", f"{unit} to target", "reached", "against random")
-    rows = [
-        (r.method, r.trials, round(r.cost), f"{r.best:.6g}", show_cost(r.cost_to_target), f"{r.reached} of {r.seeds}",
-         ratio(r, results))
-        for r in results
-    ]  # fmt: skip
+    rows = [cells(result, results) for result in results]
     table = "".join("<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) + "</tr>\n" for row in rows)
     title = f"Search methods compared: medians of {results[0].seeds} searches"
     target = f"Target: a loss of {results[0].target:.4g}, the best of {results[0].target_draws} random configurations."
@@ -250,6 +277,6 @@ def page(results: list[MethodResult], figure: Figure, unit: str) -> str:
         f"<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><title>{title}</title><style>"
         "body{font-family:sans-serif;margin:2em} td,th{padding:.2em 1em;text-align:right} td:first-child{text-align:left}"
         f"</style></head><body><h1>{title}</h1>\n{svg[svg.index('<svg') :]}\n<table><tr>"
-        + "".join(f"<th>{head}</th>" for head in heads)
-        + f"</tr>\n{table}</table>\n<p>{target}</p></body></html>\n"
+        + "".join(f"<th>{head}</th>" for head in heads(results, unit))
+        + f"</tr>\n{table}</table>\n<p>{target}</p>\n<p>{html.escape(budgets(results, unit))}</p></body></html>\n"
     )
