@@ -2,8 +2,9 @@
 
 Runs in the environment of requirements.txt. Each scheduler is asked by its public interface, in one virtual clock: the same
 workers, the same rows in the same order, a report at each power of two, the same shortest rung and divisor; cost is the length
-trained by all until a loss at most the target was reported. All three are the stopping form. Prints a table with ours; 20:10, 18:12
-behind a peer's cost means that our promotion form cost less with 20 seeds and more with 10, and our stopping form 18 and 12.
+trained by all until a loss at most the target was reported. All three are the stopping form. Prints a table with ours;
+20:10, 18:12 behind a peer's cost means that our promotion form cost less with 20 seeds and more with 10, and our stopping form
+with 18 and 12.
 """
 
 from __future__ import annotations
