@@ -41,6 +41,12 @@ class ValidationReport(Model):
     metrics: dict[str, float]
 
 
+BREAKS_MAX = 20
+BREAK_CHARACTERS_MAX = 500
+Break = Annotated[str, Field(max_length=BREAK_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""One sentence of a break."""
+
+
 class CheckpointReport(Model):
     kind: Literal["checkpoint"] = "checkpoint"
     trial_id: str
@@ -52,6 +58,8 @@ class CheckpointReport(Model):
     size_bytes: int = Field(ge=0)
     location: str = Field(default="", exclude=True)
     """Not used: where a checkpoint is follows from its experiment and its ids. Earlier versions wrote it."""
+    breaks: tuple[Break, ...] = Field(default=(), max_length=BREAKS_MAX)
+    """Why the trial is not resumed or repeated exactly: what its worker noticed up to this checkpoint."""
 
 
 class DamageReport(Model):

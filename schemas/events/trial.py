@@ -58,6 +58,8 @@ class CheckpointSaved(Trial):
     size_bytes: int
     location: str
     """`store://NAME/<experiment>/<trial>/manifests/<checkpoint>.json`: in which of the operator's stores it is."""
+    breaks: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    """Why the trial is not resumed or repeated exactly, as far as its worker had noticed."""
 
 
 @event("CheckpointDeleted")

@@ -45,7 +45,7 @@ _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "u
     submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
     latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason,
-    excluded_agents, stragglers, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
+    excluded_agents, stragglers, breaks, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
 # A line that a worker prints is a sign of life, too. Where the trial has no workers, nothing is expected of it.
 _SAID = """CASE WHEN trials.allocation_id IS NOT NULL THEN greatest(trials.said_us, (
     SELECT CASE WHEN l.allocation_id = trials.allocation_id THEN l.time_us END FROM trial_logs l

@@ -98,6 +98,8 @@ class ReproductionView(Model):
     """Metrics and weights are equal, bit for bit. None: it is not known yet, or there is nothing to compare."""
     results: ResultsView
     differences: tuple[DifferenceView, ...]
+    causes: tuple[str, ...] = ()
+    """Where it is not equal: sentences that name the likely cause, the likeliest first."""
 
 
 class ReproduceBody(Model):

@@ -106,6 +106,8 @@ class TrialView(Model):
     """Failures and losses in a row with nothing saved or validated between, where it pauses before the next start."""
     restart_at_us: int | None = None
     """When that pause ends."""
+    breaks: list[str] = []
+    """Why it is not resumed or repeated exactly, as far as its worker noticed up to its latest checkpoint."""
     requested_us: int
     ended_us: int | None
 

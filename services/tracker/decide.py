@@ -145,6 +145,7 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
         files=report.files,
         size_bytes=report.size_bytes,
         location=location_of(experiment.store, trial.trial_id, report.checkpoint_id),
+        breaks=report.breaks,
     )
     saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
     after = replace(trial, checkpoints=(*trial.checkpoints, saved))

@@ -50,7 +50,12 @@ def packed(source: bytes = b"class Trial: ...") -> bytes:
 
 class World(gateway_world.World):
     async def trained(
-        self, experiment: int, loss: float = 0.5, fingerprint: str = "aa", environment: EnvironmentRecord = ENVIRONMENT
+        self,
+        experiment: int,
+        loss: float = 0.5,
+        fingerprint: str = "aa",
+        environment: EnvironmentRecord = ENVIRONMENT,
+        breaks: tuple[str, ...] = (),
     ) -> None:
         trial = f"{experiment}-1"
         data = DataFingerprint(name="train", path="/d", fingerprint=fingerprint, method="content", files=1, size_bytes=1)
@@ -68,7 +73,7 @@ class World(gateway_world.World):
             CheckpointSaved(
                 trial_id=trial, allocation_id=f"{trial}-1", checkpoint_id=f"{trial}-1-100", batches=100, length=100,
                 files=(CheckpointFile(path="model.safetensors", size_bytes=1, sha256=f"{loss}"),), size_bytes=1,
-                location="file:///c",
+                location="file:///c", breaks=breaks,
             ),
         )  # fmt: skip
 
@@ -205,8 +210,13 @@ async def test_a_reproduction_with_other_weights_is_not_equal(world: World) -> N
     await world.submit()
     await world.trained(1)
     await world.post("/experiments/1/reproduce", {"trial_id": "1-1"})
-    await world.trained(2, loss=0.5000001)
-    assert (await world.get("/experiments/2/reproduction"))["equal"] is False
+    sentence = "the order of the records cannot be drawn again (Mine: why); draw it from (seed, epoch)"
+    await world.trained(2, loss=0.5000001, breaks=(sentence,))
+    report = await world.get("/experiments/2/reproduction")
+    assert report["equal"] is False
+    assert report["causes"] == [f"trial 2-1 is not exact: {sentence}"]
+    assert (await world.get("/trials/2-1"))["breaks"] == [sentence]
+    assert (await world.get("/trials/1-1"))["breaks"] == []
 
 
 async def test_a_reproduction_starts_where_the_trial_had_started(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -61,6 +62,7 @@ class Bench:
         assert checkpoints.verify(self.store, manifest) == [], "what is reported is stored"
         checkpoints.check_record(manifest, report.files)
         self.happened.append(f"saved {report.batches}")
+        self.breaks = report.breaks
 
     def then(self, name: str) -> Callable[[], None]:
         return lambda: self.happened.append(name)
@@ -98,6 +100,18 @@ def test_training_goes_on_while_one_is_stored_and_the_next_one_waits(tmp_path: P
     assert bench.writer.take_stored() == ["1-1-1-10", "1-1-1-20"]
     assert bench.writer.take_stored() == []
     assert bench.left_behind() == []
+
+
+def test_a_report_says_what_broke_exactness(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def fill(text: str) -> Callable[[], Fill]:
+        return lambda: lambda directory: (directory / "exactness.json").write_text(text) and None
+
+    assert bench.writer.save_now(at(10), fill(json.dumps({"breaks": ["an order\n\x1b came out another", "x" * 9_000]})))
+    assert bench.breaks == ("an order came out another", "x" * 500)
+    assert bench.writer.save_now(at(20), fill("a script's own"))
+    assert bench.breaks == ()
 
 
 def test_an_unchanged_file_is_stored_once(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import CheckpointReport
 from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place, Say
+from tenuto.workers.harness.exactness import breaks_in
 
 Fill = Callable[[Path], None]
 """Writes the checkpoint's files into an empty directory. Raises OSError where the disk does not take them."""
@@ -164,6 +165,7 @@ class CheckpointWriter:
 
     def _save(self, position: Position, snapshot: Callable[[], Fill], tries_max: int | None, keep: Keep) -> bool:
         staged: Staged | None = None
+        breaks: tuple[str, ...] = ()
         attempt = 0
         try:
             while True:
@@ -171,6 +173,7 @@ class CheckpointWriter:
                 try:
                     if staged is None:
                         staged = self._stage(position, snapshot())
+                        breaks = breaks_in(staged.directory)  # storing it may move its files
                     manifest = keep(self._place.store, staged)
                     break
                 except PartMissing as error:
@@ -197,6 +200,7 @@ class CheckpointWriter:
                 length=position.length,
                 files=manifest.recorded,
                 size_bytes=manifest.size_bytes,
+                breaks=breaks,
             )
         )
         self._stored.append(position.checkpoint_id)

@@ -12,6 +12,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from tenuto.schemas.reports import BREAK_CHARACTERS_MAX
+from tenuto.schemas.reports import BREAKS_MAX as BREAKS_REPORTED_MAX
+
 EXACTNESS_FILE = "exactness.json"
 BREAKS_MAX = 50
 """Different sentences kept: each is an operation or a setting, and a model has few that matter."""
@@ -26,6 +29,17 @@ def processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def breaks_in(directory: Path) -> tuple[str, ...]:
+    """Of a checkpoint's files, as they are reported: short sentences. None where there is no such record."""
+    try:
+        found = json.loads((directory / EXACTNESS_FILE).read_bytes()).get("breaks", ())
+    except (OSError, ValueError, AttributeError):  # a script's own file may have that name
+        return ()
+    sentences = [item for item in found if isinstance(item, str)] if isinstance(found, list) else []
+    plain = ["".join(letter if letter.isprintable() else " " for letter in item) for item in sentences]
+    return tuple(" ".join(item.split())[:BREAK_CHARACTERS_MAX] for item in plain[:BREAKS_REPORTED_MAX])
 
 
 class ExactnessRecord(ABC):

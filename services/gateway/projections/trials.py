@@ -152,6 +152,8 @@ async def _saved(db: Connection, event: Event, data: trial.CheckpointSaved) -> N
         event.time_us,
     )
     await _reached(db, event, data)
+    if data.breaks:  # a worker says all that was noticed since the trial began
+        await db.execute("UPDATE trials SET breaks = $2 WHERE trial_id = $1", data.trial_id, list(data.breaks))
 
 
 async def _checkpoint_deleted(db: Connection, event: Event, data: trial.CheckpointDeleted) -> None:

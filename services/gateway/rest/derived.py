@@ -16,6 +16,7 @@ from tenuto.services.gateway.bodies import Submitted
 from tenuto.services.gateway.commands import SubmitExperiment
 from tenuto.services.gateway.comparing import difference_view
 from tenuto.services.gateway.deriving import Derived, Deriving
+from tenuto.services.gateway.policies.causes import likely_causes
 from tenuto.services.gateway.policies.derive import OverrideError, dotted
 from tenuto.services.gateway.record_views import DeriveBody, ReproduceBody, ReproductionView
 from tenuto.services.gateway.records import Records
@@ -81,14 +82,17 @@ async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
     known = [value for value in (results.metrics_equal, results.weights_equal) if value is not None]
     found = await compare.differences(parent.trial_id, own) if repeated is not None else []
     ended = view is not None and view.ended_us is not None
+    equal = all(known) if known and (ended or not all(known)) else None
+    config = view.config if view is not None else {}
     body = ReproductionView(
         experiment_id=experiment_id,
         trial_id=own,
         reproduces=parent.trial_id,
         ended=ended,
-        equal=all(known) if known and (ended or not all(known)) else None,
+        equal=equal,
         results=results,
         differences=tuple(map(difference_view, found)),
+        causes=likely_causes(found, original, repeated, config) if equal is False else (),
     )
     return answer(body)
 

@@ -46,6 +46,7 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
         rows.append(("not placed again on", ", ".join(view["excluded_agents"])))
     rows += presence(view)
     rows += [("slow", straggler(item)) for item in view.get("stragglers") or ()]
+    rows += [("not exact", sentence) for sentence in view.get("breaks") or ()]
     if view.get("error"):
         rows.append(("error", view["error"]))
     screen.print(table(f"trial {trial}", ("", ""), rows))
