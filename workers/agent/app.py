@@ -25,7 +25,7 @@ from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
-from tenuto.kernel.tasks import run_together
+from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import Slot
@@ -96,6 +96,8 @@ class AgentApp:
         self._connection: Database | None = None
         self._server: WorkerServer | None = None
         self._bus: Client | None = None
+        self._taking: asyncio.Task[None] | None = None
+        """What the last heartbeat's answer brought is being written down."""
         self._warm = WarmPool(self._directory, 0 if command else settings.warm_environments_max)
 
     async def open(self) -> None:
@@ -195,6 +197,13 @@ class AgentApp:
         return str(self._clock.new_id())
 
     async def _heartbeats(self, bus: Client) -> None:
+        """What is to be written down does not hold them up: a slow disk is no reason to be taken for lost."""
+        try:
+            await self._beat(bus)
+        finally:
+            await stop_task(self._taking)
+
+    async def _beat(self, bus: Client) -> None:
         while True:
             due = self._clock.monotonic() + self._settings.heartbeat_seconds
             try:
@@ -211,8 +220,10 @@ class AgentApp:
                     self._seldom.warn(f"the launcher refuses this agent: {answer.error}")
                 else:
                     self._seldom.over()
-                if answer.assignments is not None:
-                    await self._take(answer.assignments)
+                if answer.assignments is not None and (self._taking is None or self._taking.done()):
+                    if self._taking is not None:
+                        self._taking.result()  # raises what was not foreseen
+                    self._taking = asyncio.create_task(self._take(answer.assignments), name="take-assignments")
             obey_cancellation()
             await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
 

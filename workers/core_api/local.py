@@ -92,7 +92,10 @@ def open_local(
         git=_git_of_script(),
     )
     if known is None:
-        (directory / RUN_FILE).write_bytes(description.to_json() + b"\n")
+        # Whole or not at all: a half-written one would make the directory useless.
+        partial = directory / f"{RUN_FILE}.partial"
+        partial.write_bytes(description.to_json() + b"\n")
+        os.replace(partial, directory / RUN_FILE)
     box = DirectiveBox(Directive("run", parsed.searcher.max_length.value))
     reports = LocalReports(directory, description, box, clock)
     sweep(directory)
