@@ -19,9 +19,11 @@ import pytest
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
+from tests.support import janitor
 from tests.support.s3_server import S3Server
 
 _numbers = count(1)
+janitor.start()
 # No example fails for the time that it takes, which on a crowded machine says nothing of the code.
 hypothesis.settings.register_profile("tenuto", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tenuto")

@@ -180,10 +180,11 @@ async def test_a_warm_process_that_was_killed_costs_a_cold_start_and_comes_back(
     (zygote,) = bench.app._warm._zygotes.values()
     zygote._process.send_signal(signal.SIGKILL)
     zygote._process.wait()
-    await bench.run(LOOKS_AROUND, 2)
-    await bench.run(LOOKS_AROUND, 3)
-    assert len(await bench.seen(3)) == 3
-    assert bench.app._warm.forks == 2
+    runs = 1 + SPARE_PAIRS + 2
+    for number in range(2, runs + 1):  # pairs that it had forked ahead still serve, as many as there was time for
+        await bench.run(LOOKS_AROUND, number)
+    assert len(await bench.seen(runs)) == runs
+    assert bench.app._warm.forks == runs - 1, "all but one of them"
 
 
 async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path) -> None:
