@@ -29,6 +29,12 @@ hyperparameters: {learning_rate: 0.1}
 searcher: {name: single, metric: loss, max_length: {batches: 8}}
 max_restarts: 0
 """
+NEVER_CALLED = """
+class Noting(pytorch.PyTorchCallback):
+    def on_training_epoch_end(self, epoch_idx): ...
+
+MyTrial.build_callbacks = lambda self: {"noting": Noting()}
+"""
 CONTEXT_BYTES_MAX = 1_000_000
 EXIT_NOT_COMPLETED = 2
 
@@ -149,6 +155,8 @@ def user() -> Iterator[User]:
                 made.submit("no space left", ("max_restarts: 0", storage % "full"))
             raising = made.model("raising", model_def__py="import no_such_package\n\n\nclass MyTrial: ...\n")
             made.submit("raises", model=raising)
+            source = (MODEL / "model_def.py").read_text() + NEVER_CALLED
+            made.submit("never called", model=made.model("never", model_def__py=source))
             made.submit("other metric", ("metric: loss", "metric: accuracy"))
             made.submit("nan", ("learning_rate: 0.1", "learning_rate: 1e30"))
             yield made
@@ -214,6 +222,7 @@ PRODUCED: dict[str, Callable[[User], str]] = {
         user.refused(("model_def:", "model_de:")) + user.refused((":MyTrial", ":MyTrail"))
     ),
     "entrypoint that raises on import": lambda user: user.outcome("raises", EXIT_NOT_COMPLETED),
+    "method of a trial or callback that would never be called": lambda user: user.outcome("never called", EXIT_NOT_COMPLETED),
     "context over the limit": too_large,
     "metric never reported": lambda user: user.outcome("other metric", EXIT_NOT_COMPLETED),
     "metric NaN": lambda user: user.outcome("nan"),

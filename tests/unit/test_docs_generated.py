@@ -79,7 +79,7 @@ def test_every_setting_says_what_it_means() -> None:
     assert [name for name, _, _, meaning in rows if not meaning and name not in obvious] == []
 
 
-OBVIOUS = {"type", "account", "bucket", "container", "region", "secret_key_variable"}
+OBVIOUS = {"type"}
 """Fields whose names say all."""
 
 

@@ -124,8 +124,8 @@ def test_every_other_hook_is_refused_with_ours() -> None:
 
 
 def test_a_trial_written_as_for_determined_is_told_what_differs() -> None:
-    def context_of(**optimizations: Any) -> PyTorchTrialContext:
-        info = dataclasses.replace(INFO, config={"name": "x", "optimizations": optimizations})
+    def context_of(more: dict[str, Any] | None = None, **optimizations: Any) -> PyTorchTrialContext:
+        info = dataclasses.replace(INFO, config={"name": "x", "optimizations": optimizations, **(more or {})})
         return PyTorchTrialContext(info, torch.device("cpu"))
 
     context = context_of()
@@ -141,6 +141,9 @@ def test_a_trial_written_as_for_determined_is_told_what_differs() -> None:
         def evaluation_reducer(self) -> Any:
             return Reducer.MAX
 
+    for distributed, said in (({}, True), ({"global_batch_size": "scale"}, False)):
+        context = context_of({"resources": {"slots_per_trial": 2}, "distributed": distributed})
+        assert ("a DataLoader's batch is that of all slots" in elsewhere(Indexed(context), context)) is said
     context = context_of(aggregation_frequency=2)
     trial = Indexed(context)
     assert elsewhere(trial, context) == ""

@@ -92,6 +92,9 @@ def elsewhere(trial: PyTorchTrial, context: PyTorchTrialContext) -> str:
     if not (context._asked_per_slot or signatures.takes(trial.evaluate_batch, "batch_idx")):
         return ""
     notes = []
+    scaled = (context.get_experiment_config().get("distributed") or {}).get("global_batch_size") == "scale"
+    if context.may_have_several_slots and not context._asked_per_slot and not scaled:
+        notes.append("a DataLoader's batch is that of all slots (distributed.global_batch_size: scale makes it that of one)")
     reducers = trial.evaluation_reducer()
     if evaluates_full_dataset(trial):
         if context.slots > 1:
