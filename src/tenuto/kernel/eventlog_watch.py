@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import asyncpg
 
+from tenuto.kernel.backoff import Backoff, Seldom
+from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.eventlog import WATCH_SECONDS_MAX
 from tenuto.kernel.tasks import stop_task
 
 CHANNEL = "tenuto_log"
 RECONNECT_SECONDS = 0.2
-"""Pause before the next try: PostgreSQL restarts in a fraction of a second, and a try costs next to nothing."""
+"""Pause before the next try: PostgreSQL restarts in a fraction of a second. Doubles up to RECONNECT_SECONDS_MAX."""
+RECONNECT_SECONDS_MAX = 2.0
 QUERY_SECONDS_MAX = 5.0
 """A connection that does not answer for so long is replaced."""
-
-_LINK_ERRORS = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
 logger = logging.getLogger(__name__)
 
@@ -58,20 +59,27 @@ class HeadWatcher:
             wake.set()
 
     async def _run(self) -> None:
+        backoff, seldom = Backoff(RECONNECT_SECONDS, RECONNECT_SECONDS_MAX), Seldom(logger)
+
+        def worked() -> None:
+            backoff.worked()
+            seldom.over("the log's notifications come again")
+
         while True:
             try:
-                await self._listen()
-            except _LINK_ERRORS as error:
-                logger.debug("the log's notifications are interrupted: %s", error)
-            await asyncio.sleep(RECONNECT_SECONDS)
+                await self._listen(worked)
+            except DATABASE_FAILED as error:
+                seldom.warn(f"the log's notifications are interrupted: {str(error) or type(error).__name__}")
+            await asyncio.sleep(backoff.failed())
 
-    async def _listen(self) -> None:
+    async def _listen(self, worked: Callable[[], None]) -> None:
         connection = await self._connect()
         try:
             await connection.add_listener(CHANNEL, lambda _connection, _pid, _channel, head: self._moved(int(str(head))))
             while True:
                 head = await connection.fetchval("SELECT position FROM log_head", timeout=QUERY_SECONDS_MAX)
                 self._moved(head)
+                worked()
                 await asyncio.sleep(WATCH_SECONDS_MAX)
         finally:
             connection.terminate()

@@ -18,7 +18,7 @@ from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from tenuto.kernel.backoff import Seldom
+from tenuto.kernel.backoff import Backoff, Seldom
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.head_watch import HeadWatch, read_patiently
 from tenuto.kernel.tasks import stop_task
@@ -33,6 +33,8 @@ HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS_MAX = 3.5
 """Three heartbeats missed: the consumer is gone (server restarted, store wiped), and is made anew."""
 RESUBSCRIBE_SECONDS = 0.5
+"""Before the next try; doubles up to RESUBSCRIBE_SECONDS_MAX. Meanwhile events are read from the log."""
+RESUBSCRIBE_SECONDS_MAX = 4.0
 STREAM_GRACE_SECONDS = 0.25
 """The log is ahead and the stream silent: the relay gets this long before the event is read from the log. The usual way takes
 a few milliseconds, so this costs only where the relay is away."""
@@ -94,6 +96,7 @@ class _Subscription:
         self._received = after
         self._queue: deque[tuple[int, bytes]] = deque()
         self._seldom = Seldom(logger)
+        self._backoff = Backoff(RESUBSCRIBE_SECONDS, RESUBSCRIBE_SECONDS_MAX)
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self.live = False
@@ -133,7 +136,7 @@ class _Subscription:
                 )
             self.live = False
             self._wake.set()
-            await asyncio.sleep(RESUBSCRIBE_SECONDS)
+            await asyncio.sleep(self._backoff.failed())
 
     async def _subscribed(self) -> None:
         """Returns when the consumer has fallen silent."""
@@ -155,6 +158,7 @@ class _Subscription:
                 ),
             )
             self._heard, self.live = loop.time(), True
+            self._backoff.worked()
             self._seldom.over(f"events come over {subjects.LOG_STREAM} again")
             while (silent := loop.time() - self._heard) < SILENCE_SECONDS_MAX:  # noqa: ASYNC110 - a deadline that moves
                 await asyncio.sleep(SILENCE_SECONDS_MAX - silent)
