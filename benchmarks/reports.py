@@ -16,6 +16,8 @@ left      300,000 repetitions of two reports, left in the stream by an agent of 
           first report on that agent is committed, and how many repetitions per second are dropped where the agent is gone
 
 `--hogs`: so many processes compute beside all that, as on a busy machine.
+
+Long, because its parts share one small world and are read beside each other.
 """
 
 from __future__ import annotations
@@ -256,15 +258,33 @@ class AgentParts:
             await changed.wait()
 
 
-async def quiet_trial(agent: AgentParts, trial: int, first: int, seconds: float, taken: list[float]) -> None:
-    """One report after the other is due at its time, however long the one before it took."""
+async def quiet_trial(agent: AgentParts, trial: int, first: int, seconds: float, due_at: list[float]) -> None:
+    """Each report is made at its time, however long the one before it takes."""
     begun = time.perf_counter() + trial / (QUIET_TRIALS * QUIET_REPORTS_PER_SECOND)
     for number in range(int(seconds * QUIET_REPORTS_PER_SECOND)):
         due = begun + number / QUIET_REPORTS_PER_SECOND
         await asyncio.sleep(max(due - time.perf_counter(), 0))
         await agent.report(trial, first + number, 1)
-        await agent.until_committed(trial)
-        taken.append(time.perf_counter() - due)
+        due_at.append(due)
+
+
+async def note_commits(agent: AgentParts, due_at: dict[int, list[float]], count: int) -> list[float]:
+    """Seconds from the time at which each of `count` reports was due until the agent knows that it is committed, sorted."""
+
+    def waiting() -> list[int]:
+        return [agent.spool.waiting(LANE, f"1-{trial}-1") for trial in due_at]
+
+    taken: dict[int, list[float]] = {trial: [] for trial in due_at}
+    while sum(map(len, taken.values())) < count:
+        changed = agent.committed.next()
+        made = [len(times) for times in due_at.values()]
+        left, now = await agent.disk(waiting), time.perf_counter()
+        for trial, made_of_it, left_of_it in zip(due_at, made, left, strict=True):
+            done = taken[trial]
+            done.extend(now - due for due in due_at[trial][len(done) : made_of_it - left_of_it])
+        if sum(map(len, taken.values())) < count:
+            await changed.wait()
+    return sorted(seconds for done in taken.values() for seconds in done)
 
 
 async def noisy_trial(agent: AgentParts, trial: int, made: list[int]) -> None:
@@ -288,10 +308,12 @@ async def beside(at: World, seconds: float) -> dict[str, object]:
             for name in ("alone", "beside"):
                 made, first = [0], 0 if name == "alone" else 10_000
                 noise = asyncio.create_task(noisy_trial(agent, noisy, made)) if name == "beside" else None
-                taken: list[float] = []
-                await asyncio.gather(*(quiet_trial(agent, trial, first, seconds, taken) for trial in range(1, noisy)))
+                due_at: dict[int, list[float]] = {trial: [] for trial in range(1, noisy)}
+                count = QUIET_TRIALS * int(seconds * QUIET_REPORTS_PER_SECOND)
+                noting = asyncio.create_task(note_commits(agent, due_at, count))
+                await asyncio.gather(*(quiet_trial(agent, trial, first, seconds, due_at[trial]) for trial in due_at))
                 await stop_task(noise)
-                taken.sort()
+                taken = await noting
                 found[f"{name}_p50_ms"] = round(taken[len(taken) // 2] * 1e3, 1)
                 found[f"{name}_p99_ms"] = round(taken[int(len(taken) * 0.99)] * 1e3, 1)
                 found[f"{name}_reports"] = len(taken)
