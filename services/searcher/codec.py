@@ -75,15 +75,20 @@ def _experiment_to_json(experiment: Experiment) -> dict[str, Any]:
 
 
 def _trial_to_json(trial: Trial) -> list[Any]:
-    more: list[Any] = [] if trial.own_target is None and trial.place is None else [trial.own_target]
-    if trial.place is not None:
-        more.append(astuple(trial.place))
+    bare = trial.own_target is None and trial.place is None and not trial.recent
+    more: list[Any] = [] if bare else [trial.own_target]
+    if trial.place is not None or trial.recent:
+        more.append(None if trial.place is None else astuple(trial.place))
+    if trial.recent:
+        more.append(trial.recent)
     return [trial.number, trial.rung, _CODES[trial.status], trial.score, trial.checkpoint_id, *more]
 
 
 def _trial_from_json(item: list[Any]) -> Trial:
-    places = (Place(*place) for place in item[6:])
-    return Trial(item[0], item[1], _STATUSES[item[2]], *item[3:6], *places)
+    place = Place(*item[6]) if len(item) > 6 and item[6] is not None else None
+    recent = tuple((int(batches), float(score)) for batches, score in item[7]) if len(item) > 7 else ()
+    score, checkpoint_id, own_target = (*item[3:6], None)[:3]
+    return Trial(item[0], item[1], _STATUSES[item[2]], score, checkpoint_id, own_target, place, recent)
 
 
 def _places_to_json(experiment: Experiment) -> dict[str, Any]:

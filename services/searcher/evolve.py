@@ -247,9 +247,14 @@ def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
 def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Experiment:
     score = experiment.score_of(data.metrics)
     experiment = _noted(experiment, trial, score, data)
-    if trial.status != "running" or data.length < experiment.target(trial):
+    if trial.status != "running":
         return experiment
-    reported = trial.changed(status="reported", score=score)
+    recent = _recent(trial, data.batches, score, experiment.averaged) if experiment.averaged > 1 else ()
+    if data.length < experiment.target(trial):
+        return experiment if recent == trial.recent else experiment.with_trial(trial, trial.changed(recent=recent))
+    if score is not None and recent and not experiment.is_top(trial.rung):
+        score = sum([one for _, one in recent]) / len(recent) + 0.0
+    reported = trial.changed(status="reported", score=score, recent=())
     if trial.own_target is not None:
         return experiment.with_trial(trial, reported)
     rungs = experiment.with_rung(trial.rung, _arrived(experiment, reported))
@@ -258,6 +263,12 @@ def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -
         return experiment.with_trial(trial, reported, rungs=rungs)
     objectives = experiment.objectives.set(trial.number, scores)
     return experiment.with_trial(trial, reported, rungs=rungs, objectives=objectives)
+
+
+def _recent(trial: Trial, batches: int, score: float | None, most: int) -> tuple[tuple[int, float], ...]:
+    """Its last validations with this one. What a restart repeats replaces what was said before; what is no number is left out."""
+    before = tuple(item for item in trial.recent if item[0] < batches)
+    return (before if score is None else (*before, (batches, score)))[-most:]
 
 
 def _arrived(experiment: Experiment, trial: Trial) -> Rung:

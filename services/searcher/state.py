@@ -79,6 +79,8 @@ class Trial:
     """The length that it trains to, where the method has no rungs (custom)."""
     place: Place | None = None
     """Where places are kept: set until the trial goes on, if there is more to say than its number and rung."""
+    recent: tuple[tuple[int, float], ...] = ()
+    """Where validations are averaged: (batches, score) of its last ones on the way to its target."""
 
     def changed(self, **fields: Any) -> Trial:
         return copied(self, fields)
@@ -181,6 +183,11 @@ class Experiment:
     @property
     def unit(self) -> str:
         return self.settings.max_length.unit
+
+    @property
+    def averaged(self) -> int:
+        """Validations of which the mean is compared below the full length, at most."""
+        return int(getattr(self.settings, "average_validations", 1))
 
     def is_top(self, rung: int) -> bool:
         """Whether it is the last rung of its bracket, the full length."""

@@ -207,3 +207,25 @@ def test_a_full_length_without_a_number_is_complete(loss: float | None) -> None:
     assert search.validate(1, 16, loss) == "1xcompleted +2"
     assert search.validate(2, 16, 0.5) == "2xcompleted"
     assert search.finish(1, 2) == "ExperimentCompleted"
+
+
+def test_against_noise_the_mean_of_the_last_validations_is_compared() -> None:
+    search = asha(trials=8, concurrent=2, divisor=2, max_length={"epochs": 16}, max_rungs=2, average_validations=3)
+    for length, loss in [(2, 0.9), (4, 0.5), (6, 0.1), (6, 0.3)]:
+        assert search.validate(1, length, loss) == "", "a restart repeats the validation at 6"
+    assert search.validate(1, 7, NAN) == ""
+    assert search.validate(1, 8, 0.1) == "1| +3"
+    paused = search.decided[0]
+    assert isinstance(paused, TrialPaused)
+    assert paused.reason.numbers["metric"] == (0.5 + 0.3 + 0.1) / 3
+    assert "loss 0.3 (mean of at most 3 validations)" in paused.reason.text
+    core, state = search.recorder.core, search.recorder.state
+    search.validate(2, 4, 0.2)
+    assert core.load(core.dump(search.recorder.state)) == search.recorder.state != state
+    assert search.validate(2, 8, 0.2) == "2>16"
+    assert search.validate(2, 12, 0.9) == ""
+    assert search.validate(2, 16, 0.15).startswith("2xcompleted"), "at the full length it is what was measured there"
+    assert isinstance(stopped := search.decided[0], TrialStopped)
+    assert stopped.reason.numbers["metric"] == 0.15
+    assert search.recorder.state.experiments[1].best_score == 0.1
+    assert search.validate(3, 8, None).startswith("3xearly_stopped"), "no number at the rung counts as worst"

@@ -12,11 +12,12 @@ def reason(rule: str, text: str, **numbers: JsonScalar) -> Reason:
     return Reason(rule=rule, text=text, numbers=numbers)
 
 
-def show(experiment: Experiment, score: float | None) -> str:
-    """The metric with its value, for people."""
+def show(experiment: Experiment, score: float | None, *, whole: bool = False) -> str:
+    """The metric with its value, for people. `whole`: at the full length, where nothing is averaged."""
     if score is None:
         return f"{experiment.metric} is missing or not finite"
-    return f"{experiment.metric} {experiment.value_of(score):.6g}"
+    mean = f" (mean of at most {experiment.averaged} validations)" if experiment.averaged > 1 and not whole else ""
+    return f"{experiment.metric} {experiment.value_of(score):.6g}{mean}"
 
 
 def length(experiment: Experiment, rung: int) -> str:
@@ -39,7 +40,7 @@ def completed(experiment: Experiment, trial: Trial) -> TrialStopped:
         outcome="completed",
         reason=reason(
             "full_length",
-            f"Trained to the full length of {length(experiment, trial.rung)}: {show(experiment, trial.score)}.",
+            f"Trained to the full length of {length(experiment, trial.rung)}: {show(experiment, trial.score, whole=True)}.",
             rung=trial.rung,
             length=experiment.lengths[trial.rung],
             metric=metric_value(experiment, trial.score),

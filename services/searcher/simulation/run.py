@@ -92,6 +92,11 @@ class Simulation:
         self.curves, self.around = curves, around
         self.metric, self.sign = config.searcher.metric, 1.0 if config.searcher.smaller_is_better else -1.0
         self.saves = config.searcher.name in ("pbt", "custom")
+        self.averaged = getattr(config.searcher, "average_validations", 1)
+        period = config.min_validation_period
+        same_unit = period is not None and period.unit == config.searcher.max_length.unit
+        self.period = period.value if period is not None and same_unit else config.searcher.max_length.value
+        """Between two validations, in units of length; without one a trial is validated at its targets only."""
         self.random = random.Random(around.seed)
         self.state: SearcherState = initial()
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -228,6 +233,8 @@ class Simulation:
         if trial.run != run:
             return
         self.outcome.trained += trial.target - trial.length
+        if self.averaged > 1:
+            self.validate_on_the_way(trial)
         trial.length = trial.target
         loss = self.curves.loss(trial.hyperparameters, trial.length)
         if loss < self.outcome.best:
@@ -246,15 +253,17 @@ class Simulation:
                     location="",
                 )
             )
-        self.put(
-            ValidationReported(
-                trial_id=trial.trial_id,
-                allocation_id="",
-                batches=trial.length,
-                length=trial.length,
-                metrics={self.metric: self.sign * loss},
-            )
-        )
+        self.validate(trial, trial.length, loss)
+
+    def validate_on_the_way(self, trial: _Trial) -> None:
+        """The last validations before the target that are averaged with it."""
+        between = range(trial.length // self.period * self.period + self.period, trial.target, self.period)
+        for length in between[-(self.averaged - 1) :]:
+            self.validate(trial, length, self.curves.loss(trial.hyperparameters, length))
+
+    def validate(self, trial: _Trial, length: int, loss: float) -> None:
+        metrics = {self.metric: self.sign * loss}
+        self.put(ValidationReported(trial_id=trial.trial_id, allocation_id="", batches=length, length=length, metrics=metrics))
 
 
 def simulate(
