@@ -54,7 +54,7 @@ def stopped(*processes: psutil.Process) -> Iterator[None]:
 def test_supervisors_that_are_stopped_for_longer_than_the_deadline_cost_nothing(bench: GangBench, tmp_path: Path) -> None:
     """Their ranks train on, and another process keeps the link."""
     held, go = tmp_path / "held", tmp_path / "go"
-    agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
+    agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 2", TEST_HELD=str(held), TEST_GO=str(go))
     agent.react = stop_at(24)
     wait_held(held, runs)
     with stopped(*(run.supervisor() for run in runs)):
@@ -67,7 +67,7 @@ def test_a_node_that_stands_still_is_lost_only_beyond_the_deadline_and_named_by_
     bench: GangBench, tmp_path: Path
 ) -> None:
     held, go = tmp_path / "held", tmp_path / "go"
-    _, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
+    _, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 2", TEST_HELD=str(held), TEST_GO=str(go))
     wait_held(held, runs)
     first, second = runs
     with stopped(*second.processes()):
@@ -91,9 +91,9 @@ def compute() -> None:
 
 
 def test_a_gang_over_two_nodes_trains_beside_many_processes_that_compute(bench: GangBench, tmp_path: Path) -> None:
-    """The machine has a processor for it now and then only."""
+    """The machine has a processor for it now and then only. Held before deadlines are learnt: who waits that long in a step hangs."""
     held, go = tmp_path / "held", tmp_path / "go"
-    agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 8", TEST_HELD=str(held), TEST_GO=str(go))
+    agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 2", TEST_HELD=str(held), TEST_GO=str(go))
     agent.react = stop_at(24)
     wait_held(held, runs)
     others = [multiprocessing.get_context("fork").Process(target=compute, daemon=True) for _ in range(COMPUTING)]
