@@ -91,7 +91,7 @@ def compute() -> None:
 
 
 def test_a_gang_over_two_nodes_trains_beside_many_processes_that_compute(bench: GangBench, tmp_path: Path) -> None:
-    """The machine has a processor for it now and then only. Held before deadlines are learnt: who waits that long in a step hangs."""
+    """The machine has a processor for it now and then only. Held before deadlines are learnt: so long in a step is a hang."""
     held, go = tmp_path / "held", tmp_path / "go"
     agent, runs = bench.gang(1, 24, nodes=2, TEST_ACT="hold 0 2", TEST_HELD=str(held), TEST_GO=str(go))
     agent.react = stop_at(24)
