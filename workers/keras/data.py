@@ -23,6 +23,7 @@ import numpy as np
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.keras.randomness import isolated_randomness
+from tenuto.workers.user_state.generators import own_generators, reseed
 
 
 @dataclass(frozen=True)
@@ -74,19 +75,20 @@ def training_batches(
     shuffle: bool,
     epoch_batches: int | None,
     ranks: tuple[int, int] | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Batches:
     """`build`: the user's function that made `data`. `ranks`: (this one, of so many); data that can makes its `Share`s only.
-    Raises UserError for data that has no positions."""
+    `note`: is told of what a resumed trial does not find again. Raises UserError for data that has no positions."""
     dataset = _tensorflow_dataset()
     if dataset is not None and isinstance(data, dataset):
         from tenuto.workers.keras.tf_data import DatasetBatches
 
         return DatasetBatches(data, build, seed, epoch_batches)
     if isinstance(data, keras.utils.PyDataset):
-        return PyDatasetBatches(data, build, seed, shuffle)
+        return PyDatasetBatches(data, build, seed, shuffle, note)
     loader = getattr(getattr(sys.modules.get("torch"), "utils", None), "data", None)
     if loader is not None and isinstance(data, loader.DataLoader):
-        return LoaderBatches(data, build, seed, epoch_batches, ranks)
+        return LoaderBatches(data, build, seed, epoch_batches, ranks, note)
     if isinstance(data, tuple) and 1 <= len(data) <= 3:
         return ArrayBatches(data, build, seed, batch_size, shuffle)
     raise UserError(
@@ -161,7 +163,7 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 class PyDatasetBatches(Batches):
     """Each batch is made under randomness of its own where one thread makes them (`workers=1`)."""
 
-    def __init__(self, data: Any, build: Any, seed: int, shuffle: bool) -> None:
+    def __init__(self, data: Any, build: Any, seed: int, shuffle: bool, note: Callable[[str], None] = lambda _: None) -> None:
         try:
             self.epoch_batches: int = len(data)
         except TypeError:
@@ -172,6 +174,12 @@ class PyDatasetBatches(Batches):
         self._batches = self._asked = self._epochs_ended = 0
         self._threads = ThreadPoolExecutor(data.workers, "tenuto-data") if data.workers > 1 else None
         self._ahead: deque[Future[Any]] = deque()
+        self._generators = own_generators(data)
+        if self._generators and self._threads is not None:
+            note(
+                f"{type(data).__name__} draws from a generator of its own in {data.workers} threads at once, so which batch gets "
+                "which numbers is a matter of chance; set workers=1, or draw from a generator that is seeded by the index"
+            )
 
     def seek(self, batches: int, place: Place | None) -> None:
         self._batches = self._asked = batches
@@ -198,7 +206,9 @@ class PyDatasetBatches(Batches):
     def _make(self, number: int) -> Any:
         epoch = number // self.epoch_batches
         self._end_epochs(epoch)
-        with isolated_randomness(derive_seed(self._seed, "batch", epoch, number % self.epoch_batches)):
+        seed = derive_seed(self._seed, "batch", epoch, number % self.epoch_batches)
+        self._reseed(seed)
+        with isolated_randomness(seed):
             return self._data[self._index(number)]
 
     def _index(self, number: int) -> int:
@@ -208,9 +218,16 @@ class PyDatasetBatches(Batches):
     def _end_epochs(self, epoch: int) -> None:
         """A dataset may change at the end of an epoch: a resumed trial goes through the same ends again."""
         while self._epochs_ended < epoch:
-            with isolated_randomness(derive_seed(self._seed, "epoch end", self._epochs_ended)):
+            seed = derive_seed(self._seed, "epoch end", self._epochs_ended)
+            self._reseed(seed)
+            with isolated_randomness(seed):
                 self._data.on_epoch_end()
             self._epochs_ended += 1
+
+    def _reseed(self, seed: int) -> None:
+        """Generators that the dataset keeps itself."""
+        for index, generator in enumerate(self._generators):
+            reseed(generator, derive_seed(seed, index))
 
     def close(self) -> None:
         if self._threads is not None:
@@ -220,31 +237,48 @@ class PyDatasetBatches(Batches):
 class LoaderBatches(Batches):
     """A torch DataLoader."""
 
-    def __init__(self, loader: Any, build: Any, seed: int, epoch_batches: int | None, ranks: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        build: Any,
+        seed: int,
+        epoch_batches: int | None,
+        ranks: tuple[int, int] | None,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         from tenuto.workers.pytorch import data
         from tenuto.workers.pytorch.distributed.shards import Shard
+        from tenuto.workers.pytorch.training_data import TrainingData
 
         self._shard = None if ranks is None else Shard(*ranks)
-        self._loader, self._seed = data.check_loader(loader, build.__name__, build), seed
+        self._data = TrainingData(data.check_loader(loader, build.__name__, build), seed, note)
         self.epoch_batches = epoch_batches or data.epoch_batches(loader)
         self._iterator: Iterator[Any] | None = None
+        self._given = 0
+        """Batches since the trial began."""
 
     def seek(self, batches: int, place: Place | None) -> None:
-        from tenuto.workers.pytorch import data
+        from tenuto.workers.pytorch import training_data
 
-        stream = place.values.get("stream") if place else None
-        self._iterator = data.training_batches(self._loader, self._seed, batches, stream, self._shard)
+        self._given = batches
+        if place is not None:
+            values = dict(place.values)
+            if self._shard is not None:
+                values["last_batch"] = None  # it is that of rank 0
+            self._data.resume(training_data.Place(**values))
+        self._iterator = self._data.begin(batches, self._shard)
 
     def next_batch(self) -> Any:
         from tenuto.workers.pytorch.distributed.shards import Sharded
 
         assert self._iterator is not None
         batch = next(self._iterator)
+        self._data.seen.note(batch)
+        self._given += 1
         return Share(*batch) if isinstance(batch, Sharded) else batch
 
     def place(self) -> Place:
-        state = getattr(self._iterator, "state", None)
-        return Place({"stream": state()}) if callable(state) else Place()
+        return Place(dict(vars(self._data.place(self._given))))
 
     def close(self) -> None:
         self._iterator = None

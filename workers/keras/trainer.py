@@ -94,6 +94,7 @@ class KerasTrainer(Trainer):
             shuffle=trial.shuffle,
             epoch_batches=given,
             ranks=self._backend.data_ranks,
+            note=self._backend.note_lost,
         )
         training.seek(0, None)
         return training
