@@ -139,13 +139,12 @@ async def main(decisions: int) -> None:
         await migrate(postgres.owner_url)
         environment = {
             **os.environ, "TENUTO_DATABASE_URL": postgres.url, "TENUTO_NATS_URL": server.url,
-            "TENUTO_NATS_USER": server.user, "TENUTO_NATS_PASSWORD": server.password,
             "TENUTO_DATA_DIRECTORY": name, "TENUTO_SHARED_DIRECTORY": name, "TENUTO_LOG_LEVEL": "WARNING",
         }  # fmt: skip
         processes = [start(module, environment) for module in PROCESSES]
         try:
             log = await PostgresEventLog.connect(postgres.url)
-            bus = await nats.connect(server.url, user=server.user, password=server.password)
+            bus = await nats.connect(server.url)
             latencies = sorted(await measure(log, bus, decisions))
             base = await reference(log, bus)
             await bus.close()

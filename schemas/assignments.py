@@ -69,6 +69,8 @@ class Assignments(Model):
     position: int
     """Log position that this was decided at; an agent ignores one older than the last it acted on."""
     assignments: tuple[Assignment, ...]
+    tokens: dict[str, str] = Field(default_factory=dict)
+    """What the agent's reports carry, by allocation. Launcher and agent alone have them: neither workers nor the record do."""
 
 
 class AssignReply(Model):

@@ -27,6 +27,8 @@ HEADER_ROUND = "Tenuto-Round"
 """Number of the round in which the agent sent the report: a new one begins where it has learnt that reports were lost."""
 HEADER_MESSAGE_ID = "Nats-Msg-Id"
 HEADER_TRACE = "traceparent"
+HEADER_TOKEN = "Tenuto-Token"
+"""Shows that the allocation that the report is about was assigned to its sender."""
 HEADER_CLEAR = "Tenuto-Clear"
 """Of a question for the position: first remove the agent's messages of this lane from the stream. The agent has all of them that
 are not committed on its disk, and sends them again."""

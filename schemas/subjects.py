@@ -4,11 +4,13 @@ tenuto.log.<kind>.<key>              the log, published by the relay (stream TEN
 tenuto.ingress.<lane>.<agent>        reports of agents on their way to the record (stream TENUTO_INGRESS)
 tenuto.committed.<lane>.<agent>      core NATS: the last report of that lane that is committed
 tenuto.position.<lane>.<agent>       core NATS request: what is the last report you have committed?
-tenuto.agent.heartbeat               core NATS request from agents to the launcher
+tenuto.agent.heartbeat.<agent>       core NATS request from an agent to the launcher
 tenuto.scheduler.queue               core NATS request to the scheduler: who waits for slots, and why?
 tenuto.relay.bus                     core NATS request to the relay: does JetStream store what it is sent?
 tenuto.launcher.backlog              core NATS request to the launcher: whose reports wait for the record?
 tenuto.agent.assign.<agent>          core NATS request from the launcher to one agent
+
+Who may publish and hear which of them is in kernel/bus_permissions.py: a subject that is not there is nobody's.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ LOG_STREAM = "TENUTO_LOG"
 INGRESS_STREAM = "TENUTO_INGRESS"
 LOG_SUBJECTS = "tenuto.log.>"
 INGRESS_SUBJECTS = "tenuto.ingress.>"
-HEARTBEAT = "tenuto.agent.heartbeat"
+HEARTBEATS = "tenuto.agent.heartbeat.*"
+ASSIGNMENTS = "tenuto.agent.assign.*"
 QUEUE = "tenuto.scheduler.queue"
 BACKLOG = "tenuto.launcher.backlog"
 BUS_STATE = "tenuto.relay.bus"
@@ -73,3 +76,17 @@ def positions(lane: Lane) -> str:
 
 def assign(agent_id: str) -> str:
     return f"tenuto.agent.assign.{_token(agent_id)}"
+
+
+def heartbeat(agent_id: str) -> str:
+    return f"tenuto.agent.heartbeat.{_token(agent_id)}"
+
+
+def agent_of(subject: str) -> str:
+    """The agent whose id is the last token of the subject: NATS lets no other agent publish there."""
+    return unquote(subject.rsplit(".", 1)[1])
+
+
+def inbox(user: str) -> str:
+    """What the subjects begin with at which a user of the bus hears answers: nobody else may listen there."""
+    return f"_INBOX.{_token(user)}"

@@ -286,6 +286,14 @@ WITH (fillfactor='50');
 
 COMMENT ON TABLE public.projection_cursors IS 'Moves in the transaction that writes the read model.';
 
+CREATE TABLE public.report_key (
+    one boolean DEFAULT true NOT NULL,
+    key text NOT NULL,
+    CONSTRAINT report_key_one_check CHECK (one)
+);
+
+COMMENT ON TABLE public.report_key IS 'One row, made by the first service that needs it: the tokens of allocations are derived from it.';
+
 CREATE TABLE public.schema_migrations (
     name text NOT NULL,
     checksum text NOT NULL,
@@ -413,7 +421,12 @@ CREATE TABLE public.trials (
     requested_us bigint NOT NULL,
     ended_us bigint,
     excluded_agents text[] DEFAULT '{}'::text[] NOT NULL,
-    stragglers jsonb DEFAULT '[]'::jsonb NOT NULL
+    stragglers jsonb DEFAULT '[]'::jsonb NOT NULL,
+    said_us bigint,
+    leaving_us bigint,
+    setbacks integer DEFAULT 0 NOT NULL,
+    restart_at_us bigint,
+    breaks text[] DEFAULT '{}'::text[] NOT NULL
 );
 
 COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, stopping; then its outcome: completed, early_stopped, failed or canceled.';
@@ -425,6 +438,16 @@ COMMENT ON COLUMN public.trials.reason IS 'Why the search last decided about it,
 COMMENT ON COLUMN public.trials.excluded_agents IS 'Agents that it is not placed on again, sorted.';
 
 COMMENT ON COLUMN public.trials.stragglers IS 'Slow ranks of the latest run that had any, in the order in which they were noticed.';
+
+COMMENT ON COLUMN public.trials.said_us IS 'When its workers started, or last reported progress, a validation or a checkpoint.';
+
+COMMENT ON COLUMN public.trials.leaving_us IS 'When its workers were told to leave; NULL: they were not.';
+
+COMMENT ON COLUMN public.trials.setbacks IS 'Failures and losses in a row with nothing saved or validated between, where a pause follows.';
+
+COMMENT ON COLUMN public.trials.restart_at_us IS 'When the pause before its next start ends; NULL: there is none.';
+
+COMMENT ON COLUMN public.trials.breaks IS 'Sentences of its latest checkpoint that had any.';
 
 INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
 
@@ -475,6 +498,9 @@ ALTER TABLE ONLY public.parked
 
 ALTER TABLE ONLY public.projection_cursors
     ADD CONSTRAINT projection_cursors_pkey PRIMARY KEY (projection);
+
+ALTER TABLE ONLY public.report_key
+    ADD CONSTRAINT report_key_pkey PRIMARY KEY (one);
 
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (name);
@@ -553,6 +579,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.parked TO tenuto_serv
 GRANT USAGE ON SEQUENCE public.parked_number_seq TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.projection_cursors TO tenuto_service;
+
+GRANT SELECT,INSERT ON TABLE public.report_key TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.snapshots TO tenuto_service;
 

@@ -11,6 +11,7 @@ from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
+from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
@@ -56,8 +57,9 @@ async def build(
     """`feed` and `checks` are for tests: where the events come from, and whether invariants are asserted after each commit."""
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(LauncherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
-    assigner = Assigner(loop, bus)
+    tokens = await load_report_tokens(pool)
+    assigner = Assigner(loop, bus, tokens)
     backlogs = Backlogs(bus, clock)
-    listener = Listener(loop, log, bus, clock, settings, backlogs)
+    listener = Listener(loop, log, bus, clock, settings, backlogs, tokens)
     lane = Ingress("launcher", settings, bus, pool, listener.record)
     return Launcher(loop, lane, listener, backlogs, assigner, pool)

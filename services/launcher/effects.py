@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
-from tenuto.schemas.assignments import AssignReply
+from tenuto.schemas.assignments import Assignments, AssignReply
 from tenuto.schemas.envelope import Event
 from tenuto.services.launcher.assigning import agents_concerned, assignments_of
 from tenuto.services.launcher.state import State
@@ -29,9 +30,15 @@ ASSIGN_SECONDS_MAX = 2.0
 """An agent answers when its disk has the assignment: milliseconds. Beyond this the next heartbeat does it."""
 
 
+def with_tokens(assignments: Assignments, agent_id: str, tokens: ReportTokens) -> Assignments:
+    """The agent reports about these allocations with them."""
+    ids = [assignment.allocation_id for assignment in assignments.assignments]
+    return assignments.model_copy(update={"tokens": tokens.tokens(agent_id, ids)})
+
+
 class Assigner:
-    def __init__(self, loop: ServiceLoop[State], bus: Client) -> None:
-        self._loop, self._bus = loop, bus
+    def __init__(self, loop: ServiceLoop[State], bus: Client, tokens: ReportTokens) -> None:
+        self._loop, self._bus, self._tokens = loop, bus, tokens
         self._changed: dict[str, None] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._seldom: dict[str, Seldom] = {}
@@ -60,7 +67,8 @@ class Assigner:
         seldom = self._seldom.setdefault(agent_id, Seldom(logger))
         while agent_id in self._changed:
             del self._changed[agent_id]
-            body = assignments_of(self._loop.state, agent_id, self._loop.position).to_json()
+            told = assignments_of(self._loop.state, agent_id, self._loop.position)
+            body = with_tokens(told, agent_id, self._tokens).to_json()
             try:
                 reply = await self._bus.request(subjects.assign(agent_id), body, timeout=ASSIGN_SECONDS_MAX)
                 answer = AssignReply.from_json(reply.data)

@@ -17,8 +17,9 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
-from tenuto.kernel.ingress import Poison, Report
+from tenuto.kernel.ingress import Poison, Report, demand_token
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
@@ -26,6 +27,7 @@ from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
+from tenuto.services.launcher.effects import with_tokens
 from tenuto.services.launcher.leases import Leases
 from tenuto.services.launcher.state import State
 
@@ -44,9 +46,17 @@ class Listener:
     then it does not know all that it had assigned."""
 
     def __init__(
-        self, loop: ServiceLoop[State], log: EventLog, bus: Client, clock: Clock, settings: Settings, backlogs: Backlogs
+        self,
+        loop: ServiceLoop[State],
+        log: EventLog,
+        bus: Client,
+        clock: Clock,
+        settings: Settings,
+        backlogs: Backlogs,
+        tokens: ReportTokens,
     ) -> None:
         self._loop, self._log, self._bus, self._clock, self._settings = loop, log, bus, clock, settings
+        self._tokens = tokens
         self._tick_seconds = settings.heartbeat_seconds / TICKS_PER_HEARTBEAT
         self._leases = Leases(settings.lease_seconds_max, self._tick_seconds)
         self._backlogs = backlogs
@@ -57,7 +67,7 @@ class Listener:
 
     async def run(self) -> None:
         """Until cancelled: catches up, then hears heartbeats and watches leases."""
-        heartbeats = await self._bus.subscribe(subjects.HEARTBEAT, cb=self._on_heartbeat)
+        heartbeats = await self._bus.subscribe(subjects.HEARTBEATS, cb=self._on_heartbeat)
         try:
             await self._loop.wait_ready()
             await self._loop.wait_position(await self._head())
@@ -75,7 +85,9 @@ class Listener:
     async def record(self, reports: Sequence[Report]) -> None:
         """Lane `launcher`; returns when all are committed."""
         await self._caught_up.wait()
-        commands = [RecordReport(report.id, self._clock.now_us(), _parsed(report), report.trace) for report in reports]
+        commands = [
+            RecordReport(report.id, self._clock.now_us(), _parsed(report, self._tokens), report.trace) for report in reports
+        ]
         for report in reports:
             self._received[report.agent_id] = report.spool_id, report.sequence
         with telemetry.span("launcher record", links=[report.trace for report in reports if report.trace]):
@@ -99,6 +111,10 @@ class Listener:
             logger.warning("a heartbeat cannot be read; is the agent of another version? %s", error)
             await self._reply(message, None, error="The launcher cannot read this heartbeat; run the same version of Tenuto.")
             return
+        if heartbeat.agent_id != subjects.agent_of(message.subject):
+            logger.warning("agent %s sent a heartbeat of %s: refused", subjects.agent_of(message.subject), heartbeat.agent_id)
+            await self._reply(message, None, error=f"This agent may not speak for {heartbeat.agent_id}.")
+            return
         rival_seconds = RIVAL_HEARTBEATS * self._settings.heartbeat_seconds
         now = self._clock.monotonic()
         if not self._leases.hear(heartbeat.agent_id, heartbeat.spool_id, now, rival_seconds):
@@ -111,7 +127,7 @@ class Listener:
             return
         before = self._answering.get(heartbeat.agent_id)
         if before is not None and not before.done():
-            await self._reply(message, assignments_of(self._loop.state, heartbeat.agent_id, self._loop.position))
+            await self._reply(message, self._assignments(heartbeat.agent_id))
             return
         task = asyncio.create_task(self._answer(heartbeat, message))
         self._answering[heartbeat.agent_id] = task
@@ -124,7 +140,10 @@ class Listener:
         # Nearly all heartbeats change nothing; those need no turn of the loop.
         if self._loop.core.decide(self._loop.state, command):
             await self._loop.submit(command)
-        await self._reply(message, assignments_of(self._loop.state, heartbeat.agent_id, self._loop.position))
+        await self._reply(message, self._assignments(heartbeat.agent_id))
+
+    def _assignments(self, agent_id: str) -> Assignments:
+        return with_tokens(assignments_of(self._loop.state, agent_id, self._loop.position), agent_id, self._tokens)
 
     def _answered(self, agent_id: str, task: asyncio.Task[None]) -> None:
         if self._answering.get(agent_id) is task:
@@ -159,7 +178,7 @@ class Listener:
             logger.warning("trials wait longer than they should before they start again; that cannot be recorded: %s", error)
 
 
-def _parsed(report: Report) -> LauncherReport:
+def _parsed(report: Report, tokens: ReportTokens) -> LauncherReport:
     """Raises Poison."""
     try:
         parsed: Any = LAUNCHER_REPORT.validate_json(report.body)
@@ -167,5 +186,6 @@ def _parsed(report: Report) -> LauncherReport:
         raise Poison(report, f"it cannot be read: {error}") from error
     if parsed.agent_id != report.agent_id:
         raise Poison(report, f"agent {report.agent_id} reports in the name of {parsed.agent_id}")
+    demand_token(tokens, report, parsed.allocation_id)
     checked: LauncherReport = parsed
     return checked

@@ -15,6 +15,7 @@ from tenuto.kernel.feed import Feed
 from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
+from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
@@ -60,7 +61,7 @@ async def build(
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(TrackerCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     stores = stores_of(settings.shared_directory, settings.stores_file)
-    receiver = Receiver(loop, log, pool, clock)
+    receiver = Receiver(loop, log, pool, clock, await load_report_tokens(pool))
     lanes: dict[Lane, Ingress] = {
         "tracker": Ingress("tracker", settings, bus, pool, receiver.record),
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),

@@ -18,11 +18,12 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.ingress import Poison, Report
+from tenuto.kernel.ingress import Poison, Report, demand_token
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
-from tenuto.schemas.ids import experiment_of
-from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogsReport, MetricsReport, TrackerReport
+from tenuto.schemas.ids import experiment_of, trial_of
+from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogMatchReport, LogsReport, MetricsReport, TrackerReport
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.projections import Logs, write_logs, write_metrics
 from tenuto.services.tracker.state import State
@@ -38,13 +39,13 @@ M = TypeVar("M", bound=Model)
 
 
 class Receiver:
-    def __init__(self, loop: ServiceLoop[State], log: EventLog, pool: asyncpg.Pool, clock: Clock) -> None:
-        self._loop, self._log, self._pool, self._clock = loop, log, pool, clock
+    def __init__(self, loop: ServiceLoop[State], log: EventLog, pool: asyncpg.Pool, clock: Clock, tokens: ReportTokens) -> None:
+        self._loop, self._log, self._pool, self._clock, self._tokens = loop, log, pool, clock, tokens
 
     async def record(self, reports: Sequence[Report]) -> None:
         """Lane `tracker`."""
         commands = [
-            RecordReport(report.id, self._clock.now_us(), _checked(report, _tracker_report(report)), report.trace)
+            RecordReport(report.id, self._clock.now_us(), self._checked(report, _tracker_report(report)), report.trace)
             for report in reports
         ]
         await self._catch_up(commands)
@@ -68,7 +69,7 @@ class Receiver:
 
     async def store_metrics(self, reports: Sequence[Report]) -> None:
         """Lane `metrics`."""
-        parsed = {report.id: _parsed(report, MetricsReport) for report in reports}
+        parsed = {report.id: self._parsed(report, MetricsReport) for report in reports}
 
         async def write(some: Sequence[Report]) -> None:
             await write_metrics(self._pool, [parsed[report.id] for report in some])
@@ -77,12 +78,28 @@ class Receiver:
 
     async def store_logs(self, reports: Sequence[Report]) -> None:
         """Lane `logs`."""
-        parsed = {report.id: Logs(report.id, report.agent_id, _parsed(report, LogsReport)) for report in reports}
+        parsed = {report.id: Logs(report.id, report.agent_id, self._parsed(report, LogsReport)) for report in reports}
 
         async def write(some: Sequence[Report]) -> None:
             await write_logs(self._pool, [parsed[report.id] for report in some])
 
         await _write(reports, write)
+
+    def _parsed(self, report: Report, model: type[M]) -> M:
+        try:
+            return self._checked(report, model.from_json(report.body))
+        except ValidationError as error:
+            raise Poison(report, f"it cannot be read: {error}") from error
+
+    def _checked(self, report: Report, body: M) -> M:
+        """What it says, and that its sender may say it. Raises Poison."""
+        allocation_id = _storable(report, body)
+        if trial_of(allocation_id) != getattr(body, "trial_id", ""):
+            raise Poison(report, f"allocation {allocation_id} does not belong to trial {getattr(body, 'trial_id', '')}")
+        demand_token(self._tokens, report, allocation_id)
+        if isinstance(body, LogMatchReport) and body.agent_id != report.agent_id:
+            raise Poison(report, f"agent {report.agent_id} reports what agent {body.agent_id} has read")
+        return body
 
 
 async def _write(reports: Sequence[Report], write: Callable[[Sequence[Report]], Awaitable[None]]) -> None:
@@ -103,15 +120,8 @@ def _tracker_report(report: Report) -> TrackerReport:
         raise Poison(report, f"it cannot be read: {error}") from error
 
 
-def _parsed(report: Report, model: type[M]) -> M:
-    try:
-        return _checked(report, model.from_json(report.body))
-    except ValidationError as error:
-        raise Poison(report, f"it cannot be read: {error}") from error
-
-
-def _checked(report: Report, body: M) -> M:
-    """Ids are read as numbers further on, and counts stored in 64 bits."""
+def _storable(report: Report, body: Model) -> str:
+    """Ids are read as numbers further on, and counts stored in 64 bits. Returns the allocation's id; raises Poison."""
     trial_id, allocation_id = getattr(body, "trial_id", ""), getattr(body, "allocation_id", "")
     if not _TRIAL_ID.fullmatch(trial_id) or not _ALLOCATION_ID.fullmatch(allocation_id):
         raise Poison(report, f"trial {trial_id!r} or allocation {allocation_id!r} is not an id")
@@ -122,4 +132,4 @@ def _checked(report: Report, body: M) -> M:
         raise Poison(report, f"checkpoint {body.checkpoint_id!r} is not named for its allocation {allocation_id}")
     if any("\0" in name for name in getattr(body, "metrics", ())):
         raise Poison(report, "a metric's name has a zero character")
-    return body
+    return str(allocation_id)

@@ -233,6 +233,12 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "wrong setting": lambda user: user.run("up", "-d", "--data-dir", user.directory / "third", TENUTO_CPU_SLOTS="two"),
     "port taken": port_taken,
     "second up on the same directory": lambda user: user.run("up", "-d"),
+    "worker account that cannot be used": lambda user: "".join(
+        user.run("up", "-d", "--data-dir", user.directory / "fourth", "--worker-user", name) for name in ("no-such-user", "root")
+    ),
+    "agent without credentials": lambda user: (
+        user.run("agent", "revoke", "no-such-agent") + user.run("agent", "credentials", "two words")
+    ),
     "no space left": no_space_left,
 }
 

@@ -89,22 +89,6 @@ async def test_nats_keeps_its_store_when_killed_and_loses_it_when_wiped(nats: Na
     assert await messages() == 0
 
 
-async def test_the_agents_user_cannot_touch_streams(tmp_path) -> None:
-    server = NatsServer(tmp_path / "bus", password="secret", agent_password="other")
-    await server.start()
-    try:
-        client = await nats_client.connect(server.url, user="tenuto", password="secret")
-        await client.jetstream().add_stream(name="S", subjects=["tenuto.log.>", "tenuto.ingress.>"])
-        agent = await nats_client.connect(server.url, user="agent", password="other")
-        await agent.jetstream().publish("tenuto.ingress.tracker.a", b"report")
-        with pytest.raises(nats_client.errors.TimeoutError):
-            await agent.jetstream().publish("tenuto.log.trial.1-1", b"forged", timeout=0.2)
-        await agent.close()
-        await client.close()
-    finally:
-        await server.kill()
-
-
 async def test_a_taken_port_is_named(tmp_path, nats: NatsServer) -> None:
     (tmp_path / "port").write_text(str(nats.port))
     with pytest.raises(ServerError, match=rf"Port {nats.port} .* is taken by another program"):

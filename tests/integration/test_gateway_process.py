@@ -70,8 +70,6 @@ async def postgres(server_directory: Path) -> AsyncIterator[PostgresServer]:
 def environment(nats: NatsServer, tmp_path: Path) -> dict[str, str]:
     return {
         "TENUTO_NATS_URL": nats.url,
-        "TENUTO_NATS_USER": nats.user,
-        "TENUTO_NATS_PASSWORD": nats.password,
         "TENUTO_SHARED_DIRECTORY": str(tmp_path / "shared"),
         "TENUTO_REST_TOKEN_FILE": str(tmp_path / "token"),
         "TENUTO_REST_PORT": "0",

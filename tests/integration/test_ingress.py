@@ -148,7 +148,7 @@ async def test_reports_arrive_in_order_with_their_identity(setup: Setup) -> None
     assert receiver.bodies == numbers(*range(1, 51))
     first = receiver.reports[0]
     assert first == Report("tracker", AGENT, SPOOL, 1, "test", b"1", trace)
-    assert first.id == name_id(SPOOL, "tracker", "1")
+    assert first.id == name_id(AGENT, SPOOL, "tracker", "1")
     info = await setup.client.jetstream().stream_info(subjects.INGRESS_STREAM)
     assert info.state.messages == 0
 

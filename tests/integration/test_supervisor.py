@@ -146,20 +146,21 @@ def test_the_rest_port_stays_and_a_taken_one_is_named(layout: Layout) -> None:
             cluster.rest_port(layout, number)
 
 
-@pytest.mark.parametrize("removed", ["nats/jetstream", "nats/jetstream/jetstream/$G", "nats"])
+@pytest.mark.parametrize("removed", ["nats/jetstream", "nats/jetstream/jetstream/TENUTO_SERVICES", "nats"])
 async def test_a_bus_whose_store_is_removed_gets_a_fresh_one_on_the_same_port(
     up: Supervisor, layout: Layout, removed: str
 ) -> None:
     from tenuto.kernel import bus
     from tenuto.kernel.settings import Settings
+    from tenuto.schemas import subjects
 
     pid, server = await changed(layout, "nats", None), up._nats
-    settings = Settings(nats_url=server.url, nats_user=server.user, nats_password=server.password)
+    settings = Settings(nats_url=server.url, nats_user="relay", nats_password=up._users.services()["relay"])
     client = await bus.connect(settings)
     try:
         js = client.jetstream()
         await bus.ensure_streams(js, settings)
-        await js.publish("tenuto.ingress.tracker.a", b"lost")
+        await js.publish(subjects.INGRESS_PROBE, b"lost")
         await asyncio.sleep(0.3)  # seen as it was, with its streams
         shutil.rmtree(layout.root / removed)
         await changed(layout, "nats", pid)
@@ -168,7 +169,7 @@ async def test_a_bus_whose_store_is_removed_gets_a_fresh_one_on_the_same_port(
             while not client.is_connected:  # noqa: ASYNC110 - the client reconnects by itself
                 await asyncio.sleep(0.02)
         await bus.ensure_streams(js, settings)
-        assert (await js.publish("tenuto.ingress.tracker.a", b"kept")).seq == 1
+        assert (await js.publish(subjects.INGRESS_PROBE, b"kept")).seq == 1
     finally:
         await bus.close(client)
     state = read_state(layout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.relay import Relay
 from tenuto.kernel.replay import fold, verify_decisions
+from tenuto.kernel.report_tokens import load_report_tokens
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
@@ -39,6 +41,7 @@ from tenuto.schemas.reports import (
     HEADER_KIND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
+    HEADER_TOKEN,
     CheckpointReport,
     Committed,
     LogLine,
@@ -122,6 +125,7 @@ class World:
         js = self.bus.jetstream()
         done = asyncio.Event()
         last = sequence + len(bodies)
+        tokens = await load_report_tokens(self.pool)
 
         async def committed(message: Any) -> None:
             if Committed.from_json(message.data).sequence >= last:
@@ -133,6 +137,8 @@ class World:
             sequence += 1
             headers = {HEADER_AGENT: "node", HEADER_SPOOL: spool, HEADER_SEQUENCE: str(sequence), HEADER_KIND: "x"}
             payload = body if isinstance(body, bytes) else body.to_json()
+            if found := re.search(rb'"allocation_id": *"([^"]*)"', payload):
+                headers[HEADER_TOKEN] = tokens.token("node", found[1].decode())
             await js.publish(subjects.ingress(lane, "node"), payload, headers=headers)
         self._sequences[lane] = max(sequence, self._sequences.get(lane, 0))
         await done.wait()
@@ -150,8 +156,7 @@ class World:
 
 @pytest.fixture
 async def world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator[World]:
-    bus_settings = {"nats_url": nats.url, "nats_user": nats.user, "nats_password": nats.password}
-    settings = Settings(database_url=database.url, shared_directory=str(tmp_path), **bus_settings)
+    settings = Settings(database_url=database.url, shared_directory=str(tmp_path), nats_url=nats.url)
     log = await PostgresEventLog.connect(database.url)
     bus = await connect(settings)
     await ensure_streams(bus.jetstream(), settings)
@@ -164,7 +169,7 @@ async def world(database: Any, nats: Any, tmp_path: Path) -> AsyncIterator[World
 
 
 async def connect(settings: Settings) -> Client:
-    return await nats.connect(settings.nats_url, user=settings.nats_user, password=settings.nats_password)
+    return await nats.connect(settings.nats_url)
 
 
 async def test_reports_are_recorded_once_through_restarts(world: World) -> None:

@@ -116,7 +116,7 @@ class ControlPlane:
     async def start(self) -> None:
         self._bus = await connect(self._settings, "control plane")
         await ensure_streams(self._bus.jetstream(), self._settings)
-        await self._bus.subscribe(subjects.HEARTBEAT, cb=self._on_heartbeat)
+        await self._bus.subscribe(subjects.HEARTBEATS, cb=self._on_heartbeat)
         for lane in subjects.LANES:
             await self._bus.subscribe(subjects.position(lane, AGENT), cb=self._answerer(lane))
             self._tasks.append(asyncio.create_task(self._receive(lane)))
@@ -131,7 +131,7 @@ class ControlPlane:
         assert self._bus is not None
         self.position += 1
         self.assigned = assignments
-        body = Assignments(position=self.position, assignments=assignments).to_json()
+        body = self._told(assignments).to_json()
         reply = await self._bus.request(subjects.assign(AGENT), body, timeout=WAIT_SECONDS_MAX)
         return AssignReply.from_json(reply.data)
 
@@ -163,9 +163,13 @@ class ControlPlane:
 
     async def _on_heartbeat(self, message: Msg) -> None:
         self.heartbeats.append(Heartbeat.from_json(message.data))
-        told = None if self.assigned is None else Assignments(position=self.position, assignments=self.assigned)
+        told = None if self.assigned is None else self._told(self.assigned)
         await message.respond(HeartbeatReply(lease_seconds=10, assignments=told).to_json())
         self._changed.set()
+
+    def _told(self, assignments: tuple[Assignment, ...]) -> Assignments:
+        tokens = {assignment.allocation_id: f"token of {assignment.allocation_id}" for assignment in assignments}
+        return Assignments(position=self.position, assignments=assignments, tokens=tokens)
 
     def _answerer(self, lane: Lane) -> Callable[[Msg], Any]:
         async def answer(message: Msg) -> None:

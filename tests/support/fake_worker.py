@@ -24,9 +24,10 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
+from tenuto.workers.launch.token import take_token
 
 ALLOCATION, RANK = os.environ["TENUTO_ALLOCATION_ID"], int(os.environ["TENUTO_RANK"])
-METADATA = (("authorization", f"Bearer {os.environ['TENUTO_TOKEN']}"),)
+METADATA = (("authorization", f"Bearer {take_token(os.environ)}"),)
 
 
 def call(method: Any, request: Any) -> Any:

@@ -55,15 +55,21 @@ class Node:
 class LiveCluster:
     """One data directory. `up` starts it, `down` stops it; `kill` ends one of its processes with SIGKILL."""
 
-    def __init__(self, directory: Path, cpu_slots: int = 2) -> None:
-        self.directory, self.cpu_slots = directory, cpu_slots
+    def __init__(self, directory: Path, cpu_slots: int = 2, inside: tuple[str, ...] = ()) -> None:
+        """`inside`: a command that runs `tenuto up`, in a mount namespace for example."""
+        self.directory, self.cpu_slots, self._inside = directory, cpu_slots, inside
         self.environment = {**os.environ, "TENUTO_DATA_DIRECTORY": str(directory)}
 
     def cli(
         self, *args: str | Path, check: bool = True, seconds_max: float = COMMAND_SECONDS_MAX
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(TENUTO), *map(str, args)], capture_output=True, text=True, env=self.environment, timeout=seconds_max, check=False
+            [*(self._inside if args[0] == "up" else ()), str(TENUTO), *map(str, args)],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=seconds_max,
+            check=False,
         )
         if check and done.returncode != 0:
             raise AssertionError(f"tenuto {' '.join(map(str, args))} left with {done.returncode}:\n{done.stdout}\n{done.stderr}")
@@ -156,11 +162,12 @@ class LiveCluster:
     def another_agent(self, name: str, cpu_slots: int = 1) -> Iterator[Node]:
         """One more agent, as on another machine: with a directory of its own, and the cluster's shared one."""
         directory = self.directory.with_name(f"{self.directory.name}-{name}")
+        own = dict(line.split("=", 1) for line in self.cli("agent", "credentials", name).stdout.splitlines())
         node = psutil.Popen(
             [sys.executable, "-m", "tenuto.workers.agent"],
             env={
                 **psutil.Process(self.pid("agent")).environ(),
-                "TENUTO_AGENT_ID": name,
+                **own,
                 "TENUTO_DATA_DIRECTORY": str(directory),
                 "TENUTO_CPU_SLOTS": str(cpu_slots),
             },

@@ -21,8 +21,10 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.kernel import bus as bus_module
+from tenuto.kernel.account import Account, NoAccount, check_account, find_account, hand_over
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.private_files import private
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.tasks import run_together, stop_task
@@ -37,8 +39,10 @@ from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.home import DATABASE, LOCK, Home, database_problem
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.publishing import LanePublisher
+from tenuto.workers.agent.report_tokens import ReportTokens
 from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
 from tenuto.workers.agent.runs import Runs
+from tenuto.workers.agent.scratch import PASSING
 from tenuto.workers.agent.slots import find_slots
 from tenuto.workers.agent.spool import Spool
 from tenuto.workers.agent.warm import WarmPool
@@ -78,6 +82,10 @@ class AgentApp:
             address, interface = find_interface(settings.network_interface, urlsplit(settings.nats_url).hostname or "")
         except NoInterface as error:
             raise AgentError(str(error)) from error
+        try:
+            account = find_account(settings.worker_user) if settings.worker_user else None
+        except NoAccount as error:
+            raise AgentError(str(error)) from error
         self._node = Node(
             agent_id=settings.agent_id or os.uname().nodename,
             directory=self._directory,
@@ -87,6 +95,7 @@ class AgentApp:
             command=tuple(self._command),
             address=address,
             interface=interface,
+            account=account,
         )
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
@@ -98,14 +107,15 @@ class AgentApp:
         self._bus: Client | None = None
         self._taking: asyncio.Task[None] | None = None
         """What the last heartbeat's answer brought is being written down."""
-        self._warm = WarmPool(self._directory, 0 if command else settings.warm_environments_max)
+        self._warm = WarmPool(self._directory, 0 if command else settings.warm_environments_max, account)
 
     async def open(self) -> None:
         """Takes the directory, finds earlier workers again, and opens the worker door. Needs no bus. Raises AgentError."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            self._lock = (self._directory / LOCK).open("a")
+            self._lock = _open_lock(self._directory / LOCK)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._directory.chmod(PASSING if self._node.account else 0o700)
         except BlockingIOError:
             if self._lock is not None:
                 self._lock.close()
@@ -114,6 +124,8 @@ class AgentApp:
             ) from None
         except OSError as error:
             raise AgentError(f"{self._directory} cannot be used: {error}.") from error
+        if self._node.account is not None:
+            await asyncio.to_thread(self._admit_account, self._node.account)
         try:
             self._connection = await self._disk(open_database, self._directory / DATABASE)
             self._spool = await self._disk(Spool, self._connection, self._new_spool_id())
@@ -127,17 +139,38 @@ class AgentApp:
             Runs(self._connection, self._spool),
             self._spool,
             self._disk,
-            Contexts(self._shared, self._directory / "contexts"),
+            Contexts(self._shared, self._directory / "contexts", for_others=self._node.account is not None),
             self._clock,
             grace_seconds=self._settings.preempt_grace_seconds_max,
             command=self._command,
             warm=self._warm,
+            tokens=await self._disk(ReportTokens, self._connection),
         )
         await self.manager.open()
         self._warm.warm(common_environment(self._node, self._node.slots[:1]))
         door = WorkerDoor(self.manager, self._spool, self._disk, self._stores)
-        self._server = WorkerServer(door, self._node.socket, shared=self._node.socket.parent != self._directory)
+        shared = self._node.socket.parent != self._directory
+        self._server = WorkerServer(door, self._node.socket, shared=shared, account=self._node.account)
         await self._server.start()
+
+    def _admit_account(self, account: Account) -> None:
+        """Makes what its processes need. Raises AgentError."""
+        os.umask(0o077)  # what is meant for others is opened to them by name
+        checkpoints = self._shared / "checkpoints"
+        try:
+            check_account(account, self._directory)
+            self._node.home.mkdir(mode=0o700, exist_ok=True)
+            account.own(self._node.home, 0o700)
+            checkpoints.mkdir(parents=True, exist_ok=True)
+            if not account.can_enter(checkpoints):
+                raise NoAccount(f"Workers cannot run as {account.name}: it may not enter {self._shared}, the shared directory.")
+            hand_over(checkpoints, account)
+        except NoAccount as error:
+            raise AgentError(str(error)) from error
+        except OSError as error:
+            raise AgentError(
+                f"Workers cannot run as {account.name}: {self._shared} and {self._directory} cannot be prepared for it ({error})."
+            ) from error
 
     async def run(self) -> None:
         """Until cancelled. The bus may be away: workers go on, and their reports wait on disk."""
@@ -147,11 +180,11 @@ class AgentApp:
         lanes = {
             lane: LanePublisher(
                 lane, self._node.agent_id, bus, self._spool, self._disk, self.manager.spooled, self.manager.committed,
-                self._new_spool_id,
+                self._new_spool_id, token_of=self.manager.tokens.of,
             )
             for lane in subjects.LANES
         }  # fmt: skip
-        publishing = {lane: publisher.run() for lane, publisher in lanes.items()}
+        publishing = {lane: self._publish(publisher) for lane, publisher in lanes.items()}
         await run_together(**publishing, heartbeats=self._heartbeats(bus))
 
     async def lost(self) -> str:
@@ -166,6 +199,10 @@ class AgentApp:
         except (OSError, sqlite3.Error) as error:
             logger.warning("the workers cannot be ended in order: %s", error)
         await self.manager.abandon()
+
+    async def _publish(self, publisher: LanePublisher) -> None:
+        await self.manager.tokens.complete.wait()
+        await publisher.run()
 
     async def stop(self) -> None:
         """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed.
@@ -208,7 +245,7 @@ class AgentApp:
             due = self._clock.monotonic() + self._settings.heartbeat_seconds
             try:
                 reply = await bus.request(
-                    subjects.HEARTBEAT, self._heartbeat().to_json(), timeout=self._settings.heartbeat_seconds
+                    subjects.heartbeat(self._node.agent_id), self._heartbeat().to_json(), timeout=self._settings.heartbeat_seconds
                 )
                 answer = HeartbeatReply.from_json(reply.data)
             except (NatsError, OSError) as error:
@@ -256,6 +293,10 @@ class AgentApp:
             refusal = f"{type(error).__name__}: {error}"
         with contextlib.suppress(NatsError, OSError):
             await message.respond(AssignReply(accepted=not refusal, reason=refusal).to_json())
+
+
+def _open_lock(path: Path) -> IO[str]:
+    return open(path, "a", opener=private)
 
 
 def _labels(text: str) -> tuple[str, ...]:

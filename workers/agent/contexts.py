@@ -11,6 +11,8 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tenuto.workers.agent.scratch import PASSING
+
 CONTEXTS_KEPT_MAX = 50
 """Unpacked contexts kept for the next run; code is small, and unpacking again takes well under a second."""
 READ_BYTES = 1 << 20
@@ -21,8 +23,9 @@ class ContextUnavailable(Exception):
 
 
 class Contexts:
-    def __init__(self, shared_directory: Path, directory: Path) -> None:
-        self._shared, self._directory = shared_directory, directory
+    def __init__(self, shared_directory: Path, directory: Path, *, for_others: bool = False) -> None:
+        """`for_others`: workers have another account, which may read what is unpacked and change nothing of it."""
+        self._shared, self._directory, self._for_others = shared_directory, directory, for_others
         self._locks: dict[str, asyncio.Lock] = {}
 
     def path(self, context_hash: str) -> Path:
@@ -33,7 +36,9 @@ class Contexts:
         async with self._locks.setdefault(context_hash, asyncio.Lock()):
             path = self.path(context_hash)
             if not path.is_dir():
-                await asyncio.to_thread(_unpack, self._shared / "contexts" / f"{context_hash}.tar.gz", path)
+                await asyncio.to_thread(
+                    _unpack, self._shared / "contexts" / f"{context_hash}.tar.gz", path, for_others=self._for_others
+                )
             else:
                 with contextlib.suppress(OSError):
                     os.utime(path)  # the least recently used one goes first
@@ -49,7 +54,7 @@ class Contexts:
                     shutil.rmtree(path, ignore_errors=True)
 
 
-def _unpack(archive: Path, path: Path) -> None:
+def _unpack(archive: Path, path: Path, *, for_others: bool) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
@@ -63,8 +68,20 @@ def _unpack(archive: Path, path: Path) -> None:
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:gz") as tar:
                 tar.extractall(temporary, filter="data")  # nothing outside, no devices
+        if for_others:
+            path.parent.chmod(PASSING)
+            _open_for_reading(temporary)
         temporary.rename(path)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise ContextUnavailable(f"The model directory cannot be unpacked from {archive}: {error}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _open_for_reading(directory: Path) -> None:
+    for parent, _, files in os.walk(directory):
+        os.chmod(parent, 0o755)
+        for name in files:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                os.chmod(path, path.stat().st_mode & 0o755 | 0o444)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +56,10 @@ CREATE TABLE IF NOT EXISTS worker_sequences (
     last INTEGER NOT NULL,
     PRIMARY KEY (allocation_id, rank)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS report_tokens (  -- of allocations, as the launcher told them: what reports about them carry
+    allocation_id TEXT PRIMARY KEY,
+    token TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS runs (
     allocation_id TEXT PRIMARY KEY,
     number INTEGER NOT NULL,     -- in the order of starting
@@ -82,11 +88,15 @@ def open_database(path: Path) -> Database:
     """Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also after a power failure,
     unless its transaction says otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    # It holds the tokens of the workers: closed before there is anything in it, and SQLite makes its two companions alike.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for file in (path, *(path.with_name(f"{path.name}-{name}") for name in ("wal", "shm"))):
+        with contextlib.suppress(FileNotFoundError):
+            file.chmod(0o600)
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False, factory=Database)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.executescript(_SCHEMA)
-    path.chmod(0o600)  # it holds the tokens of the workers
     return connection
 
 

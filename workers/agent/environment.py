@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from tenuto.kernel.settings import Settings
+from tenuto.kernel.account import Account, home_variables
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.processes import RUN_VARIABLE, RunFiles, run_mark
@@ -16,10 +16,14 @@ from tenuto.workers.agent.runs import Run
 from tenuto.workers.agent.scratch import kept_variables, variables
 from tenuto.workers.agent.slots import device_variables
 from tenuto.workers.launch.layout import GANG_VARIABLE, GangPart, gang_agents
+from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
+from tenuto.workers.launch.token import TOKEN_VARIABLE
 
-_OWN_SETTINGS = frozenset(f"TENUTO_{item.name.upper()}" for item in fields(Settings))
-"""The agent's own settings, with the bus's password among them: none of a worker's business."""
-
+OWN_PREFIX = "TENUTO_"
+"""Of the variables of the agent, of the cluster and of whoever started it, with tokens and passwords among them: none of a
+worker's business."""
+HANDED_DOWN = frozenset({"TENUTO_CLUSTER_DIRECTORY"})
+"""The mark by which a laptop cluster finds all its processes."""
 
 SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
 """What a gang's part on one agent is started by: it starts the ranks."""
@@ -43,9 +47,16 @@ class Node:
     """Name of the interface that has it."""
     command: tuple[str, ...] = ()
     """Of a training process that starts cold."""
+    account: Account | None = None
+    """That workers run as. None: the agent's own."""
+
+    @property
+    def home(self) -> Path:
+        """Of workers that have an account of their own."""
+        return self.directory / "home"
 
     def files(self, allocation_id: str) -> RunFiles:
-        return RunFiles(self.directory / "runs" / allocation_id)
+        return RunFiles(self.directory / "runs" / allocation_id, self.account.uid if self.account else None)
 
 
 def is_gang(assignment: Assignment) -> bool:
@@ -72,8 +83,11 @@ def gang_part(node: Node, run: Run) -> GangPart:
 
 def common_environment(node: Node, slots: tuple[Slot, ...]) -> dict[str, str]:
     """Of all workers on such slots."""
-    base = {name: value for name, value in node.base.items() if name not in _OWN_SETTINGS}
-    return kept_variables() | base | device_variables(slots)
+    base = {name: value for name, value in node.base.items() if not name.startswith(OWN_PREFIX) or name in HANDED_DOWN}
+    if node.account is not None:
+        base = {name: value for name, value in base.items() if not name.startswith("XDG_")}
+        base |= home_variables(node.account, node.home) | {PRIVATE_VARIABLE: "1"}
+    return kept_variables(node.account.name if node.account else None) | base | device_variables(slots)
 
 
 def worker_environment(node: Node, run: Run, temporary: Path) -> dict[str, str]:
@@ -91,11 +105,13 @@ def worker_environment(node: Node, run: Run, temporary: Path) -> dict[str, str]:
     environment |= {
         "TENUTO_AGENT_SOCKET": str(node.socket),
         "TENUTO_ALLOCATION_ID": run.allocation_id,
-        "TENUTO_TOKEN": run.token,
+        TOKEN_VARIABLE: run.token,
         "TENUTO_RANK": str(rank_on(assignment, node.agent_id)),
         "TENUTO_ERROR_FILE": str(node.files(run.allocation_id).error),
         RUN_VARIABLE: run_mark(node.directory, run.allocation_id),
     }
+    if node.account is not None:
+        environment[PRIVATE_VARIABLE] = "1"  # also where the configuration sets it
     if gang:
         environment[GANG_VARIABLE] = gang_part(node, run).to_json()
     if assignment.trace:

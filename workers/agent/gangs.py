@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 
 import psutil
 
 from tenuto.schemas.assignments import Assignment
 from tenuto.workers.agent.environment import LOOPBACK, Node
+from tenuto.workers.agent.foreign import place, read_foreign
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 
@@ -56,7 +56,7 @@ async def opened_rendezvous(files: RunFiles) -> str:
     path = files.directory / RENDEZVOUS_FILE
     while not path.exists():  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(LOOK_SECONDS)
-    return path.read_text()
+    return read_foreign(path, files.owner)
 
 
 def place_rendezvous(assignment: Assignment, node: Node) -> None:
@@ -65,6 +65,7 @@ def place_rendezvous(assignment: Assignment, node: Node) -> None:
         return
     path = node.files(assignment.allocation_id).directory / RENDEZVOUS_FILE
     if path.parent.is_dir() and not path.exists():
-        partial = path.with_name(f"{path.name}.agent")
-        partial.write_text(assignment.rendezvous)
-        os.replace(partial, path)
+        try:
+            place(path, assignment.rendezvous)
+        except OSError as error:  # the directory is the worker's: what it does there harms itself alone
+            logger.warning("the ranks of %s cannot be told where rank 0 listens: %s", assignment.allocation_id, error)

@@ -46,8 +46,9 @@ from tenuto.workers.agent.reconcile import (
     reconcile,
     slots_on,
 )
+from tenuto.workers.agent.report_tokens import ReportTokens
 from tenuto.workers.agent.runs import Run, Runs
-from tenuto.workers.agent.scratch import Scratch
+from tenuto.workers.agent.scratch import PASSING, Scratch
 from tenuto.workers.agent.spool import NewReport, Spool
 from tenuto.workers.agent.warm import WarmPool, WarmSpawned
 
@@ -97,15 +98,16 @@ class Manager:
         grace_seconds: float,
         command: Sequence[str],
         warm: WarmPool,
+        tokens: ReportTokens,
     ) -> None:
-        self.node = node
+        self.node, self.tokens = node, tokens
         self.spooled = Changed()
         """Reports were added to the spool."""
         self.committed = Changed()
         """Reports left the spool."""
         self._runs, self._spool, self._disk, self._contexts, self._clock = runs, spool, disk, contexts, clock
         self._grace_seconds, self._command, self._warm = grace_seconds, tuple(command), warm
-        self.scratch = Scratch(node.directory, node.base)
+        self.scratch = Scratch(node.directory, node.base, node.account)
         self._live: dict[str, Live] = {}
         self._done: dict[str, Run] = {}
         self._assigned: tuple[Assignment, ...] | None = None
@@ -133,6 +135,8 @@ class Manager:
                 logger.info("found the workers of allocation %s again", live.run.allocation_id)
             self._set_grace(live)
             self._carry(live)
+        if not self.tokens.lacks(self._live):
+            self.tokens.complete.set()
 
     @property
     def allocations(self) -> tuple[str, ...]:
@@ -155,6 +159,9 @@ class Manager:
             return "an older assignment than the last"
         self._position = assignments.position
         self._assigned = assignments.assignments
+        if new := self.tokens.new(assignments.tokens):
+            await self._disk(self.tokens.note, new)
+        self.tokens.complete.set()  # what the launcher does not know by now, it will not tell
         await self._reconcile()
         return ""
 
@@ -309,14 +316,13 @@ class Manager:
             await self._note_end(live, name_end(None, live.run.killed_for, self.node.files(run.allocation_id)))
             return
         files = self.node.files(run.allocation_id)
-        files.directory.mkdir(parents=True, exist_ok=True)
-        place_rendezvous(live.run.assignment, self.node)  # which may have come since `run` was read
         try:
-            environment = worker_environment(self.node, run, self.scratch.make(run.allocation_id))
+            environment = worker_environment(self.node, run, self._make_directories(files, run.allocation_id))
+            place_rendezvous(live.run.assignment, self.node)  # which may have come since `run` was read
             command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
             entrypoint = run.assignment.config.entrypoint
             warm = await self._warm.spawn(files, environment, context, entrypoint)
-            spawned = warm or processes.spawn(command, files, environment, context)
+            spawned = warm or processes.spawn(command, files, environment, context, self.node.account)
         except OSError as error:
             await self._note_end(live, End("lost", None, f"the worker process could not be started: {error}"))
             return
@@ -336,6 +342,17 @@ class Manager:
         if live.run.killed_for is not None:
             processes.kill(identity)
         self.spooled.notify()
+
+    def _make_directories(self, files: RunFiles, allocation_id: str) -> Path:
+        """Of a run that has not started. Returns its temporary one. The run's own is given away last: until then no other account
+        can put anything into it. Raises OSError."""
+        shutil.rmtree(files.directory, ignore_errors=True)
+        files.directory.mkdir(mode=0o700, parents=True)
+        temporary = self.scratch.make(allocation_id)
+        if self.node.account is not None:
+            files.directory.parent.chmod(PASSING)
+            self.node.account.own(files.directory, 0o700)
+        return temporary
 
     async def _watch(self, live: Live) -> None:
         identity = _identity(live.run)
@@ -385,8 +402,8 @@ class Manager:
         run, files = live.run, self.node.files(live.run.allocation_id)
         if is_gang(run.assignment) and await self._read_ranks(live, files, final=final):
             return True
-        out = read_lines(files.stdout, run.stdout_offset, final=final)
-        err = read_lines(files.stderr, run.stderr_offset, final=final)
+        out = read_lines(files.stdout, run.stdout_offset, final=final, owner=files.owner)
+        err = read_lines(files.stderr, run.stderr_offset, final=final, owner=files.owner)
         if (out.offset, err.offset) == (run.stdout_offset, run.stderr_offset):
             return False
         texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
@@ -450,8 +467,10 @@ class Manager:
 
     async def _forget(self, live: Live) -> None:
         allocation_id = live.run.allocation_id
-        for forgotten in await self._disk(self._runs.note_done, allocation_id):
-            self._done.pop(forgotten, None)
+        forgotten = await self._disk(self._runs.note_done, allocation_id)
+        await self._disk(self.tokens.forget, forgotten)
+        for old in forgotten:
+            self._done.pop(old, None)
         self._done[allocation_id] = replace(live.run, phase="done")
         del self._live[allocation_id]
         await asyncio.to_thread(shutil.rmtree, self.node.files(allocation_id).directory, True)

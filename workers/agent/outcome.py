@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
+from tenuto.workers.agent.foreign import open_foreign, read_foreign
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE, STDERR_BYTES_READ, STDERR_LINES_SHOWN
@@ -51,7 +52,7 @@ def _signal_text(exit_code: int | None) -> str:
 
 def _said(files: RunFiles) -> str:
     try:
-        return files.error.read_text(errors="replace").strip()[:ERROR_CHARACTERS_MAX]
+        return read_foreign(files.error, files.owner).strip()[:ERROR_CHARACTERS_MAX]
     except OSError:
         return ""
 
@@ -62,7 +63,7 @@ def _error_text(exit_code: int, files: RunFiles) -> str:
     if text:
         return text
     try:
-        with files.stderr.open("rb") as file:
+        with open_foreign(files.stderr, files.owner) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - STDERR_BYTES_READ))
             lines = file.read().decode(errors="replace").splitlines()[-STDERR_LINES_SHOWN:]

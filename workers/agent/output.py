@@ -11,6 +11,7 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX as MATCHED_CHARACTERS_MAX
 from tenuto.schemas.config.log_policies import matcher
 from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
+from tenuto.workers.agent.foreign import open_foreign
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import ranks_on
 
@@ -29,11 +30,11 @@ class Chunk:
     """Where to go on."""
 
 
-def read_lines(path: Path, offset: int, *, final: bool) -> Chunk:
+def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None) -> Chunk:
     """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a line
     too: that is how progress bars print."""
     try:
-        with path.open("rb") as file:
+        with open_foreign(path, owner) as file:
             file.seek(offset)
             data = file.read(READ_BYTES_MAX)
     except OSError:
@@ -65,8 +66,8 @@ def read_ranks(
     found = RankOutput([], {})
     for rank in ranks_on(assignment, agent_id):
         own, (out_offset, err_offset) = files.of_rank(rank), offsets.get(rank, (0, 0))
-        out = read_lines(own.stdout, out_offset, final=final)
-        err = read_lines(own.stderr, err_offset, final=final)
+        out = read_lines(own.stdout, out_offset, final=final, owner=own.owner)
+        err = read_lines(own.stderr, err_offset, final=final, owner=own.owner)
         if (out.offset, err.offset) != (out_offset, err_offset):
             texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
             found.reports.extend(log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts))

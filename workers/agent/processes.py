@@ -18,6 +18,10 @@ from pathlib import Path
 
 import psutil
 
+from tenuto.kernel.account import Account
+from tenuto.workers.agent.foreign import read_foreign
+from tenuto.workers.launch.token import hand_down_token
+
 RUN_VARIABLE = "TENUTO_RUN"
 """In the environment of a worker and of all that it starts: `<agent directory>:<allocation id>`. Finds what left the session."""
 POLL_SECONDS = 0.2
@@ -53,6 +57,8 @@ class RunFiles:
     """Where one run's files are."""
 
     directory: Path
+    owner: int | None = None
+    """The user id that its processes have, where it is not the agent's own: no other's files are read in their place."""
 
     @property
     def exit(self) -> Path:
@@ -72,7 +78,7 @@ class RunFiles:
 
     def of_rank(self, rank: int) -> RunFiles:
         """A rank of a gang has files of its own, beside those of its supervisor."""
-        return RunFiles(self.directory / f"rank-{rank}")
+        return RunFiles(self.directory / f"rank-{rank}", self.owner)
 
 
 @dataclass(frozen=True)
@@ -103,18 +109,22 @@ class Spawned:
         self._stdin.close()
 
 
-def spawn(command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path) -> Spawned:
-    """Raises OSError."""
-    files.directory.mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
-        ["/bin/sh", "-c", _SHELL, "tenuto-worker", str(files.exit), str(files.stdout), str(files.stderr), *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=dict(environment),
-        cwd=cwd,
-        start_new_session=True,
-    )
+def spawn(
+    command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path, account: Account | None = None
+) -> Spawned:
+    """In the run's directory, which is there. Raises OSError."""
+    with hand_down_token(environment) as (variables, descriptors):
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _SHELL, "tenuto-worker", str(files.exit), str(files.stdout), str(files.stderr), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=variables,
+            cwd=cwd,
+            start_new_session=True,
+            pass_fds=descriptors,
+            **(account.process_options if account else {}),
+        )
     started = start_time(process.pid)
     assert started is not None, "a child that nobody has waited for has an entry in the process table"
     return Spawned(process, Identity(process.pid, started))
@@ -252,6 +262,6 @@ async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
 def read_exit_code(files: RunFiles) -> int | None:
     """The worker's exit code as the shell saw it; None: the shell was killed too."""
     try:
-        return int(files.exit.read_text())
+        return int(read_foreign(files.exit, files.owner))
     except (OSError, ValueError):
         return None

@@ -29,6 +29,7 @@ from tenuto.schemas.reports import (
     HEADER_ROUND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
+    HEADER_TOKEN,
     HEADER_TRACE,
     Committed,
 )
@@ -55,9 +56,10 @@ class LanePublisher:
 
     def __init__(
         self, lane: Lane, agent_id: str, bus: Client, spool: Spool, disk: Disk, spooled: Changed, committed: Changed,
-        new_spool_id: Callable[[], str], *, first_round: int | None = None,
+        new_spool_id: Callable[[], str], *, first_round: int | None = None, token_of: Callable[[str], str] = lambda _: "",
     ) -> None:  # fmt: skip
-        """`first_round`: never used before by this spool; the time does."""
+        """`first_round`: never used before by this spool; the time does. `token_of`: what reports about that allocation carry."""
+        self._token_of = token_of
         self._lane, self._agent_id, self._bus, self._spool, self._disk = lane, agent_id, bus, spool, disk
         self._spooled, self._committed, self._new_spool_id = spooled, committed, new_spool_id
         self._js: JetStreamContext = bus.jetstream(timeout=PUBLISH_SECONDS_MAX)
@@ -148,6 +150,7 @@ class LanePublisher:
             HEADER_SEQUENCE: str(report.sequence),
             HEADER_ROUND: str(round),
             HEADER_KIND: report.kind,
+            HEADER_TOKEN: self._token_of(report.allocation_id),
             # Sent again in the same round because the answer was lost, it is stored once. A new round has new ids: what was
             # dropped behind a gap must not be kept out.
             HEADER_MESSAGE_ID: f"{spool_id}.{self._lane}.{report.sequence}.{round}",

@@ -14,11 +14,12 @@ from typing import Any, cast
 import grpc
 from pydantic import ValidationError
 
+from tenuto.kernel.account import Account
 from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.storage import SHARED_STORE
-from tenuto.schemas.reports import TRACKER_REPORT, LogsReport, MetricsReport
+from tenuto.schemas.reports import TRACKER_REPORT, LogMatchReport, LogsReport, MetricsReport
 from tenuto.schemas.subjects import Lane
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
@@ -158,6 +159,8 @@ def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewRe
     try:
         if lane == "tracker":
             report = TRACKER_REPORT.validate_json(body)
+            if isinstance(report, LogMatchReport):
+                return "what a log policy matched is reported by the agent itself"
             kind, owner = report.kind, report.allocation_id
         elif lane == "metrics":
             kind, owner = "metrics", MetricsReport.from_json(body).allocation_id
@@ -171,17 +174,18 @@ def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewRe
 
 
 class WorkerServer:
-    """Listens on the agent's socket. Only the agent's own user can reach it."""
+    """Listens on the agent's socket. Only the account of its workers can reach it."""
 
-    def __init__(self, door: WorkerDoor, path: Path, *, shared: bool = False) -> None:
-        """`shared`: the directory of its own is made where others may make some, too."""
-        self._door, self._path, self._shared = door, path, shared
+    def __init__(self, door: WorkerDoor, path: Path, *, shared: bool = False, account: Account | None = None) -> None:
+        """`shared`: the directory of its own is made where others may make some, too. `account`: that workers run as, where it is
+        not the agent's own."""
+        self._door, self._path, self._shared, self._account = door, path, shared, account
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Raises OSError or RuntimeError if the socket cannot be made."""
         if self._shared:
-            make_private(self._path.parent)
+            make_private(self._path.parent, open_for_passing=self._account is not None)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
         options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)]
@@ -189,6 +193,8 @@ class WorkerServer:
         add_AgentForWorkersServicer_to_server(self._door, self._server)  # type: ignore[no-untyped-call]
         self._server.add_insecure_port(f"unix:{self._path}")
         await self._server.start()
+        if self._account is not None:
+            self._account.own(self._path, 0o600)
         self._path.chmod(0o600)
 
     async def stop(self) -> None:

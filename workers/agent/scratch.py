@@ -18,10 +18,14 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from tenuto.kernel.account import Account
+
 VARIABLES = ("TMPDIR", "TEMP", "TMP")
 """What Python and C programs look for. A configuration that sets one of them has its way."""
 PATH_BYTES_MAX = 64
 """The kernel takes 107 for a socket; multiprocessing and torch add 34 of their own, and other libraries a little more."""
+PASSING = 0o711
+"""Of a directory that other accounts may go through, but neither list nor change."""
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 """What torch.compile keeps for the next process. By default in TMPDIR, where no later trial would find it."""
 
@@ -32,27 +36,35 @@ def short_directory(directory: Path) -> Path:
     return Path(tempfile.gettempdir()) / f"tenuto-{os.getuid()}-{name}"
 
 
-def make_private(path: Path) -> None:
-    """Anyone may make a directory or a link of that name in a shared temporary directory first. Raises OSError."""
+def make_private(path: Path, *, open_for_passing: bool = False) -> None:
+    """Anyone may make a directory or a link of that name in a shared temporary directory first. `open_for_passing`: other
+    accounts may go through to what they have in it. Raises OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _ours(path):
         raise PermissionError(f"{path} is no directory that only this user can write to; remove it, and start the agent again")
+    path.chmod(PASSING if open_for_passing else 0o700)
 
 
 class Scratch:
-    """The temporary directories of one agent's runs. `base`: the agent's own environment."""
+    """The temporary directories of one agent's runs. `base`: the agent's own environment. `account`: of its workers, where that
+    is another one."""
 
-    def __init__(self, directory: Path, base: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, base: Mapping[str, str], account: Account | None = None) -> None:
         self._runs, self._short, self._base = directory / "runs", short_directory(directory) / "tmp", base
+        self._account = account
 
     def make(self, allocation_id: str) -> Path:
         """Raises OSError."""
         path = self._runs / allocation_id / "tmp"
         if len(os.fsencode(path)) > PATH_BYTES_MAX or any(self._base.get(name) for name in VARIABLES):
             with contextlib.suppress(OSError):
-                make_private(self._short.parent)
+                make_private(self._short.parent, open_for_passing=self._account is not None)
                 path = self._short / allocation_id
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._account is not None:
+            if path.parent == self._short:
+                self._short.chmod(PASSING)
+            self._account.own(path, 0o700)
         return path
 
     def remove(self, allocation_id: str) -> None:
@@ -81,10 +93,11 @@ def variables(path: Path, chosen: Mapping[str, str]) -> dict[str, str]:
     return {} if any(chosen.get(name) for name in VARIABLES) else {"TMPDIR": str(path)}
 
 
-def kept_variables() -> dict[str, str]:
-    """What torch would choose itself if TMPDIR were the usual one: kept from trial to trial."""
+def kept_variables(account_name: str | None = None) -> dict[str, str]:
+    """What torch would choose itself if TMPDIR were the usual one: kept from trial to trial. `account_name`: that workers run
+    as."""
     try:
-        user = getpass.getuser()
+        user = account_name or getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         user = f"uid_{os.getuid()}"
     name = re.sub(r'[\\/:*?"<>|]', "_", user)

@@ -23,10 +23,13 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from tenuto.kernel.account import Account
+from tenuto.kernel.private_files import private
 from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, start_time
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, Framework, framework_of
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
+from tenuto.workers.launch.token import TOKEN_VARIABLE
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ STAND_BY_SECONDS = 0.1
 """From a start until the next pair is forked ahead: the worker that starts now has the processors first."""
 PER_RUN = frozenset(
     {
-        "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", "TENUTO_TOKEN", "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
+        "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", TOKEN_VARIABLE, "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
         "TRACEPARENT", "CUDA_VISIBLE_DEVICES", GANG_VARIABLE, "TMPDIR",
     }
 )  # fmt: skip
@@ -91,10 +94,10 @@ class WarmSpawned:
 class Zygote:
     """One process that forks, for one environment. Raises OSError if it cannot be started."""
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], log: Path, account: Account | None = None) -> None:
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
-        with theirs, log.open("ab") as output:
+        with theirs, open(log, "ab", opener=private) as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tenuto.workers.harness.zygote", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
@@ -104,6 +107,7 @@ class Zygote:
                 env=_FIXED | dict(environment) | {RUN_VARIABLE: "-" * MARK_BYTES},
                 cwd="/",
                 start_new_session=True,
+                **(account.process_options if account else {}),
             )
         self._spares: deque[socket.socket] = deque()
         """Of pairs that were forked ahead and wait for a job, the oldest first."""
@@ -185,9 +189,10 @@ class Zygote:
 
 
 class WarmPool:
-    def __init__(self, directory: Path, environments_max: int) -> None:
-        """`environments_max`: 0 switches warm workers off. `directory`: for the log of what goes wrong while importing."""
-        self._directory, self._environments_max = directory, environments_max
+    def __init__(self, directory: Path, environments_max: int, account: Account | None = None) -> None:
+        """`environments_max`: 0 switches warm workers off. `directory`: for the log of what goes wrong while importing.
+        `account`: of the workers, where that is not the agent's own."""
+        self._directory, self._environments_max, self._account = directory, environments_max, account
         self._zygotes: dict[Key, Zygote] = {}
         """The most recently used one last."""
         self._failed: set[Key] = set()
@@ -210,7 +215,7 @@ class WarmPool:
         zygote = self._zygotes.pop(key, None)
         if zygote is None:
             try:
-                zygote = Zygote(dict(key), self._directory / "warm.log")
+                zygote = Zygote(dict(key), self._directory / "warm.log", self._account)
             except OSError as error:
                 logger.warning("a worker starts cold: %s", error)
                 return None
@@ -232,7 +237,6 @@ class WarmPool:
             return None
         while len(self._zygotes) > self._environments_max:
             await self._zygotes.pop(next(iter(self._zygotes))).close()
-        files.directory.mkdir(parents=True, exist_ok=True)
         job = Job(
             environment={"PYTHONHASHSEED": "0", **environment},
             cwd=str(cwd),

@@ -13,6 +13,9 @@ if __name__ == "__main__":
     # An agent that was started by nohup, or in the background of a script, ignores these, and would hand that down.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    from tenuto.workers.launch.privacy import become_private
+
+    become_private()
     from tenuto.workers.harness.main import main
 
     main()

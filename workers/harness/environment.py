@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
+
+from tenuto.workers.launch.token import take_token
 
 
 @dataclass(frozen=True)
@@ -17,13 +19,13 @@ class WorkerEnvironment:
     """Where the sentence for the user goes when the worker fails. Empty: standard error only."""
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] | None = None) -> WorkerEnvironment:
-        """Raises KeyError with the variable's name."""
+    def read(cls, environment: MutableMapping[str, str] | None = None) -> WorkerEnvironment:
+        """Takes the token away from there. Raises KeyError with the variable's name."""
         environment = os.environ if environment is None else environment
         return cls(
             agent_socket=environment["TENUTO_AGENT_SOCKET"],
             allocation_id=environment["TENUTO_ALLOCATION_ID"],
-            token=environment["TENUTO_TOKEN"],
+            token=take_token(environment),
             rank=int(environment["TENUTO_RANK"]),
             error_file=environment.get("TENUTO_ERROR_FILE", ""),
         )

@@ -29,6 +29,7 @@ from typing import NoReturn, NotRequired, TypedDict
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
 from tenuto.workers.harness.frameworks import FRAMEWORK_VARIABLE, MODULES
 from tenuto.workers.harness.rehearsal import rehearse
+from tenuto.workers.launch.privacy import become_private
 from tenuto.workers.record.environment import remember_packages
 
 MARK_VARIABLE = "TENUTO_RUN"
@@ -37,7 +38,7 @@ MARK_BYTES = 2_048
 JOB_BYTES_MAX = 4 << 20
 """An environment is at most a few hundred kilobytes; more is not a job."""
 _FIELD_ENVIRONMENT_START = 47
-"""Field 50 of /proc/<pid>/stat, counted from the process state."""
+"""Field 50 of /proc/<pid>/stat, counted from the process state; field 51 is its end."""
 _PR_SET_CHILD_SUBREAPER = 36
 """linux/prctl.h"""
 PRELOADED: tuple[str, ...] = MODULES.get(os.environ.get(FRAMEWORK_VARIABLE, ""), MODULES["torch"])
@@ -65,6 +66,7 @@ class Job(TypedDict):
 
 
 def main() -> NoReturn:
+    become_private()
     channel = socket.socket(fileno=int(sys.argv[1]))
     for name in PRELOADED:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
@@ -218,15 +220,14 @@ def _write_mark(mark: str) -> None:
     its ancestor was started with. All that is forked from here on shows the mark too, so a stray helper is found and killed."""
     name = f"{MARK_VARIABLE}=".encode()
     value = mark.encode()
-    block = Path("/proc/self/environ").read_bytes()
-    offset = block.index(b"\0" + name) + 1 + len(name)
+    stat = Path("/proc/self/stat").read_text()
+    fields = stat[stat.rindex(")") + 2 :].split()
+    start, end = (int(fields[index]) for index in (_FIELD_ENVIRONMENT_START, _FIELD_ENVIRONMENT_START + 1))
+    # Read from memory: of a private process (launch/privacy.py) even itself may not open /proc/self/environ.
+    offset = (b"\0" + ctypes.string_at(start, end - start)).index(b"\0" + name) + len(name)
     if len(value) > MARK_BYTES:
         raise ValueError(f"the mark {mark!r} is longer than {MARK_BYTES} bytes")
-    stat = Path("/proc/self/stat").read_text()
-    start = int(stat[stat.rindex(")") + 2 :].split()[_FIELD_ENVIRONMENT_START])
     ctypes.memmove(start + offset, value + b"\0" * (MARK_BYTES - len(value)), MARK_BYTES)
-    if not Path("/proc/self/environ").read_bytes()[offset:].startswith(value + b"\0"):
-        raise OSError("the mark cannot be seen")
 
 
 def _read_line(control: socket.socket) -> bytes:

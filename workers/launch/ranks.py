@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tenuto.workers.launch.layout import CHANNEL_VARIABLE, GANG_VARIABLE, PROGRESS_FILE, PROGRESS_VARIABLE, GangPart
+from tenuto.workers.launch.token import hand_down_token
 
 _PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.1
@@ -110,9 +111,19 @@ def start_rank(part: GangPart, rank: int, environment: dict[str, str], *, warm: 
     directory.mkdir(parents=True, exist_ok=True)
     environment[CHANNEL_VARIABLE] = str(theirs.fileno())
     if not warm:
-        with theirs, (directory / "stdout").open("ab") as out, (directory / "stderr").open("ab") as err:
+        with (
+            theirs,
+            (directory / "stdout").open("ab") as out,
+            (directory / "stderr").open("ab") as err,
+            hand_down_token(environment) as (variables, descriptors),
+        ):
             process = subprocess.Popen(
-                part.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, pass_fds=[theirs.fileno()]
+                part.command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=variables,
+                pass_fds=[theirs.fileno(), *descriptors],
             )
         process.returncode = 0  # it is waited for by pid
         return Rank(rank, process.pid, ours)

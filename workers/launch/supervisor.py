@@ -26,8 +26,10 @@ from tenuto.workers.launch.coordinator import TO_ALL, Coordinator
 from tenuto.workers.launch.layout import GANG_VARIABLE, PROGRESS_FILE, RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.links import Links, dial, greet
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
+from tenuto.workers.launch.privacy import become_private
 from tenuto.workers.launch.progress import ProgressFile
 from tenuto.workers.launch.ranks import Child, Rank, rank_environment, start_rank
+from tenuto.workers.launch.token import TOKEN_VARIABLE, take_token
 from tenuto.workers.launch.watching import Ages, Watch
 from tenuto.workers.launch.words import first_failure, say
 
@@ -257,9 +259,12 @@ def _ignore(number: int, frame: FrameType | None) -> None:
 
 
 def main(*, warm: bool = False) -> NoReturn:
-    part = GangPart.from_json(os.environ[GANG_VARIABLE])
+    become_private()
+    part, environment = GangPart.from_json(os.environ[GANG_VARIABLE]), dict(os.environ)
+    with contextlib.suppress(KeyError):
+        environment[TOKEN_VARIABLE] = take_token(environment)  # each rank gets it from here
     try:
-        code = Supervisor(part, dict(os.environ), warm=warm).run()
+        code = Supervisor(part, environment, warm=warm).run()
     except Child:
         code = None
     except (OSError, ValueError) as error:

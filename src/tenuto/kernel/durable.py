@@ -31,6 +31,7 @@ from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class DurableConsumer:
         self.broker = NatsBroker(
             settings.nats_url,
             **connect_options(settings, name),
-            security=SASLPlaintext(settings.nats_user, settings.nats_password) if settings.nats_user else None,
+            security=SASLPlaintext(settings.nats_user, settings.bus_password()) if settings.nats_user else None,
             apply_types=False,
             logger=None,
         )
@@ -66,6 +67,7 @@ class DurableConsumer:
             subject or f"{stream}.{name}",
             stream=JStream(stream, declare=False),
             durable=name,
+            inbox_prefix=f"{subjects.inbox(settings.nats_user) if settings.nats_user else '_INBOX'}.".encode(),
             pull_sub=PullSub(batch_size=1, timeout=FETCH_SECONDS),
             ack_policy=AckPolicy.MANUAL,
             decoder=_undecoded,

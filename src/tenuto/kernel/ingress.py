@@ -33,6 +33,7 @@ from tenuto.kernel.parked import park
 from tenuto.kernel.positions import Positions
 from tenuto.kernel.pulling import PulledConsumer
 from tenuto.kernel.reception import Held, Reception, Spool
+from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -44,6 +45,7 @@ from tenuto.schemas.reports import (
     HEADER_ROUND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
+    HEADER_TOKEN,
     HEADER_TRACE,
     Committed,
 )
@@ -84,11 +86,13 @@ class Report:
     body: bytes
     trace: str = ""
     round: int = 0
+    token: str = ""
+    """Of the allocation that it is about, for the receiver to judge."""
 
     @property
     def id(self) -> UUID:
         """Of the command made from it: the same report, however often it comes, is the same command."""
-        return name_id(self.spool_id, self.lane, str(self.sequence))
+        return name_id(self.agent_id, self.spool_id, self.lane, str(self.sequence))
 
 
 class Poison(Exception):
@@ -97,6 +101,12 @@ class Poison(Exception):
     def __init__(self, report: Report, reason: str) -> None:
         super().__init__(reason)
         self.report, self.reason = report, reason
+
+
+def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> None:
+    """Raises Poison where the report is about an allocation that its sender was not assigned."""
+    if not tokens.fits(report.token, report.agent_id, allocation_id):
+        raise Poison(report, f"agent {report.agent_id} does not show that allocation {allocation_id} was assigned to it")
 
 
 Receive = Callable[[Sequence[Report]], Awaitable[None]]
@@ -236,15 +246,19 @@ class Ingress:
             sequence, round = int(headers.get(HEADER_SEQUENCE, "")), int(headers.get(HEADER_ROUND, "0"))
             if not 0 < sequence < SEQUENCE_MAX or any("\0" in value for value in headers.values()):
                 raise ValueError("a sequence out of range, or a zero character")
+            agent_id = subjects.agent_of(message.subject)  # as whom the sender may speak; the header is only its word
+            if headers.get(HEADER_AGENT, agent_id) != agent_id:
+                raise ValueError(f"agent {agent_id} reports in the name of {headers[HEADER_AGENT]!r}")
             report = Report(
                 self._lane,
-                headers[HEADER_AGENT],
+                agent_id,
                 headers[HEADER_SPOOL],
                 sequence,
                 headers.get(HEADER_KIND, ""),
                 message.data,
                 headers.get(HEADER_TRACE, ""),
                 round,
+                headers.get(HEADER_TOKEN, ""),
             )
         except (ValueError, KeyError) as error:
             reason = f"its headers cannot be read: {error}"

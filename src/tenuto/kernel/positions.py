@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import unquote
 
 import asyncpg
 import nats.errors
@@ -87,7 +86,7 @@ class Positions:
     async def _answer(self, message: Msg) -> None:
         """A request on `tenuto.position.<lane>.<agent>`: the spool's id is the header HEADER_SPOOL or the body; without one, the
         agent's newest spool is meant. No answer while the database is away: the agent asks again."""
-        agent_id = unquote(message.subject.rsplit(".", 1)[1])
+        agent_id = subjects.agent_of(message.subject)
         headers = message.headers or {}
         spool_id = headers.get(HEADER_SPOOL, "") or message.data.decode("utf-8", "replace").strip()
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 
 class SettingsError(ValueError):
@@ -22,6 +23,8 @@ class Settings:
     nats_url: str = "nats://127.0.0.1:4222"
     nats_user: str = ""
     nats_password: str = ""
+    nats_password_file: str = ""
+    """File with the password, in place of `nats_password`: what is in a file is not in the process's environment."""
     data_directory: str = ""
     """Where this process keeps files of its own: an agent's spool and runs, log files."""
     shared_directory: str = ""
@@ -75,10 +78,24 @@ class Settings:
     network_interface: str = ""
     """Name or address of the network interface by which an agent's ranks talk to those of other agents. Empty: the one on the way
     to NATS."""
+    worker_user: str = ""
+    """Account that an agent runs users' code as; the agent needs the right to change accounts. Empty: the agent's own, and then
+    that code can read whatever the agent can. See docs/security.md."""
     cpu_slots: int = 0
     """CPU slots that an agent offers where there is no GPU. 0: one per core."""
     auxiliary_trials_max: int = 100
     """Trials without slots (`slots_per_trial: 0`) that an agent runs at once; more of them wait. 0: it takes none."""
+
+    def bus_password(self) -> str:
+        """Raises SettingsError."""
+        if not self.nats_password_file:
+            return self.nats_password
+        try:
+            return Path(self.nats_password_file).read_text().strip()
+        except (OSError, ValueError) as error:
+            raise SettingsError(
+                f"TENUTO_NATS_PASSWORD_FILE is {self.nats_password_file}, which cannot be read: {error}."
+            ) from None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Settings:

@@ -1,0 +1,155 @@
+"""The account that users' code runs as, where that is not the agent's own. Used by the agent, and by those who start one.
+
+An agent that may change accounts (root, or with the capabilities below) starts workers, their warm processes and the supervisors
+of gangs as this account: without supplementary groups, with a home directory of its own, and without rights to the files of the
+cluster. What such processes may write is never trusted: `workers/agent/foreign.py` reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROBE_SECONDS_MAX = 60.0
+"""To start an interpreter that imports this package, on a slow disk."""
+WORKER_UMASK = 0o007
+"""Files of workers are closed to everybody but their account and its group, by which services of other accounts may read and
+delete checkpoints."""
+NEEDED = "CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE, CAP_KILL and CAP_SYS_PTRACE"
+
+
+class NoAccount(RuntimeError):
+    """Workers cannot run as the account that was asked for; `str(error)` says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Account:
+    name: str
+    uid: int
+    gid: int
+
+    @property
+    def process_options(self) -> dict[str, Any]:
+        """For `subprocess.Popen`: its user and its one group."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": [], "umask": WORKER_UMASK}
+
+    def own(self, path: Path, mode: int) -> None:
+        """Gives away what this process has just made, in a directory that only this process can write to. Raises OSError."""
+        os.chmod(path, mode)
+        os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+    def can_enter(self, path: Path) -> bool:
+        """Whether the account may go through every directory above `path`, by their permission bits."""
+        for part in path.resolve().parents:
+            state = part.stat()
+            if state.st_uid == self.uid:
+                needed = stat.S_IXUSR
+            elif state.st_gid == self.gid:
+                needed = stat.S_IXGRP
+            else:
+                needed = stat.S_IXOTH
+            if not state.st_mode & needed:
+                return False
+        return True
+
+
+def find_account(name: str) -> Account:
+    """Raises NoAccount."""
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise NoAccount(
+            f"This machine has no user {name} to run workers as: create it (useradd --system {name}), or name another one."
+        ) from None
+    if found.pw_uid == 0:
+        raise NoAccount(f"Workers cannot run as {name}, which may do everything: name an account without rights, such as nobody.")
+    if found.pw_uid == os.geteuid():
+        raise NoAccount(f"Workers would run as {name}, which is this process's own account: name another one.")
+    return Account(name, found.pw_uid, found.pw_gid)
+
+
+def check_account(account: Account, directory: Path) -> None:
+    """Starts one process as the account, as workers will be started. Raises NoAccount."""
+    if not account.can_enter(directory / "agent"):
+        raise NoAccount(
+            f"Workers cannot run as {account.name}: it may not enter {directory}, where their files are. Choose a directory "
+            "below which others may go, such as /var/lib/tenuto, with --data-dir (TENUTO_DATA_DIRECTORY)."
+        )
+    command = [sys.executable, "-P", "-c", "import sys, tenuto.workers.harness.environment; sys.stdin.read()"]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_plain(os.environ),
+            cwd="/",
+            **account.process_options,
+        )
+    except PermissionError as error:
+        if not account.can_enter(Path(sys.executable).resolve()):
+            raise _unusable(account, f"it may not enter {Path(sys.executable).resolve().parent}") from error
+        raise NoAccount(
+            f"Workers cannot run as {account.name}: this process may not change accounts. Start it as root, or with {NEEDED}."
+        ) from error
+    try:
+        Path(f"/proc/{process.pid}/environ").read_bytes()
+    except PermissionError as error:
+        raise NoAccount(
+            f"Workers cannot run as {account.name}: this process may not look at processes of other accounts, and so could not "
+            f"find what they leave behind. Start it with {NEEDED}."
+        ) from error
+    except OSError:
+        pass
+    finally:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _, said = process.communicate(timeout=PROBE_SECONDS_MAX)
+        process.kill()
+        process.wait()
+    if process.returncode != 0:
+        last = (said.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise _unusable(account, last)
+
+
+def _unusable(account: Account, why: str) -> NoAccount:
+    return NoAccount(
+        f"Workers cannot run as {account.name}: it cannot use {sys.executable} and the installed packages ({why}). Install "
+        "Python and Tenuto where every account may read them."
+    )
+
+
+def _plain(environment: os._Environ[str]) -> dict[str, str]:
+    return {name: environment[name] for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV") if name in environment}
+
+
+def home_variables(account: Account, home: Path) -> dict[str, str]:
+    """In place of the agent's own: libraries keep their caches below it. Modules that one trial puts there are not imported by
+    the next one."""
+    return {"HOME": str(home), "USER": account.name, "LOGNAME": account.name, "PYTHONNOUSERSITE": "1"}
+
+
+def hand_over(directory: Path, account: Account) -> None:
+    """A tree that workers of another account have written so far goes to this one. Links are not followed, and what belongs to a
+    third account is left alone. Raises OSError."""
+    before = directory.lstat().st_uid
+    if before == account.uid:
+        return
+    for path in _tree(directory):
+        state = path.lstat()
+        if state.st_uid == before and not stat.S_ISLNK(state.st_mode):
+            os.chown(path, account.uid, account.gid, follow_symlinks=False)
+    account.own(directory, 0o2770)
+
+
+def _tree(directory: Path) -> Iterator[Path]:
+    for parent, names, files in os.walk(directory):
+        for name in (*names, *files):
+            yield Path(parent, name)

@@ -1,0 +1,116 @@
+"""Who may say and hear what on the bus: one table for every subject, and the part of NATS's configuration that follows from it.
+
+Services and agents are in two accounts of the server, which see each other through the exports below and nothing else. The
+account of the agents has no JetStream: the streams, and what manages them, do not exist there. That matters for replies, too.
+The server answers a message that it stored at whatever subject its sender named; with one account for all, an agent could so
+have that answer stored in the log's stream.
+
+Within its account each agent is a user of its own, whose subjects end in its id. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenuto.schemas import subjects
+from tenuto.schemas.subjects import INGRESS_STREAM, LANES, LOG_STREAM, Lane
+
+SERVICES_ACCOUNT = "TENUTO_SERVICES"
+AGENTS_ACCOUNT = "TENUTO_AGENTS"
+SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
+LANES_OF: Mapping[str, tuple[Lane, ...]] = {"launcher": ("launcher",), "tracker": ("tracker", "metrics", "logs")}
+"""Who receives which reports."""
+
+
+def agent_user(agent_id: str) -> str:
+    """Name of the agent's user on the bus; no service has one like it."""
+    return f"agent/{agent_id}"
+
+
+def agent_permissions(agent_id: str) -> dict[str, Any]:
+    """An agent reports as itself, and hears what is said to it."""
+    return {
+        "publish": {
+            "allow": [
+                *(subjects.ingress(lane, agent_id) for lane in LANES),
+                *(subjects.position(lane, agent_id) for lane in LANES),
+                subjects.heartbeat(agent_id),
+            ]
+        },
+        "subscribe": {
+            "allow": [
+                f"{subjects.inbox(agent_user(agent_id))}.>",
+                *(subjects.committed(lane, agent_id) for lane in LANES),
+                subjects.assign(agent_id),
+            ]
+        },
+        "allow_responses": True,
+    }
+
+
+def service_permissions(name: str) -> dict[str, Any]:
+    """A service reads the log's stream by consumers; the relay alone writes to it. Answers go to whoever asked."""
+    publish, subscribe = [*_consumers_of(LOG_STREAM)], [f"{subjects.inbox(name)}.>"]
+    match name:
+        case "relay":
+            publish += [subjects.LOG_SUBJECTS, subjects.INGRESS_PROBE, *_all_of(LOG_STREAM), *_all_of(INGRESS_STREAM)]
+            subscribe += [subjects.BUS_STATE]
+        case "launcher" | "tracker":
+            publish += [*_consumers_of(INGRESS_STREAM), *_all_of(INGRESS_STREAM)]
+            publish += [f"tenuto.committed.{lane}.*" for lane in LANES_OF[name]]
+            subscribe += [subjects.positions(lane) for lane in LANES_OF[name]]
+        case "scheduler":
+            subscribe += [subjects.QUEUE]
+        case "gateway":
+            publish += [subjects.QUEUE, subjects.BUS_STATE, subjects.BACKLOG]
+    if name == "launcher":
+        publish += [subjects.ASSIGNMENTS]
+        subscribe += [subjects.HEARTBEATS, subjects.BACKLOG]
+    return {"publish": {"allow": publish}, "subscribe": {"allow": subscribe}, "allow_responses": True}
+
+
+def _consumers_of(stream: str) -> list[str]:
+    """To make consumers of a stream, to take messages from them and to acknowledge those."""
+    return [
+        "$JS.API.INFO",
+        f"$JS.API.STREAM.INFO.{stream}",
+        f"$JS.API.CONSUMER.*.{stream}",
+        f"$JS.API.CONSUMER.*.{stream}.>",
+        f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.*",
+        f"$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
+        f"$JS.ACK.{stream}.>",
+        f"$JS.FC.{stream}.>",
+    ]
+
+
+def _all_of(stream: str) -> list[str]:
+    """To make, to change, to clear and to remove a stream, and to read and remove single messages of it."""
+    return [f"$JS.API.STREAM.*.{stream}", f"$JS.API.STREAM.MSG.*.{stream}", f"$JS.API.DIRECT.GET.{stream}"]
+
+
+def accounts(services: Mapping[str, str], agents: Mapping[str, str]) -> dict[str, Any]:
+    """For `accounts` in NATS's configuration. `services`, `agents`: passwords by name."""
+    from_agents = [*(f"tenuto.ingress.{lane}.*" for lane in LANES), *map(subjects.positions, LANES), subjects.HEARTBEATS]
+    committed = [f"tenuto.committed.{lane}.*" for lane in LANES]
+    return {
+        SERVICES_ACCOUNT: {
+            "jetstream": "enabled",
+            "users": [
+                {"user": name, "password": services[name], "permissions": service_permissions(name)} for name in sorted(services)
+            ],
+            "exports": [*({"service": subject} for subject in from_agents), *({"stream": subject} for subject in committed)],
+            "imports": [{"service": {"account": AGENTS_ACCOUNT, "subject": subjects.ASSIGNMENTS}}],
+        },
+        AGENTS_ACCOUNT: {
+            "users": [
+                {"user": agent_user(name), "password": agents[name], "permissions": agent_permissions(name)}
+                for name in sorted(agents)
+            ],
+            "exports": [{"service": subjects.ASSIGNMENTS}],
+            "imports": [
+                *({"service": {"account": SERVICES_ACCOUNT, "subject": subject}} for subject in from_agents),
+                *({"stream": {"account": SERVICES_ACCOUNT, "subject": subject}} for subject in committed),
+            ],
+        },
+    }

@@ -1,0 +1,118 @@
+"""The users of the bus: their passwords, kept in a directory that NATS and the operator read, and nobody else.
+
+`users.conf` is included by NATS's configuration and written anew with each change; NATS reads it at SIGHUP, and then ends the
+connections of users that are gone or have another password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tenuto.kernel.bus_permissions import SERVICES, accounts
+from tenuto.kernel.private_files import private, write_private
+
+PASSWORD_BYTES = 32
+AGENT_NAME_MAX = 128
+_AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
+
+
+class BadAgentName(ValueError):
+    pass
+
+
+class BusUsers:
+    """Safe for several processes at once. Raises OSError."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._services, self._agents = directory / "services", directory / "agents.json"
+
+    @property
+    def configuration(self) -> Path:
+        return self._directory / "users.conf"
+
+    def services(self) -> dict[str, str]:
+        """Passwords by name; made the first time. Each is also in a file of its own, for TENUTO_NATS_PASSWORD_FILE."""
+        with self._changing():
+            self._services.mkdir(mode=0o700, exist_ok=True)
+            for name in SERVICES:
+                if not self._service(name).exists():
+                    write_private(self._service(name), _password() + "\n")
+            self._write()
+        return self._known_services()
+
+    def _service(self, name: str) -> Path:
+        return self._services / f"{name}.password"
+
+    def _known_services(self) -> dict[str, str]:
+        return {name: self._service(name).read_text().strip() for name in SERVICES if self._service(name).exists()}
+
+    def agents(self) -> list[str]:
+        return sorted(_read(self._agents))
+
+    def add_agents(self, names: Sequence[str], *, renew: bool = False) -> dict[str, str]:
+        """Passwords by name, made where an agent has none. `renew`: made anew; those from before are worth nothing any more.
+        Raises BadAgentName."""
+        for name in names:
+            if len(name) > AGENT_NAME_MAX or not _AGENT_NAME.fullmatch(name):
+                raise BadAgentName(
+                    f"An agent cannot be named {name!r}: letters, digits and the characters . _ : - make a name, at most "
+                    f"{AGENT_NAME_MAX}, and the first is a letter or digit."
+                )
+        with self._changing():
+            known = _read(self._agents)
+            passwords = {name: _password() if renew or name not in known else known[name] for name in names}
+            write_private(self._agents, json.dumps(known | passwords, indent=1) + "\n")
+            self._write()
+        return passwords
+
+    def remove_agent(self, name: str) -> bool:
+        """False: there is none of that name."""
+        with self._changing():
+            known = _read(self._agents)
+            if known.pop(name, None) is None:
+                return False
+            write_private(self._agents, json.dumps(known, indent=1) + "\n")
+            self._write()
+        return True
+
+    def _write(self) -> None:
+        text = json.dumps(accounts(self._known_services(), _read(self._agents)), indent=1)
+        write_private(self.configuration, f"# Made by tenuto; see docs/security.md.\naccounts: {text}\n")
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(self._directory / "users.lock", "a", opener=private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _read(file: Path) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def _password() -> str:
+    return secrets.token_urlsafe(PASSWORD_BYTES)
+
+
+def reload(pid_file: Path) -> bool:
+    """Tells the NATS server of that file to read its configuration. False: none runs."""
+    import signal
+
+    try:
+        os.kill(int(pid_file.read_text()), signal.SIGHUP)
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,52 @@
+"""Tokens by which an agent shows that an allocation that it reports about was assigned to it.
+
+Each is derived from a key that only services read, so none of them is stored, and none is in the record. The launcher tells an
+agent those of its assignments; receivers compute them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+import asyncpg
+
+from tenuto.kernel.backoff import Backoff, Seldom
+from tenuto.kernel.database_away import DATABASE_AWAY
+from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
+
+logger = logging.getLogger(__name__)
+
+KEY_BYTES = 32
+
+
+class ReportTokens:
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+
+    def token(self, agent_id: str, allocation_id: str) -> str:
+        # Neither an agent's id nor an allocation's has a zero character.
+        return hmac.new(self._key, f"{agent_id}\0{allocation_id}".encode(), sha256).hexdigest()
+
+    def tokens(self, agent_id: str, allocation_ids: Iterable[str]) -> dict[str, str]:
+        return {allocation_id: self.token(agent_id, allocation_id) for allocation_id in allocation_ids}
+
+    def fits(self, token: str, agent_id: str, allocation_id: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token(agent_id, allocation_id).encode())
+
+
+async def load_report_tokens(pool: asyncpg.Pool[Any]) -> ReportTokens:
+    """With the cluster's key, which is made the first time. Waits for the database as long as it takes."""
+    backoff, seldom = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX), Seldom(logger)
+    while True:
+        try:
+            await pool.execute("INSERT INTO report_key (key) VALUES ($1) ON CONFLICT DO NOTHING", secrets.token_hex(KEY_BYTES))
+            return ReportTokens(await pool.fetchval("SELECT key FROM report_key"))
+        except DATABASE_AWAY as error:
+            seldom.warn(f"the key of reports cannot be read: {error or type(error).__name__}")
+            await asyncio.sleep(backoff.failed())

@@ -1,0 +1,50 @@
+"""Reads and writes files in directories that users' code may write to.
+
+Such code may put a link to somebody else's file in place of its own, or a pipe that nobody writes to: an agent with more rights
+than its workers would publish the one as the trial's output, and wait for ever at the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+TEXT_BYTES_MAX = 1 << 20
+"""Of what is read whole: an exit code, an address, the sentence about an error."""
+
+
+def open_foreign(path: Path, owner: int | None) -> BinaryIO:
+    """For reading: a regular file, no link, of that account (None: whoever's). Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        state = os.fstat(descriptor)
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", str(path))
+        if owner is not None and state.st_uid != owner:
+            raise PermissionError(errno.EPERM, "belongs to somebody else", str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+        raise
+
+
+def read_foreign(path: Path, owner: int | None) -> str:
+    """Its beginning, as text. Raises OSError."""
+    with open_foreign(path, owner) as file:
+        return file.read(TEXT_BYTES_MAX).decode(errors="replace")
+
+
+def place(path: Path, text: str) -> None:
+    """Puts a file there at once, readable by others. A link in its place is replaced, never followed. Raises OSError."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "w") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(text)
+    os.replace(partial, path)
