@@ -1,0 +1,219 @@
+"""Kill -9 of everything, hundreds of times, while searches and gangs over two agents train.
+
+    python benchmarks/chaos.py [--kills 300] [--seed 1] [--report FILE]
+
+Two agents with two slots each. A search (ASHA with checkpoints) and a trial on three slots, which has ranks on both agents, are
+always under way; when one ends, the next is submitted. After a seeded pause of at most PAUSE_SECONDS_MAX one of the victims gets
+SIGKILL: ranks and other workers most of all, the agents, each service, the relay, the bus with and without its disk, the
+database, and the supervisor, which is then started again. After the last kill everything is canceled, and the seconds are counted
+until nothing holds a slot and no process of a trial is left. Nothing may be missing or doubled: the rules of the record hold,
+every trial that was requested has finished once, each decision taken again from the record is the recorded one, and the log
+verifies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.support.live_cluster import LiveCluster
+from tests.support.record import ENDED, broken_rules
+
+MODEL = Path(__file__).with_name("models") / "trivial"
+VICTIMS = (
+    *["worker"] * 8,
+    *["agent", "agent-2"] * 3,
+    *["searcher", "scheduler", "launcher", "tracker", "gateway", "relay", "nats", "nats+disk", "postgres", "supervisor"],
+)
+PAUSE_SECONDS_MAX = 2.0
+KILLS_BETWEEN_LOOKS = 5
+"""Whether another experiment is wanted is asked after so many."""
+IDLE_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 300.0
+POLL_SECONDS = 0.2
+TRIES_MAX = 60
+OVER = {"completed", "failed", "canceled"}
+
+
+def search(seed: int) -> dict[str, Any]:
+    return {
+        "name": "search",
+        "entrypoint": "train.py",
+        "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
+        "searcher": {
+            "name": "asha",
+            "metric": "loss",
+            "max_length": {"batches": 64},
+            "max_trials": 40,
+            "max_concurrent_trials": 2,
+            "divisor": 4,
+            "max_rungs": 4,
+        },
+        "environment": {"variables": {"CHECKPOINTS": "1", "STEP_SECONDS": "0.01"}},
+        "max_restarts": 50,
+        "reproducibility": {"experiment_seed": seed},
+    }
+
+
+def gang(seed: int) -> dict[str, Any]:
+    return {
+        **search(seed),
+        "name": "gang",
+        "hyperparameters": {"x": 0.5},
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 200}},
+        "min_checkpoint_period": {"batches": 20},
+        "resources": {"slots_per_trial": 3},
+    }
+
+
+class Chaos:
+    def __init__(self, cluster: LiveCluster, directory: Path, seed: int) -> None:
+        self.cluster, self.directory = cluster, directory
+        self.random = random.Random(seed)
+        self.experiments: dict[int, str] = {}
+        """By id: its kind."""
+        self.killed: Counter[str] = Counter()
+
+    def keep_busy(self) -> None:
+        """Submits a search and a gang where none of that kind is under way. What is away now is asked for later."""
+        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired, ValueError):
+            live = [
+                item["id"] for item in self.cluster.json("exp", "ls") if item["state"] not in ("completed", "failed", "canceled")
+            ]
+            kinds = {self.experiments.get(number) for number in live}
+            for kind, config in (("search", search), ("gang", gang)):
+                if kind not in kinds:
+                    path = self.directory / f"{kind}.yaml"
+                    path.write_text(yaml.safe_dump(config(len(self.experiments) + 1)))
+                    self.experiments[self.cluster.json("exp", "create", path, MODEL)["id"]] = kind
+
+    def kill(self, victim: str) -> None:
+        if victim == "worker":
+            found = self.cluster.workers()
+            if not found:
+                return
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self.random.choice(sorted(found, key=lambda process: process.pid)).kill()
+        elif victim == "supervisor":
+            os.kill(self.cluster.state()["supervisor_pid"], signal.SIGKILL)
+            self.up()
+        else:
+            try:
+                self.cluster.kill(victim)
+            except (ProcessLookupError, TypeError):  # it is being started just now
+                return
+        self.killed[victim] += 1
+
+    def up(self) -> None:
+        for _ in range(TRIES_MAX):  # what was killed a moment ago may still hold the lock
+            with contextlib.suppress(AssertionError):
+                self.cluster.cli("up", "--detach", "--cpu-slots", "2", "--agents", "2", seconds_max=WAIT_SECONDS_MAX)
+                return
+            time.sleep(1.0)
+        raise AssertionError("the cluster does not come up again")
+
+    def idle_seconds(self) -> float:
+        """From now until nothing holds a slot and no process of a trial is left; everything is canceled first."""
+        began = time.monotonic()
+        open_ = set(self.experiments)
+        while time.monotonic() - began < WAIT_SECONDS_MAX:
+            for number in sorted(open_):
+                done = self.cluster.cli("exp", "cancel", str(number), check=False)
+                if done.returncode == 0 or "ended" in done.stderr or "already" in done.stderr or "completed" in done.stderr:
+                    open_.discard(number)
+            with contextlib.suppress(AssertionError, ValueError):
+                states = {item["state"] for item in self.cluster.json("exp", "ls")}
+                if states <= OVER and not self.cluster.workers():
+                    return time.monotonic() - began
+            time.sleep(POLL_SECONDS)
+        raise AssertionError(f"not idle after {WAIT_SECONDS_MAX:.0f} s:\n{self.cluster.tail()}")
+
+
+def run(cluster: LiveCluster, directory: Path, kills: int, seed: int) -> dict[str, Any]:
+    chaos = Chaos(cluster, directory, seed)
+    chaos.up()
+    began = time.monotonic()
+    while sum(chaos.killed.values()) < kills:
+        if sum(chaos.killed.values()) % KILLS_BETWEEN_LOOKS == 0:
+            chaos.keep_busy()
+        time.sleep(chaos.random.uniform(0, PAUSE_SECONDS_MAX))
+        chaos.kill(chaos.random.choice(VICTIMS))
+        count = sum(chaos.killed.values())
+        if count % 20 == 0:
+            print(f"{time.monotonic() - began:.0f} s: {count} kills, {len(chaos.experiments)} experiments", file=sys.stderr)
+    idle_seconds = chaos.idle_seconds()
+    events = cluster.events()
+    requested = Counter(event.data.trial_id for event in events if event.type == "TrialRequested")
+    finished = Counter(event.data.trial_id for event in events if event.type == "TrialFinished")
+    canceled = {event.data.experiment_id for event in events if event.type == "ExperimentCanceled"}
+    unfinished = [trial for trial in requested if not finished[trial] and int(trial.split("-")[0]) not in canceled]
+    replays = {
+        number: cluster.cli("exp", "replay", str(number), "--verify", check=False, seconds_max=WAIT_SECONDS_MAX).returncode
+        for number in chaos.experiments
+    }
+    verified = cluster.cli("log", "verify", check=False, seconds_max=WAIT_SECONDS_MAX)
+    kinds = Counter(event.type for event in events)
+    return {
+        "kills": dict(chaos.killed.most_common()),
+        "kills_in_all": sum(chaos.killed.values()),
+        "seconds": round(time.monotonic() - began, 1),
+        "idle_seconds_after_the_last_kill": round(idle_seconds, 1),
+        "experiments": dict(Counter(chaos.experiments.values())),
+        "ended": dict(Counter(event.type for event in events if event.type in ENDED)),
+        "trials": len(requested),
+        "validations": kinds["ValidationReported"],
+        "checkpoints": kinds["CheckpointSaved"],
+        "runs_lost": sum(event.type == "WorkersExited" and event.data.outcome == "lost" for event in events),
+        "unfinished_trials": unfinished,
+        "finished_twice": [trial for trial, count in finished.items() if count > 1],
+        "broken_rules": broken_rules(events)[:5],
+        "replays_that_differ": [number for number, code in replays.items() if code],
+        "log": verified.stdout.strip().splitlines()[-1:],
+        "log_verified": verified.returncode == 0,
+        "events": len(events),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tenuto-chaos-") as name:
+        Path(name).chmod(0o711)
+        cluster = LiveCluster(Path(name) / "cluster")
+        try:
+            report = run(cluster, Path(name), arguments.kills, arguments.seed)
+        except BaseException:
+            print(cluster.cli("status", check=False).stdout, file=sys.stderr)
+            raise
+        finally:
+            cluster.down()
+    text = json.dumps(report, indent=1)
+    if arguments.report is not None:
+        arguments.report.write_text(text)
+    print(text)
+    wrong = [report[name] for name in ("unfinished_trials", "finished_twice", "broken_rules", "replays_that_differ")]
+    sys.exit(
+        0 if not any(wrong) and report["log_verified"] and report["idle_seconds_after_the_last_kill"] <= IDLE_SECONDS_MAX else 1
+    )
+
+
+if __name__ == "__main__":
+    main()
