@@ -71,6 +71,8 @@ class Assignments(Model):
     assignments: tuple[Assignment, ...]
     tokens: dict[str, str] = Field(default_factory=dict)
     """What the agent's reports carry, by allocation. Launcher and agent alone have them: neither workers nor the record do."""
+    secrets: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
+    """Values by reference (`user/name`), of what the assignments name. Never on an agent's disk as part of an assignment."""
 
 
 class AssignReply(Model):

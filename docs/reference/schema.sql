@@ -300,6 +300,17 @@ CREATE TABLE public.schema_migrations (
     applied_at timestamp with time zone DEFAULT now() NOT NULL
 );
 
+CREATE TABLE public.secrets (
+    user_name text NOT NULL,
+    name text NOT NULL,
+    value bytea NOT NULL,
+    updated_us bigint NOT NULL
+);
+
+COMMENT ON TABLE public.secrets IS 'Not part of the record: a value that is removed or replaced is gone.';
+
+COMMENT ON COLUMN public.secrets.value IS 'AES-256-GCM: nonce (12 bytes), tag (16), ciphertext. Bound to user and name.';
+
 CREATE TABLE public.snapshots (
     number bigint NOT NULL,
     consumer text NOT NULL COLLATE pg_catalog."C",
@@ -505,6 +516,9 @@ ALTER TABLE ONLY public.report_key
 ALTER TABLE ONLY public.schema_migrations
     ADD CONSTRAINT schema_migrations_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY public.secrets
+    ADD CONSTRAINT secrets_pkey PRIMARY KEY (user_name, name);
+
 ALTER TABLE ONLY public.snapshots
     ADD CONSTRAINT snapshots_consumer_unique UNIQUE (consumer, rule_version, "position");
 
@@ -581,6 +595,8 @@ GRANT USAGE ON SEQUENCE public.parked_number_seq TO tenuto_service;
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.projection_cursors TO tenuto_service;
 
 GRANT SELECT,INSERT ON TABLE public.report_key TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.secrets TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE ON TABLE public.snapshots TO tenuto_service;
 

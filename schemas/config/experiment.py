@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.entrypoint import script_of
@@ -27,11 +27,44 @@ def _entrypoint(value: str) -> str:
     return value
 
 
+SECRET_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
+SecretReference = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_.-]{0,62}/)?[a-z][a-z0-9_.-]{0,62}$")]
+
+
 class Environment(Model):
     variables: dict[str, str] = {}
-    """Environment variables of the worker processes."""
+    """Environment variables of the worker processes. Everybody can read them; `NAME: {secret: wandb}` is short for an entry of
+    `secrets`."""
+    secrets: dict[str, SecretReference] = Field(default={}, exclude_if=lambda value: not value)
+    """Environment variables whose values are secrets of the user (`tenuto secret set`): variable -> name of the secret. Values
+    are never recorded, and hidden in what workers print."""
 
-    @field_validator("variables")
+    @model_validator(mode="before")
+    @classmethod
+    def _secrets_among_variables(cls, value: Any) -> Any:
+        given = value.get("variables") if isinstance(value, Mapping) else None
+        if not isinstance(given, Mapping) or not any(isinstance(item, Mapping) for item in given.values()):
+            return value
+        secrets = dict(value.get("secrets") or {})
+        for name, item in given.items():
+            if isinstance(item, Mapping):
+                if set(item) != {"secret"} or not isinstance(item["secret"], str):
+                    raise ValueError(
+                        f"variables.{name} must be text, or {{secret: NAME}} with the name of a secret that `tenuto secret set "
+                        "NAME` made; a secret itself never stands in a configuration"
+                    )
+                secrets[name] = item["secret"]
+        plain = {name: item for name, item in given.items() if not isinstance(item, Mapping)}
+        return {**value, "variables": plain, "secrets": secrets}
+
+    @model_validator(mode="after")
+    def _once(self) -> Environment:
+        for name in self.secrets:
+            if name in self.variables:
+                raise ValueError(f"{name} is given twice, as a variable and as a secret; leave one out")
+        return self
+
+    @field_validator("variables", "secrets")
     @classmethod
     def _not_reserved(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:

@@ -17,6 +17,7 @@ from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
+from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
@@ -93,6 +94,7 @@ async def build(
         views=Views(pool),
         tail=Tail(log),
         reader=Reader(),
+        secrets=Secrets(pool, Path(settings.secret_key_file or "secret.key")),
         token=token,
         ask=_asking(bus),
         stores=stores,

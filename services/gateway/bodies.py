@@ -87,6 +87,11 @@ class NewTokenBody(Model):
     """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
 
 
+class SecretBody(Model):
+    value: str = Field(min_length=8, max_length=65_536)
+    """At least 8 characters: a shorter one could not be hidden in logs without hiding words too."""
+
+
 class PolicyBody(Model):
     policy: PolicyName
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import asyncpg
 from nats.aio.client import Client
 
@@ -12,6 +14,7 @@ from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.report_tokens import load_report_tokens
+from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
@@ -58,8 +61,9 @@ async def build(
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(LauncherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     tokens = await load_report_tokens(pool)
-    assigner = Assigner(loop, bus, tokens)
+    secrets = Secrets(pool, Path(settings.secret_key_file or "secret.key"))
+    assigner = Assigner(loop, bus, tokens, secrets)
     backlogs = Backlogs(bus, clock)
-    listener = Listener(loop, log, bus, clock, settings, backlogs, tokens)
+    listener = Listener(loop, log, bus, clock, settings, backlogs, tokens, secrets)
     lane = Ingress("launcher", settings, bus, pool, listener.record)
     return Launcher(loop, lane, listener, backlogs, assigner, pool)

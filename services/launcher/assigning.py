@@ -24,6 +24,11 @@ def assignments_of(state: State, agent_id: str, position: int) -> Assignments:
     return Assignments(position=position, assignments=tuple(found))
 
 
+def secrets_of(assignments: Assignments) -> list[str]:
+    """References to the secrets that they name."""
+    return sorted({reference for item in assignments.assignments for reference in item.config.environment.secrets.values()})
+
+
 def agents_concerned(state: State, events: Iterable[Event]) -> list[str]:
     """The agents whose assignments these folded events may have changed, sorted. `state` has them folded in."""
     agents: set[str] = set()

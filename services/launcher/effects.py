@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+import asyncpg
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
@@ -17,11 +18,13 @@ from pydantic import ValidationError
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
+from tenuto.kernel.secrets import Secrets
+from tenuto.kernel.settings import SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply
 from tenuto.schemas.envelope import Event
-from tenuto.services.launcher.assigning import agents_concerned, assignments_of
+from tenuto.services.launcher.assigning import agents_concerned, assignments_of, secrets_of
 from tenuto.services.launcher.state import State
 
 logger = logging.getLogger(__name__)
@@ -36,9 +39,21 @@ def with_tokens(assignments: Assignments, agent_id: str, tokens: ReportTokens) -
     return assignments.model_copy(update={"tokens": tokens.tokens(agent_id, ids)})
 
 
+async def with_secrets(assigned: Assignments, secrets: Secrets) -> Assignments:
+    """With the values of the secrets that they name. An agent waits for those that are left out."""
+    references = secrets_of(assigned)
+    if not references:
+        return assigned
+    try:
+        return assigned.model_copy(update={"secrets": await secrets.values(references)})
+    except (OSError, SettingsError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        logger.warning("secrets cannot be read, and workers that need them wait: %s", error)
+        return assigned
+
+
 class Assigner:
-    def __init__(self, loop: ServiceLoop[State], bus: Client, tokens: ReportTokens) -> None:
-        self._loop, self._bus, self._tokens = loop, bus, tokens
+    def __init__(self, loop: ServiceLoop[State], bus: Client, tokens: ReportTokens, secrets: Secrets) -> None:
+        self._loop, self._bus, self._tokens, self._secrets = loop, bus, tokens, secrets
         self._changed: dict[str, None] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._seldom: dict[str, Seldom] = {}
@@ -68,8 +83,9 @@ class Assigner:
         while agent_id in self._changed:
             del self._changed[agent_id]
             told = assignments_of(self._loop.state, agent_id, self._loop.position)
-            body = with_tokens(told, agent_id, self._tokens).to_json()
+            assigned = with_tokens(told, agent_id, self._tokens)
             try:
+                body = (await with_secrets(assigned, self._secrets)).to_json()
                 reply = await self._bus.request(subjects.assign(agent_id), body, timeout=ASSIGN_SECONDS_MAX)
                 answer = AssignReply.from_json(reply.data)
             except (NatsError, OSError, ValidationError) as error:

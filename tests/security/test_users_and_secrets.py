@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.security.attacker import Door, door_of, user_of
+from tests.security.attacker import Door, archive, door_of, user_of
 from tests.support.live_cluster import LiveCluster
 
 
@@ -71,3 +71,56 @@ def test_tokens_end_are_replaced_and_taken_away(cluster: LiveCluster, admin: Doo
     assert made["token"] not in everything
     assert cluster.cli("user", "token", "ls", "ada").stdout.count("laptop") == 0
     assert "which ends" not in cluster.cli("user", "whoami").stdout
+
+
+VALUE = 'correct-horse-"battery"-staple'
+SCRIPT = b"""
+import os, sys
+import tenuto
+run = tenuto.init()
+value = os.environ["API_KEY"]
+print("the key is", value, "and has", len(value), "characters", flush=True)
+print(value, file=sys.stderr)
+raise RuntimeError(f"refused {value}")
+"""
+SECRET_CONFIG = """
+name: secret
+entrypoint: train.py
+max_restarts: 0
+environment: {variables: {API_KEY: {secret: key}, PLAIN: text}}
+searcher: {name: single, metric: loss, max_length: {batches: 1}}
+"""
+
+
+def test_a_secret_reaches_its_worker_and_nobody_else(cluster: LiveCluster, admin: Door, eve: Door) -> None:
+    with closing(user_of(admin, "olga")) as olga:
+        context = archive({"train.py": SCRIPT})
+        assert "you have no secret key" in olga.refused(olga.submit(SECRET_CONFIG, context), 400)
+        assert olga.http.put("/secrets/key", json={"value": "short"}).status_code == 400
+        assert VALUE not in olga.http.put("/secrets/key", json={"value": VALUE}).text
+        assert [item["name"] for item in olga.http.get("/secrets").json()] == ["key"]
+        assert eve.http.get("/secrets").json() == []
+        made = olga.submit(SECRET_CONFIG, context)
+        assert made.status_code == 201, made.text
+        number = made.json()["id"]
+        cluster.wait_for(lambda: olga.http.get(f"/experiments/{number}").json()["state"] not in ("active", "canceling"))
+        lines = cluster.once(
+            lambda: [line["text"] for line in olga.http.get(f"/experiments/{number}/logs").json()],
+            lambda found: any("the key is" in line for line in found) and any("refused" in line for line in found),
+        )
+        assert f"the key is [secret API_KEY] and has {len(VALUE)} characters" in lines
+        view = olga.http.get(f"/experiments/{number}").json()
+        assert view["config"]["environment"]["secrets"] == {"API_KEY": "olga/key"}
+        assert view["state"] == "failed"
+        assert "refused [secret API_KEY]" in olga.http.get(f"/trials/{number}-1").json()["error"]
+        stolen = eve.http.post(f"/experiments/{number}/fork", json={"overrides": {}})
+        assert "is olga's secret" in eve.refused(stolen, 400)
+        inline = SECRET_CONFIG.replace("{secret: key}", f"{{value: '{VALUE}', secret: true}}")
+        assert VALUE not in olga.refused(olga.submit(inline, context), 400)
+        everything = admin.http.get("/events?limit=5000").text
+        assert "horse" not in everything
+        for path in cluster.directory.rglob("*"):
+            if path.is_file() and path.stat().st_size < 50 << 20:
+                assert b"correct-horse" not in path.read_bytes() or path.parent.name == "secrets", path
+        assert (cluster.directory / "secret.key").stat().st_mode & 0o077 == 0
+        assert olga.http.delete("/secrets/key").json() == []

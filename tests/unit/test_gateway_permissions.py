@@ -37,7 +37,7 @@ def test_only_health_and_the_document_are_open() -> None:
 
 def test_what_changes_something_is_never_for_everybody() -> None:
     own = {"experiments", "experiments/{experiment_id}/reproduce", "experiments/{experiment_id}/fork"}
-    own |= {"experiments/{experiment_id}/continue"}
+    own |= {"experiments/{experiment_id}/continue", "secrets/{name}"}
     for route, right in ROUTES.items():
         method, _, template = route.partition(" ")
         if method != "GET" and template.removeprefix(f"{PREFIX}/") not in own:

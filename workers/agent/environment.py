@@ -90,15 +90,15 @@ def common_environment(node: Node, slots: tuple[Slot, ...]) -> dict[str, str]:
     return kept_variables(node.account.name if node.account else None) | base | device_variables(slots)
 
 
-def worker_environment(node: Node, run: Run, temporary: Path) -> dict[str, str]:
-    """`temporary`: the allocation's own temporary directory."""
+def worker_environment(node: Node, run: Run, temporary: Path, secrets: Mapping[str, str]) -> dict[str, str]:
+    """`temporary`: the allocation's own temporary directory. `secrets`: values by variable."""
     assignment = run.assignment
     held = set(slots_on(assignment, node.agent_id))
     slots = tuple(slot for slot in node.slots if slot.slot_id in held)
     devices = device_variables(slots)
     gang = is_gang(assignment)
     environment = common_environment(node, slots[:1] if gang else slots)  # a rank has the threads of one slot
-    chosen = assignment.config.environment.variables
+    chosen = assignment.config.environment.variables | dict(secrets)
     environment |= variables(temporary, chosen) | chosen
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = devices["CUDA_VISIBLE_DEVICES"]

@@ -6,6 +6,7 @@ Long, because the phases of one run's life are read together: each is on disk be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import shutil
@@ -27,12 +28,13 @@ from tenuto.schemas.reports import (
     WorkersStartedReport,
     WorkersStartingReport,
 )
-from tenuto.workers.agent import processes
+from tenuto.workers.agent import hiding, processes
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.environment import SUPERVISOR_COMMAND, Node, is_gang, worker_environment
 from tenuto.workers.agent.gangs import opened_rendezvous, place_rendezvous
+from tenuto.workers.agent.hiding import Hide
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.output import Matcher, Offsets, log_reports, read_lines, read_ranks
 from tenuto.workers.agent.processes import Identity, RunFiles
@@ -60,6 +62,8 @@ TOKEN_BYTES = 32
 RETRY_SECONDS = 1.0
 """Before a run is carried on after an unexpected error, such as a full disk; doubles each time, up to RETRY_SECONDS_MAX."""
 RETRY_SECONDS_MAX = 30.0
+SECRETS_SECONDS = 1.0
+"""Between looks whether a run that waits for its secrets was killed."""
 
 
 @dataclass
@@ -79,6 +83,8 @@ class Live:
     """Of a gang: what of each rank's output is in the spool. None: not read yet."""
     backoff: Backoff = field(default_factory=lambda: Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX))
     """Of errors while it was carried on."""
+    hide: Hide | None = None
+    """Puts marks in place of its secrets. None: not read yet."""
     warm: WarmSpawned | None = None
     """Its processes, if this agent started them warm: they say when they end."""
 
@@ -113,6 +119,9 @@ class Manager:
         self._assigned: tuple[Assignment, ...] | None = None
         """None until the launcher has said: an agent that was just started again must not kill what it found."""
         self._position = 0
+        self._secrets: dict[str, str] = {}
+        """Values by reference, as the launcher said them last; in memory only."""
+        self._told = Changed()
         self._reconciling = asyncio.Lock()
         self._stopping = False
 
@@ -162,6 +171,8 @@ class Manager:
         if new := self.tokens.new(assignments.tokens):
             await self._disk(self.tokens.note, new)
         self.tokens.complete.set()  # what the launcher does not know by now, it will not tell
+        self._secrets = dict(assignments.secrets)
+        self._told.notify()
         await self._reconcile()
         return ""
 
@@ -301,6 +312,7 @@ class Manager:
             await self._drain_output(live)
             await self._report_exit(live)
         if live.run.phase == "reported":
+            hiding.forget(self.node.files(live.run.allocation_id))
             await asyncio.to_thread(self.scratch.remove, live.run.allocation_id)  # gigabytes perhaps: its slots are free by now
             await self._wait_committed(live)
             await self._forget(live)
@@ -312,16 +324,20 @@ class Manager:
         except ContextUnavailable as error:
             await self._note_end(live, End("lost", None, str(error)))
             return
+        values = await self._secret_values(live)
         if live.run.killed_for is not None:
             await self._note_end(live, name_end(None, live.run.killed_for, self.node.files(run.allocation_id)))
             return
         files = self.node.files(run.allocation_id)
         try:
-            environment = worker_environment(self.node, run, self._make_directories(files, run.allocation_id))
+            environment = worker_environment(self.node, run, self._make_directories(files, run.allocation_id), values)
+            if values:
+                hiding.keep(files, values)
             place_rendezvous(live.run.assignment, self.node)  # which may have come since `run` was read
             command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
             entrypoint = run.assignment.config.entrypoint
-            warm = await self._warm.spawn(files, environment, context, entrypoint)
+            # A process that others are forked from must not hold them.
+            warm = None if values else await self._warm.spawn(files, environment, context, entrypoint)
             spawned = warm or processes.spawn(command, files, environment, context, self.node.account)
         except OSError as error:
             await self._note_end(live, End("lost", None, f"the worker process could not be started: {error}"))
@@ -384,7 +400,29 @@ class Manager:
         await self._disk(self._spool.append, _new(report, assignment))
         self.spooled.notify()
 
+    async def _secret_values(self, live: Live) -> dict[str, str]:
+        """By variable. Waits for those that the launcher did not say yet, unless the run is killed."""
+        wanted = live.run.assignment.config.environment.secrets
+        warned = False
+        while (missing := sorted(set(wanted.values()) - self._secrets.keys())) and live.run.killed_for is None:
+            if not warned:
+                logger.info("allocation %s waits for the secrets %s", live.run.allocation_id, ", ".join(missing))
+            warned = True
+            told = self._told.next()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SECRETS_SECONDS):
+                    await told.wait()
+        return {} if missing else {variable: self._secrets[reference] for variable, reference in wanted.items()}
+
+    def _hide(self, live: Live) -> Hide:
+        if live.hide is None:
+            secret = bool(live.run.assignment.config.environment.secrets)
+            live.hide = hiding.hiding(hiding.kept(self.node.files(live.run.allocation_id))) if secret else hiding.nothing
+        return live.hide
+
     async def _note_end(self, live: Live, end: End) -> None:
+        if end.error is not None:
+            end = replace(end, error=self._hide(live)(end.error))
         await self._disk(self._runs.note_end, live.run.allocation_id, end.outcome, end.exit_code, end.error)
         live.followed = end.followed
         live.run = replace(live.run, phase="ended", outcome=end.outcome, exit_code=end.exit_code, error=end.error)
@@ -402,8 +440,9 @@ class Manager:
         run, files = live.run, self.node.files(live.run.allocation_id)
         if is_gang(run.assignment) and await self._read_ranks(live, files, final=final):
             return True
-        out = read_lines(files.stdout, run.stdout_offset, final=final, owner=files.owner)
-        err = read_lines(files.stderr, run.stderr_offset, final=final, owner=files.owner)
+        hide = self._hide(live)
+        out = read_lines(files.stdout, run.stdout_offset, final=final, owner=files.owner, hide=hide)
+        err = read_lines(files.stderr, run.stderr_offset, final=final, owner=files.owner, hide=hide)
         if (out.offset, err.offset) == (run.stdout_offset, run.stderr_offset):
             return False
         texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
@@ -419,7 +458,8 @@ class Manager:
         run = live.run
         if live.rank_offsets is None:
             live.rank_offsets = await self._disk(self._runs.rank_offsets, run.allocation_id)
-        found = read_ranks(run.assignment, self.node.agent_id, files, live.rank_offsets, self._clock.now_us(), final=final)
+        offsets, now_us, hide = live.rank_offsets, self._clock.now_us(), self._hide(live)
+        found = read_ranks(run.assignment, self.node.agent_id, files, offsets, now_us, final=final, hide=hide)
         if not found.offsets:
             return False
         new = self._new_logs(live, found.reports)

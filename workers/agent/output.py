@@ -12,6 +12,7 @@ from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX as MATCHED_CH
 from tenuto.schemas.config.log_policies import matcher
 from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
 from tenuto.workers.agent.foreign import open_foreign
+from tenuto.workers.agent.hiding import Hide, nothing
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import ranks_on
 
@@ -30,9 +31,9 @@ class Chunk:
     """Where to go on."""
 
 
-def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None) -> Chunk:
+def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, hide: Hide = nothing) -> Chunk:
     """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a line
-    too: that is how progress bars print."""
+    too: that is how progress bars print. `hide`: secrets, before anything else sees the lines."""
     try:
         with open_foreign(path, owner) as file:
             file.seek(offset)
@@ -44,7 +45,7 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
     if (final and not full) or (full and end == 0):
         end = len(data)
     lines = data[:end].replace(b"\r", b"\n").split(b"\n")
-    texts = tuple(line.decode(errors="replace")[:LINE_CHARACTERS_MAX] for line in lines if line)
+    texts = tuple(hide(line.decode(errors="replace"))[:LINE_CHARACTERS_MAX] for line in lines if line)
     return Chunk(texts, offset + end)
 
 
@@ -60,14 +61,21 @@ class RankOutput:
 
 
 def read_ranks(
-    assignment: Assignment, agent_id: str, files: RunFiles, offsets: Mapping[int, Offsets], time_us: int, *, final: bool
+    assignment: Assignment,
+    agent_id: str,
+    files: RunFiles,
+    offsets: Mapping[int, Offsets],
+    time_us: int,
+    *,
+    final: bool,
+    hide: Hide = nothing,
 ) -> RankOutput:
     """What the ranks of a gang on this agent have printed since."""
     found = RankOutput([], {})
     for rank in ranks_on(assignment, agent_id):
         own, (out_offset, err_offset) = files.of_rank(rank), offsets.get(rank, (0, 0))
-        out = read_lines(own.stdout, out_offset, final=final, owner=own.owner)
-        err = read_lines(own.stderr, err_offset, final=final, owner=own.owner)
+        out = read_lines(own.stdout, out_offset, final=final, owner=own.owner, hide=hide)
+        err = read_lines(own.stderr, err_offset, final=final, owner=own.owner, hide=hide)
         if (out.offset, err.offset) != (out_offset, err_offset):
             texts: dict[Literal["stdout", "stderr"], tuple[str, ...]] = {"stdout": out.texts, "stderr": err.texts}
             found.reports.extend(log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts))

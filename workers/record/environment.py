@@ -28,8 +28,11 @@ DIRECTORIES_KEPT_MAX = 64
 TOP_LEVEL_BYTES_MAX = 64 * 1024
 
 
-def capture(models: Iterable[Any] = (), *, own_variables: Iterable[str] = ()) -> EnvironmentRecord:
-    """`models`: torch modules that are trained; `own_variables`: names that the experiment's configuration sets.
+def capture(
+    models: Iterable[Any] = (), *, own_variables: Iterable[str] = (), secret_variables: Iterable[str] = ()
+) -> EnvironmentRecord:
+    """`models`: torch modules that are trained; `own_variables`: names that the experiment's configuration sets;
+    `secret_variables`: those whose values are secret.
 
     Takes some milliseconds, and imports nothing that is not imported already, but for the GPU's binding.
     """
@@ -47,7 +50,7 @@ def capture(models: Iterable[Any] = (), *, own_variables: Iterable[str] = ()) ->
         numerics=_numerics(torch, models) if torch else {},
         variables={
             name: value
-            for name, value in variables_that_matter(os.environ, own_variables).items()
+            for name, value in variables_that_matter(os.environ, own_variables, secret_variables).items()
             if name not in THREAD_VARIABLES
         },
     )

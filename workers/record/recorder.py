@@ -29,6 +29,7 @@ class Recorder:
         self._known = {item.name: item for item in assignment.known_data}
         self._known_environment = assignment.known_environment
         self._variables = tuple(assignment.config.environment.variables)
+        self._secrets = tuple(assignment.config.environment.secrets)
         self._report, self._say = report, say
         self._cache_file = default_cache_file() if cache_file is None else cache_file
         self._declared: dict[str, str] = {}
@@ -41,7 +42,7 @@ class Recorder:
         if self._environment_reported or self.process_id != os.getpid():
             return
         self._environment_reported = True
-        record = capture(models, own_variables=self._variables)
+        record = capture(models, own_variables=self._variables, secret_variables=self._secrets)
         if self._known_environment and record.digest() != self._known_environment:
             self._say(
                 "warning: the trial goes on in another environment than before (machine, versions, threads or variables), so its "

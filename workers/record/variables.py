@@ -21,14 +21,15 @@ _CREDENTIALS_IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _KEY_SHAPE = re.compile(r"\b(hf_|sk-|ghp_|github_pat_|AKIA|xox[a-z]-)[A-Za-z0-9_-]{12,}")
 
 
-def variables_that_matter(environment: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
-    """`also`: names that the experiment sets itself. Tenuto's own are left out: they name the run, not its environment."""
-    wanted = set(also)
+def variables_that_matter(environment: Mapping[str, str], also: Iterable[str] = (), secret: Iterable[str] = ()) -> dict[str, str]:
+    """`also`: names that the experiment sets itself; `secret`: those whose values are. Tenuto's own are left out: they name the
+    run, not its environment."""
+    wanted, hidden = set(also), set(secret)
     found = {}
     for name in sorted(environment):
         matters = name in wanted or name in NAMES or name.startswith(PREFIXES)
         if matters and not is_of_the_run(name) and not name.startswith("TENUTO_"):
-            found[name] = masked(name, environment[name])
+            found[name] = MASK if name in hidden else masked(name, environment[name])
     return dict(list(found.items())[:VARIABLES_MAX])
 
 

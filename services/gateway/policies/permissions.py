@@ -50,6 +50,9 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/allocations": Right.USER,
     "GET /api/v1/status": Right.USER,
     # What a user makes is the user's own.
+    "GET /api/v1/secrets": Right.USER,
+    "PUT /api/v1/secrets/{name}": Right.USER,
+    "DELETE /api/v1/secrets/{name}": Right.USER,
     "POST /api/v1/experiments": Right.USER,
     "POST /api/v1/experiments/{experiment_id}/reproduce": Right.USER,
     "POST /api/v1/experiments/{experiment_id}/fork": Right.USER,

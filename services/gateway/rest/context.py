@@ -17,6 +17,7 @@ from starlette.responses import StreamingResponse
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
@@ -64,6 +65,7 @@ class Gateway:
     views: Views
     tail: Tail
     reader: Reader
+    secrets: Secrets
     token: str
     ask: Callable[[str, bytes, float], Awaitable[bytes]]
     """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""

@@ -23,6 +23,7 @@ from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked, submitted
 from tenuto.services.gateway.rest.records import comparing
+from tenuto.services.gateway.rest.secrets import with_owner
 from tenuto.services.gateway.rest.stores import check_store
 from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.words import no_such
@@ -107,7 +108,7 @@ def _origin(origin: Origin | None, overrides: Mapping[str, Any]) -> Origin:
 
 async def _submit(request: Request, door: Gateway, derived: Derived, idempotency_key: str, origin: Origin | None) -> Response:
     await check_store(door, derived.config)
-    config = await with_source(door, derived.config)
+    config = await with_owner(door, await with_source(door, derived.config))
     with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
         command = SubmitExperiment(
             **asked(door, idempotency_key),

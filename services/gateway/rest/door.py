@@ -18,6 +18,7 @@ from tenuto.services.gateway.rest import (
     jobs,
     operations,
     records,
+    secrets,
     stores,
     trials,
     users,
@@ -29,7 +30,7 @@ from tenuto.services.gateway.views import ErrorView
 
 PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
-MODULES = (experiments, operations, derived, trials, records, checkpoints, stores, events, jobs, users, cluster)
+MODULES = (experiments, operations, derived, trials, records, checkpoints, stores, events, jobs, users, cluster, secrets)
 
 
 def make_door(gateway: Gateway) -> FastAPI:

@@ -23,6 +23,7 @@ from tenuto.services.gateway.queries import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.secrets import with_owner
 from tenuto.services.gateway.rest.stores import check_store
 from tenuto.services.gateway.rest.submission import receive
 from tenuto.services.gateway.rest.warm_start import with_source
@@ -74,7 +75,7 @@ async def submit(
     """Submit an experiment. The same `Idempotency-Key` again gives the same experiment, not a second one."""
     submission = await receive(request, door)
     await check_store(door, submission.config)
-    config, context = await with_source(door, submission.config), submission.context
+    config, context = await with_owner(door, await with_source(door, submission.config)), submission.context
     seed = config.reproducibility.experiment_seed
     with telemetry.span("gateway submit", parent=request.headers.get("traceparent", "")) as trace:
         command = SubmitExperiment(

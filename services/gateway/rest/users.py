@@ -14,7 +14,7 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking, 
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.jobs import record
 from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token
-from tenuto.services.gateway.views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
+from tenuto.services.gateway.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 
 router = APIRouter(tags=["users"])
 DAY_US = 24 * 3600 * 1_000_000

@@ -19,6 +19,7 @@ from tenuto.cli import (
     log,
     runs,
     search,
+    secrets,
     sim_app,
     sim_cluster,
     slots,
@@ -73,6 +74,7 @@ app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.
 app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
 app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
+app.add_typer(secrets.app, name="secret", help="Secrets: values for workers that nobody reads.")
 app.add_typer(users.app, name="user", help="Users: who may act with a token of their own.")
 app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)

@@ -68,7 +68,7 @@ def _report(rest: Any, experiment: int, json: bool) -> None:
         say(f"Trial {found['trial_id']} {verdict[found['equal']]} trial {found['reproduces']}.")
         say(f"{metrics_sentence(found['results'])} {weights_sentence(found['results'])}")
         for cause in found.get("causes") or ():
-            print(f"Likely cause: {cause}.")
+            say(f"Likely cause: {cause}.")
         others = [item for item in found["differences"] if item["effect"] != "none"]
         if others:
             show_differences(found["reproduces"], found["trial_id"], others, found["results"])

@@ -100,6 +100,7 @@ def process_specs(
         "TENUTO_REST_HOST": LOOPBACK,
         "TENUTO_REST_PORT": str(port),
         "TENUTO_REST_TOKEN_FILE": str(layout.token),
+        "TENUTO_SECRET_KEY_FILE": str(layout.secret_key),
     }
     if "TENUTO_ANCHOR_TARGETS" not in service:
         service["TENUTO_ANCHOR_TARGETS"] = layout.anchors.as_uri()
@@ -141,7 +142,7 @@ _PER_PROCESS = frozenset(
     for name in (
         *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "SHARED_DIRECTORY"),
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
-        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "STORES_FILE", "WORKER_USER"),
+        *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
     )
 )
 """Settings that the cluster decides; all other TENUTO_ variables of the user pass through."""

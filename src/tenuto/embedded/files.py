@@ -44,6 +44,11 @@ class Layout:
         return self.root / "rest.token"
 
     @property
+    def secret_key(self) -> Path:
+        """Opens the users' secrets; for services only."""
+        return self.root / "secret.key"
+
+    @property
     def stores(self) -> Path:
         """What the operator declared of checkpoint stores, with their credentials."""
         return self.root / "stores.yaml"

@@ -36,6 +36,8 @@ class Settings:
     rest_port: int = 8080
     rest_token_file: str = ""
     """File with the bearer token of the REST door, readable by its owner only."""
+    secret_key_file: str = ""
+    """File with the key of the users' secrets, for gateway and launcher only; made by the first of them that needs it."""
     token_days: float = 90.0
     """Life of a user's token. 0: tokens do not expire."""
     context_bytes_max: int = 100 * 1024 * 1024

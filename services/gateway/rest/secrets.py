@@ -1,0 +1,67 @@
+"""Secrets of the user who asks: set, listed by name, removed. No answer ever has a value."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from tenuto.kernel.secrets import PER_USER_MAX
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.errors import ConfigError, Problem
+from tenuto.schemas.config.experiment import SECRET_NAME_PATTERN
+from tenuto.services.gateway.bodies import SecretBody
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.user_views import SecretView
+
+router = APIRouter(tags=["secrets"])
+SecretName = Annotated[str, Path(pattern=SECRET_NAME_PATTERN)]
+
+
+@router.get("/secrets", response_model=list[SecretView])
+async def list_secrets(door: Door) -> Response:
+    """Names of your own secrets."""
+    return answer([SecretView(name=item.name, updated_us=item.updated_us) for item in await door.secrets.names(asking())])
+
+
+@router.put("/secrets/{name}", response_model=SecretView)
+async def put(door: Door, name: SecretName, body: SecretBody) -> Response:
+    """Sets a secret of your own, or replaces it: workers that start from now on have the new value."""
+    known = [item.name for item in await door.secrets.names(asking())]
+    if name not in known and len(known) >= PER_USER_MAX:
+        raise DoorError("conflict", f"You have {PER_USER_MAX} secrets, and no more are kept; remove one.")
+    now_us = door.clock.now_us()
+    await door.secrets.set(asking(), name, body.value, now_us)
+    return answer(SecretView(name=name, updated_us=now_us))
+
+
+@router.delete("/secrets/{name}", response_model=list[SecretView])
+async def remove(door: Door, name: SecretName) -> Response:
+    """Answers with those that are left."""
+    if not await door.secrets.remove(asking(), name):
+        raise not_found(f"secret {name}")
+    return await list_secrets(door)
+
+
+async def with_owner(door: Gateway, config: ExperimentConfig) -> ExperimentConfig:
+    """The configuration with its secrets as recorded: `user/name`. Raises ConfigError for those that the user has not."""
+    wanted = config.environment.secrets
+    if not wanted:
+        return config
+    user = asking()
+    known = {item.name for item in await door.secrets.names(user)}
+    problems = []
+    for variable, reference in wanted.items():
+        owner, _, name = reference.rpartition("/")
+        if owner not in ("", user):
+            why = f"{name} is {owner}'s secret; set your own with `tenuto secret set {name}`, and name it here"
+            problems.append(Problem(f"environment.secrets.{variable}", why))
+        elif name not in known:
+            why = f"you have no secret {name}; `tenuto secret set {name}` makes it"
+            problems.append(Problem(f"environment.secrets.{variable}", why))
+    if problems:
+        raise ConfigError(problems)
+    own = {variable: f"{user}/{reference.rpartition('/')[2]}" for variable, reference in wanted.items()}
+    environment = config.environment.model_copy(update={"secrets": own})
+    return config.model_copy(update={"environment": environment})
