@@ -94,7 +94,7 @@ class _Halving(_Many):
     """eta: one in `divisor` goes on to the next rung."""
     max_rungs: int = Field(default=5, ge=1, le=20)
     """Rung lengths are max_length / divisor**k; this bounds how many there are."""
-    average_validations: int = Field(default=1, ge=1, le=100)
+    average_validations: int = Field(default=1, ge=1, le=100, exclude_if=lambda value: value == 1)
     """Against noise: below the full length a trial is compared by the mean of its last so many validations since it was last
     compared, instead of the last one alone. Set min_validation_period so that there are as many between two rungs."""
 
@@ -115,7 +115,7 @@ class HyperbandSearcher(_Searcher):
     """s_max + 1 of the paper, at most: rungs of the longest bracket, and how many brackets there are."""
     iterations: int = Field(default=1, ge=1, le=1000)
     """Times all brackets are run, with new configurations."""
-    average_validations: int = Field(default=1, ge=1, le=100)
+    average_validations: int = Field(default=1, ge=1, le=100, exclude_if=lambda value: value == 1)
     """Against noise: below the full length a trial is compared by the mean of its last so many validations since it was last
     compared, instead of the last one alone. Set min_validation_period so that there are as many between two rungs."""
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)

@@ -130,7 +130,7 @@ class PoolPolicyChanged(ClusterRequest):
     policy: PolicyName
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
     """fair_share: past use counts against its owner and is forgotten by half in this time. None: only the present counts."""
-    preempt: bool = False
+    preempt: bool = Field(default=False, exclude_if=lambda value: not value)
     """What runs gives way under the new policy, too. Without it, what runs goes on until its workers leave."""
 
 

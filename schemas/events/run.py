@@ -22,7 +22,7 @@ EXIT_CODE_INFRASTRUCTURE = 84
 EXIT_CODE_HUNG = 85
 """Of an agent's part of a gang with a rank that hung: the machine's fault, or the code's."""
 
-EXIT_CODE_WILL_REPEAT = 85
+EXIT_CODE_WILL_REPEAT = 86
 """Of a worker that failed in a way that would repeat: user code that cannot be imported, a checkpoint that does not fit it."""
 
 

@@ -198,9 +198,15 @@ def test_a_checkpoint_that_is_gone_is_named(trial: WorkerBench) -> None:
     run.kill()
     checkpoint = agent.checkpoints()[0]
     stored_files(checkpoint)["sum.txt"].unlink()
-    error = fail(trial, trial.agent(2, checkpoint))
-    assert error.startswith("checkpoint 1-1-1-10 cannot be read")
-    assert "sum.txt" in error
+    second = trial.agent(2, checkpoint)
+    second.react = stop_at(2)
+    run = trial.start(second)
+    assert run.wait() == 0, run.output()
+    assert "checkpoint 1-1-1-10 cannot be read" in run.output()
+    assert "begins again" in run.output(), "what was trained from the seed is the same again"
+    [damaged] = second.damaged()
+    assert "sum.txt" in damaged.reason
+    assert second.validations()[-1].metrics["total"] == expected_sum(20)
 
 
 @pytest.mark.parametrize(
@@ -214,19 +220,19 @@ def test_a_checkpoint_that_is_gone_is_named(trial: WorkerBench) -> None:
 )
 def test_a_wrong_entrypoint_says_what_is_there(tmp_path: Path, entrypoint: str, expected: str) -> None:
     with WorkerBench(tmp_path, CONTEXT, config(entrypoint=entrypoint), {}) as trial:
-        assert expected in fail(trial, trial.agent(1), 85).splitlines()[0]
+        assert expected in fail(trial, trial.agent(1), 86).splitlines()[0]
 
 
 @pytest.mark.parametrize(
     ("source", "expected", "code"),
     [
-        ("x = 1\nimport no_such_package\n", "model_def.py:2: ModuleNotFoundError: No module named 'no_such_package'", 85),
-        ("x = 1\ny = (\n", "model_def.py:2: SyntaxError: '(' was never closed", 85),
+        ("x = 1\nimport no_such_package\n", "model_def.py:2: ModuleNotFoundError: No module named 'no_such_package'", 86),
+        ("x = 1\ny = (\n", "model_def.py:2: SyntaxError: '(' was never closed", 86),
         ("import helper\n", "helper.py:1: ZeroDivisionError: division by zero", 1),
     ],
 )
 def test_an_entrypoint_that_raises_on_import(tmp_path: Path, source: str, expected: str, code: int) -> None:
-    """What would repeat at every start ends the trial at once (85); other errors are tried again."""
+    """What would repeat at every start ends the trial at once (86); other errors are tried again."""
     context = tmp_path / "context"
     context.mkdir()
     (context / "model_def.py").write_text(source)

@@ -1,6 +1,6 @@
 """A worker process from start to exit code.
 
-Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 85 failed in a way that
+Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 86 failed in a way that
 would repeat, 1 failed (the sentence for the user is in the error file). What is not the user's fault ends by SIGKILL, which the
 agent counts as lost: no agent any more, or an order to stop at once. A rank of several ends with 83 where it only lost the
 others.
