@@ -74,7 +74,7 @@ def asyncapi() -> dict[str, Any]:
     for kind, models in sorted(kinds.items()):
         messages = tuple(event_message(model) for model in models)
         broker.publisher(
-            f"tenuto.log.{kind}.{{key}}",
+            f"tenuto.log.{kind}.{{key}}.{{type}}",
             title=f"log.{kind}",
             description=f"Events that the {models[0].OWNER} records; published by the relay on stream TENUTO_LOG, stream "
             "sequence equal to log position.",

@@ -1,6 +1,6 @@
 """Every subject and JetStream stream name, in one place.
 
-tenuto.log.<kind>.<key>              the log, published by the relay (stream TENUTO_LOG)
+tenuto.log.<kind>.<key>.<type>       the log, published by the relay (stream TENUTO_LOG)
 tenuto.ingress.<lane>.<agent>        reports of agents on their way to the record (stream TENUTO_INGRESS)
 tenuto.committed.<lane>.<agent>      core NATS: the last report of that lane that is committed
 tenuto.position.<lane>.<agent>       core NATS request: what is the last report you have committed?
@@ -41,9 +41,15 @@ def _token(key: str) -> str:
     return "".join(f"%{ord(char):02X}" if char in ".*> \t\r\n%" else char for char in key) or "%"
 
 
-def log_subject(stream: str) -> str:
+def log_subject(stream: str, type_: str) -> str:
+    """With the event's type, so that who acts on one type is not sent all others."""
     kind, _, key = stream.partition("/")
-    return f"tenuto.log.{kind}.{_token(key)}"
+    return f"tenuto.log.{kind}.{_token(key)}.{type_}"
+
+
+def log_type(kind: str, type_: str) -> list[str]:
+    """Filters for the events of a type, of all keys; also as the relay once published them, without their type."""
+    return [f"tenuto.log.{kind}.*.{type_}", f"tenuto.log.{kind}.*"]
 
 
 def ingress(lane: Lane, agent_id: str) -> str:

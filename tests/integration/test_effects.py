@@ -10,6 +10,9 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import NotFoundError
 
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
@@ -22,7 +25,9 @@ from tenuto.kernel.relay import Relay
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.kernel.testing.tally import priority_changed, weight_changed
+from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EVENT_MODELS
 from tests.conftest import Database
 
 TYPE = "ExperimentPriorityChanged"
@@ -89,6 +94,41 @@ async def test_every_event_of_the_type_is_handled_once_at_rest(world: World) -> 
         await world.until(lambda: len(world.done) == 20)
     assert set(world.done) == await world.wanted()
     assert set(world.done.values()) == {1}
+
+
+async def last_published(js: JetStreamContext) -> int:
+    try:
+        return int((await js.stream_info(subjects.LOG_STREAM)).state.last_seq)
+    except NotFoundError:  # the relay has just started
+        return 0
+
+
+async def test_only_the_type_is_sent_also_to_a_consumer_of_an_earlier_version(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier the subjects had no type, and the consumer was sent all events of the kind: none of either is left out."""
+    kind = EVENT_MODELS[TYPE].STREAM
+    client = await bus_module.connect(world.settings, "test")
+    js = client.jetstream()
+    with monkeypatch.context() as earlier:
+        earlier.setattr(subjects, "log_subject", lambda stream, _: f"tenuto.log.{stream.replace('/', '.')}")
+        position = await world.add(10)
+        async with asyncio.timeout(60):
+            while await last_published(js) < position:  # noqa: ASYNC110 - asks the server
+                await asyncio.sleep(0.02)
+    durable = ConsumerConfig(
+        durable_name="effects-test", filter_subjects=[f"tenuto.log.{kind}.>"], ack_policy=AckPolicy.EXPLICIT, max_ack_pending=64
+    )
+    await js.add_consumer(subjects.LOG_STREAM, durable)
+    async with world.effects(world.handle):
+        await world.until(lambda: len(world.done) == 5)
+        await world.add(20)
+        await world.until(lambda: len(world.done) == 15)
+        info = await js.consumer_info(subjects.LOG_STREAM, "effects-test")
+    await bus_module.close(client)
+    assert set(world.done) == await world.wanted()
+    assert info.delivered is not None
+    assert info.delivered.consumer_seq == 10 + 10  # all that has no type, and half of what has
 
 
 async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> None:

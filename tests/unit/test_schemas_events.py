@@ -107,13 +107,14 @@ def test_decoding_garbage_raises_value_error_only(body: bytes) -> None:
 
 @given(st.text(min_size=1))
 def test_log_subject_is_always_one_legal_token(key: str) -> None:
-    tokens = subjects.log_subject(f"trial/{key}").split(".")
-    assert len(tokens) == 4
+    tokens = subjects.log_subject(f"trial/{key}", "TrialStopped").split(".")
+    assert len(tokens) == 5
+    assert tokens[4] == "TrialStopped"
     assert not set(tokens[3]) & set("*> \t\r\n")
 
 
 def test_ids_in_subjects_do_not_collide() -> None:
-    assert subjects.log_subject("agent/a.b") != subjects.log_subject("agent/a%2Eb")
+    assert subjects.log_subject("agent/a.b", "A") != subjects.log_subject("agent/a%2Eb", "A")
 
 
 def test_event_id_is_derived() -> None:

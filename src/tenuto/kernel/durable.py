@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -50,10 +50,20 @@ Establish = Callable[[Any], Awaitable[ConsumerConfig]]
 
 class DurableConsumer:
     def __init__(
-        self, settings: Settings, name: str, stream: str, subject: str, establish: Establish, handle: Handle, description: str
+        self,
+        settings: Settings,
+        name: str,
+        stream: str,
+        subject: str,
+        establish: Establish,
+        handle: Handle,
+        description: str,
+        filters: Sequence[str] = (),
     ) -> None:
-        """`subject` is the filter; empty where the consumer's configuration has several (`filter_subjects`)."""
+        """`subject` is the filter; empty where the consumer's configuration has several (`filter_subjects`). `filters` are
+        those: a consumer that an earlier version made with others gets them."""
         self._name, self._stream, self._establish, self._handle = name, stream, establish, handle
+        self._filters = list(filters)
         self._connection: Client | None = None
         self._seldom = Seldom(logger)
         self.broker = NatsBroker(
@@ -100,6 +110,12 @@ class DurableConsumer:
             self._connection = None
             await _stop_broker(self.broker)
 
+    async def _adapt(self, js: Any, config: ConsumerConfig) -> None:
+        if self._filters and {config.filter_subject, *(config.filter_subjects or ())} - {None, ""} != set(self._filters):
+            config.filter_subject, config.filter_subjects = None, self._filters
+            await js.add_consumer(self._stream, config)
+            logger.info("the consumer %s is sent only %s now", self._name, ", ".join(self._filters))
+
     async def info(self) -> ConsumerInfo | None:
         """As the server knows the consumer. None: this is not running. Raises nats-py's errors."""
         if self._connection is None:
@@ -116,11 +132,13 @@ class DurableConsumer:
         js = self.broker.config.connection_state.stream
         try:
             try:
-                await js.consumer_info(self._stream, self._name)
+                info = await js.consumer_info(self._stream, self._name)
             except NotFoundError:
                 config = await self._establish(js)
                 await js.add_consumer(self._stream, config)
                 logger.info("made the consumer %s", self._name)
+            else:
+                await self._adapt(js, info.config)
         except (*_LOST, *DATABASE_FAILED, LogUnavailable) as error:
             self._seldom.warn(f"{self._name} cannot look after its consumer: {str(error) or type(error).__name__}")
             return False

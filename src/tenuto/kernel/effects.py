@@ -71,7 +71,8 @@ class Effects:
     def __init__(self, name: str, handlers: Mapping[str, Handler], settings: Settings, log: EventLog, pool: asyncpg.Pool) -> None:
         """`handlers` by event type. Events of one stream may be handled at the same time and out of order."""
         self._name, self._handlers, self._log, self._pool = f"effects-{name}", dict(handlers), log, pool
-        self._kinds = sorted({EVENT_MODELS[type_].STREAM for type_ in handlers})
+        self._filters = sorted({item for type_ in handlers for item in subjects.log_type(EVENT_MODELS[type_].STREAM, type_)})
+        """Of these types only: a message that is none of ours would cost as much as a decision does."""
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._working: set[asyncio.Task[None]] = set()
         self._consumer = DurableConsumer(
@@ -81,6 +82,7 @@ class Effects:
             "",
             self._establish,
             self._take,
+            filters=self._filters,
             description=f"Effects of {', '.join(sorted(handlers))}: at least once, acknowledged when done.",
         )
 
@@ -102,7 +104,7 @@ class Effects:
         return ConsumerConfig(
             name=self._name,
             durable_name=self._name,
-            filter_subjects=[f"tenuto.log.{kind}.>" for kind in self._kinds],
+            filter_subjects=self._filters,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=floor + 1,
             ack_policy=AckPolicy.EXPLICIT,

@@ -131,7 +131,7 @@ class Relay:
 
 def _message(event: Event) -> tuple[str, bytes]:
     body = encode_event(event)
-    return subjects.log_subject(event.stream), body if len(body) <= MESSAGE_BYTES_MAX else b""
+    return subjects.log_subject(event.stream, event.type), body if len(body) <= MESSAGE_BYTES_MAX else b""
 
 
 def _headers(event: Event) -> dict[str, str]:
