@@ -47,6 +47,7 @@ from tenuto.kernel.eventlog import Append
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.ingress import BATCH_REPORTS_MAX
 from tenuto.kernel.migrations import migrate
+from tenuto.kernel.report_tokens import ReportTokens, load_report_tokens
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -59,7 +60,15 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import TrialRequested
 from tenuto.schemas.events.trial import CheckpointFile, TrialProgressed
-from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, CheckpointReport, ValidationReport
+from tenuto.schemas.reports import (
+    HEADER_AGENT,
+    HEADER_KIND,
+    HEADER_SEQUENCE,
+    HEADER_SPOOL,
+    HEADER_TOKEN,
+    CheckpointReport,
+    ValidationReport,
+)
 from tenuto.schemas.subjects import Lane
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.database import Disk, open_database
@@ -123,8 +132,17 @@ def report_of(trial: int, number: int) -> Model:
 
 
 class World:
-    def __init__(self, directory: Path, postgres: PostgresServer, server: NatsServer, log: PostgresEventLog, bus: Client) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        postgres: PostgresServer,
+        server: NatsServer,
+        log: PostgresEventLog,
+        bus: Client,
+        tokens: ReportTokens,
+    ) -> None:
         self.directory, self.postgres, self.server, self.log, self.bus = directory, postgres, server, log, bus
+        self.tokens = tokens
         self.js = bus.jetstream()
 
     @contextlib.contextmanager
@@ -146,10 +164,12 @@ class World:
             for process in processes:
                 process.wait(20)
 
-    async def publish(self, agent: str, bodies: Iterator[tuple[int, bytes]]) -> None:
+    async def publish(self, agent: str, trial: int, bodies: Iterator[tuple[int, bytes]]) -> None:
         subject = subjects.ingress(LANE, agent)
+        headers = {HEADER_AGENT: agent, HEADER_SPOOL: agent, HEADER_KIND: "bench"}
+        headers[HEADER_TOKEN] = self.tokens.token(agent, f"1-{trial}-1")
         for count, (sequence, body) in enumerate(bodies):
-            headers = {HEADER_AGENT: agent, HEADER_SPOOL: agent, HEADER_SEQUENCE: str(sequence), HEADER_KIND: "bench"}
+            headers[HEADER_SEQUENCE] = str(sequence)
             await self.bus.publish(subject, body, headers=headers)
             if count % 2_000 == 0:
                 await self.bus.flush(60)
@@ -185,7 +205,7 @@ async def world() -> AsyncIterator[World]:
             bus = await bus_module.connect(settings, "bench")
             await bus_module.ensure_streams(bus.jetstream(), settings)
             await record_trials(log, QUIET_TRIALS + 1)
-            yield World(directory, postgres, server, log, bus)
+            yield World(directory, postgres, server, log, bus, await load_report_tokens(log.pool))
             await bus_module.close(bus)
             await log.close()
         finally:
@@ -198,7 +218,7 @@ async def received(at: World, kinds: int) -> dict[str, object]:
     each = REPORTS // AGENTS
     for trial in range(1, AGENTS + 1):
         bodies = ((n + 1, report_of(trial, n if kinds == 2 else 2 * n + 1).to_json()) for n in range(each))
-        await at.publish(f"agent-{trial}", bodies)
+        await at.publish(f"agent-{trial}", trial, bodies)
     while await at.messages() < REPORTS:  # noqa: ASYNC110 - asks the server
         await asyncio.sleep(0.02)
     with at.tracker() as process:
@@ -232,8 +252,9 @@ class AgentParts:
         self.spool = Spool(open_database(at.directory / f"{name}.sqlite"), name)
         self.spooled, self.committed = Changed(), Changed()
         self._publisher = LanePublisher(
-            LANE, name, at.bus, self.spool, self.disk, self.spooled, self.committed, lambda: f"{name}-{uuid4()}"
-        )
+            LANE, name, at.bus, self.spool, self.disk, self.spooled, self.committed, lambda: f"{name}-{uuid4()}",
+            token_of=lambda allocation_id: at.tokens.token(name, allocation_id),
+        )  # fmt: skip
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -331,7 +352,7 @@ async def left(at: World) -> dict[str, object]:
     gone, agent = report_of(1, 1).to_json(), AgentParts(at, "bench")
     await agent.report(2, 0, 2)  # these are in its spool still
     repeated = [(sequence, report_of(2, sequence - 1).to_json()) for sequence in (1, 2)]
-    await at.publish("bench", (repeated[n % 2] for n in range(REPETITIONS)))
+    await at.publish("bench", 2, (repeated[n % 2] for n in range(REPETITIONS)))
     with at.tracker():
         await at.tracker_is_up()
         begun = time.perf_counter()
@@ -342,7 +363,7 @@ async def left(at: World) -> dict[str, object]:
             await agent.until_committed(2)
             await at.until_empty()
             found["stream_empty_seconds"] = round(time.perf_counter() - begun, 2)
-        await at.publish("gone", ((1, gone) for _ in range(REPETITIONS // 3)))
+        await at.publish("gone", 1, ((1, gone) for _ in range(REPETITIONS // 3)))
         begun, before = time.perf_counter(), await at.messages()
         await at.until_empty()
         found["dropped_per_second_of_an_agent_that_is_gone"] = round(before / (time.perf_counter() - begun))

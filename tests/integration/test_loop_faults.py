@@ -153,7 +153,7 @@ def check(events: list[Any]) -> None:
     answers = Counter(event.causation_id for event in events if event.type == "CapacityWanted")
     assert set(answers.values()) == {1}, "nothing is answered twice"
     inputs = {event.id for event in events if event.type == "ExperimentPriorityChanged"}
-    reports = {name_id(SPOOL, "tracker", str(sequence)) for sequence in range(1, REPORTS + 1)}
+    reports = {name_id(AGENT, SPOOL, "tracker", str(sequence)) for sequence in range(1, REPORTS + 1)}
     assert set(answers) == inputs | reports, "nothing is lost"
     verdict = verify_decisions(TallyCore(), events)
     assert verdict.ok, verdict.divergences[:3]
