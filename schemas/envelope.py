@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
+from pydantic_core import from_json
+
 from tenuto.schemas.events import EventData, parse
 
 _DATA_MARK = b',"data":'
@@ -77,8 +79,10 @@ def decode_event(body: bytes) -> Event:
     head, mark, tail = body.partition(_DATA_MARK)
     if not mark or not tail.endswith(b"}"):
         raise ValueError("not an event: it has no data member")
-    meta = json.loads(head + b"}")
-    return Event(
+    meta = from_json(head + b"}")
+    # Not by the frozen constructor, which sets the fields one by one: each service decodes every event of the log.
+    event = object.__new__(Event)
+    event.__dict__.update(
         id=UUID(meta["id"]),
         position=meta["position"],
         stream=meta["stream"],
@@ -93,3 +97,4 @@ def decode_event(body: bytes) -> Event:
         trace=meta["trace"],
         payload=tail[:-1],
     )
+    return event

@@ -107,8 +107,9 @@ def _dump_experiment(experiment: Experiment) -> dict[str, Any]:
 
 
 def _dump_trial(trial: Trial) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(trial).items() if name != "kept"}  # follows from the checkpoints
     return {
-        **vars(trial),
+        **fields,
         "validations": sorted(trial.validations.items()),
         "checkpoints": [vars(item) for item in trial.checkpoints],
         "deleted": sorted(trial.deleted),
@@ -128,6 +129,7 @@ def _load_experiment(item: dict[str, Any]) -> Experiment:
 def _load_trial(item: dict[str, Any]) -> Trial:
     item["validations"] = Map(dict(item["validations"]))
     item["checkpoints"] = tuple(Checkpoint(**checkpoint) for checkpoint in item["checkpoints"])
+    item["kept"] = Map({checkpoint.checkpoint_id: True for checkpoint in item["checkpoints"]})
     item["deleted"] = Map(dict.fromkeys(item["deleted"], True))
     item["damaged"] = tuple(item.get("damaged", ()))
     return Trial(**item)

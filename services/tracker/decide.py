@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
@@ -26,6 +25,7 @@ from tenuto.schemas.events.trial import (
     ValidationReported,
 )
 from tenuto.schemas.ids import experiment_of, location_of, trial_of
+from tenuto.schemas.replacing import replaced
 from tenuto.schemas.reports import (
     CheckpointReport,
     DamageReport,
@@ -128,13 +128,12 @@ def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) 
         metrics=report.metrics,
     )
     value = report.metrics.get(experiment.metric, float("nan"))
-    after = replace(trial, validations=trial.validations.set(report.batches, value))
+    after = replaced(trial, validations=trial.validations.set(report.batches, value))
     return [recorded, *_deletions(expendable(experiment, after))]
 
 
 def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) -> Sequence[EventData]:
-    known = any(item.checkpoint_id == report.checkpoint_id for item in trial.checkpoints)
-    if known or report.checkpoint_id in trial.deleted:
+    if report.checkpoint_id in trial.kept or report.checkpoint_id in trial.deleted:
         return ()
     recorded = CheckpointSaved(
         trial_id=trial.trial_id,
@@ -148,7 +147,7 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
         breaks=report.breaks,
     )
     saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
-    after = replace(trial, checkpoints=(*trial.checkpoints, saved))
+    after = replaced(trial, checkpoints=(*trial.checkpoints, saved))
     return [recorded, *_deletions(freed_by(experiment, trial)), *_deletions(expendable(experiment, after))]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from tenuto.schemas.envelope import Event
@@ -24,6 +23,7 @@ from tenuto.schemas.events.trial import (
     ValidationReported,
 )
 from tenuto.schemas.ids import experiment_of
+from tenuto.schemas.replacing import replaced
 from tenuto.services.tracker.policies.retention import held_at_end, ranking
 from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experiment, State, Trial
 
@@ -35,12 +35,12 @@ def evolve(state: State, event: Event) -> State:
     """An event about an experiment or a trial that is not live changes nothing."""
     if event.stream.startswith("pool/"):
         folded = state.pool_versions.get(event.stream, 0) + 1
-        state = replace(state, pool_versions=state.pool_versions.set(event.stream, folded))
+        state = replaced(state, pool_versions=state.pool_versions.set(event.stream, folded))
     data = event.data
     if isinstance(data, ExperimentSubmitted):
         return _submitted(state, data)
     if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
-        return replace(state, experiments=_without(state.experiments, data.experiment_id))
+        return replaced(state, experiments=_without(state.experiments, data.experiment_id))
     if isinstance(data, TrialRequested):
         return _requested(state, data)
     if isinstance(data, TrialFinished):
@@ -58,18 +58,18 @@ def evolve(state: State, event: Event) -> State:
     if experiment is None:
         return state
     if isinstance(data, CheckpointDeleted) and (experiment.ranked or data.checkpoint_id in experiment.held):
-        experiment = replace(
+        experiment = replaced(
             experiment,
             ranked=tuple(item for item in experiment.ranked if item.checkpoint_id != data.checkpoint_id),
             held=_without(experiment.held, data.checkpoint_id),
         )
-        state = replace(state, experiments=state.experiments.set(experiment_id, experiment))
+        state = replaced(state, experiments=state.experiments.set(experiment_id, experiment))
     if trial is None:
         return state
     if isinstance(data, CheckpointSaved) and trial.source is not None:
         experiment = _without_source(experiment, trial)
-        state = replace(state, experiments=state.experiments.set(experiment_id, experiment))
-        trial = replace(trial, source=None)
+        state = replaced(state, experiments=state.experiments.set(experiment_id, experiment))
+        trial = replaced(trial, source=None)
     return _put(state, experiment_id, step(experiment, trial, data))
 
 
@@ -87,7 +87,7 @@ def _submitted(state: State, data: ExperimentSubmitted) -> State:
         save_trial_best=config.checkpoint_storage.save_trial_best,
         save_trial_latest=config.checkpoint_storage.save_trial_latest,
     )
-    return replace(state, experiments=state.experiments.set(data.experiment_id, experiment))
+    return replaced(state, experiments=state.experiments.set(data.experiment_id, experiment))
 
 
 def _finished(state: State, trial_id: str) -> State:
@@ -99,12 +99,12 @@ def _finished(state: State, trial_id: str) -> State:
         held = experiment.held
         for owner, checkpoint_id in held_at_end(experiment, trial):
             held = held.set(checkpoint_id, owner)
-        experiment = replace(experiment, held=held)
+        experiment = replaced(experiment, held=held)
         if experiment.checkpoint_policy == "best" and experiment.save_experiment_best:
-            experiment = replace(experiment, ranked=ranking(experiment, trial, over=True))
+            experiment = replaced(experiment, ranked=ranking(experiment, trial, over=True))
         experiment = _without_source(experiment, trial)
-    experiment = replace(experiment, trials=_without(experiment.trials, trial_id))
-    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+    experiment = replaced(experiment, trials=_without(experiment.trials, trial_id))
+    return replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
 
 def _environment(state: State, data: EnvironmentRecorded) -> State:
@@ -114,15 +114,15 @@ def _environment(state: State, data: EnvironmentRecorded) -> State:
     if len(experiment.environments) >= ENVIRONMENTS_MAX:
         return state
     known = tuple(sorted((*experiment.environments, data.environment_hash)))
-    return replace(state, experiments=state.experiments.set(experiment.experiment_id, replace(experiment, environments=known)))
+    return replaced(state, experiments=state.experiments.set(experiment.experiment_id, replaced(experiment, environments=known)))
 
 
 def _registered(state: State, data: ModelVersionRegistered) -> State:
     experiment = state.experiment(experiment_of(data.trial_id))
     if experiment is None:
         return state
-    experiment = replace(experiment, registered=experiment.registered.set(data.checkpoint_id, True))
-    return replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+    experiment = replaced(experiment, registered=experiment.registered.set(data.checkpoint_id, True))
+    return replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
 
 def _requested(state: State, data: TrialRequested) -> State:
@@ -132,7 +132,7 @@ def _requested(state: State, data: TrialRequested) -> State:
     source = data.source_checkpoint_id
     if source is not None:
         sources = experiment.sources.set(source, experiment.sources.get(source, 0) + 1)
-        state = replace(state, experiments=state.experiments.set(data.experiment_id, replace(experiment, sources=sources)))
+        state = replaced(state, experiments=state.experiments.set(data.experiment_id, replaced(experiment, sources=sources)))
     return _put(state, data.experiment_id, Trial(data.trial_id, source=source))
 
 
@@ -142,17 +142,17 @@ def _without_source(experiment: Experiment, trial: Trial) -> Experiment:
         return experiment
     left = experiment.sources.get(trial.source, 0) - 1
     if left > 0:
-        return replace(experiment, sources=experiment.sources.set(trial.source, left))
+        return replaced(experiment, sources=experiment.sources.set(trial.source, left))
     # What is not deleted by now is registered.
-    return replace(experiment, sources=_without(experiment.sources, trial.source), held=_without(experiment.held, trial.source))
+    return replaced(experiment, sources=_without(experiment.sources, trial.source), held=_without(experiment.held, trial.source))
 
 
 def _put(state: State, experiment_id: int, trial: Trial) -> State:
     experiment = state.experiment(experiment_id)
     if experiment is None:
         return state
-    experiment = replace(experiment, trials=experiment.trials.set(trial.trial_id, trial))
-    return replace(state, experiments=state.experiments.set(experiment_id, experiment))
+    experiment = replaced(experiment, trials=experiment.trials.set(trial.trial_id, trial))
+    return replaced(state, experiments=state.experiments.set(experiment_id, experiment))
 
 
 def _without(items: Any, key: Any) -> Any:
@@ -160,17 +160,17 @@ def _without(items: Any, key: Any) -> Any:
 
 
 def _stopped(_: Experiment, trial: Trial, __: TrialStopped) -> Trial:
-    return replace(trial, stopped=True)
+    return replaced(trial, stopped=True)
 
 
 def _granted(_: Experiment, trial: Trial, data: AllocationGranted) -> Trial:
-    return replace(trial, allocation_id=data.allocation_id, exited=False, advanced=False, run_batches=-1)
+    return replaced(trial, allocation_id=data.allocation_id, exited=False, advanced=False, run_batches=-1)
 
 
 def _released(_: Experiment, trial: Trial, data: AllocationReleased) -> Trial:
     if data.allocation_id != trial.allocation_id:
         return trial
-    return replace(trial, allocation_id=None, exited=False, advanced=False, run_batches=-1)
+    return replaced(trial, allocation_id=None, exited=False, advanced=False, run_batches=-1)
 
 
 def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
@@ -178,48 +178,53 @@ def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
         return trial
     if data.outcome == "lost":
         losses, deaths = (0, 0) if trial.advanced else (trial.losses, trial.deaths)
-        return replace(trial, exited=True, losses=losses + 1, deaths=deaths + (data.exit_code not in BLAMELESS_EXITS))
-    return replace(trial, exited=True, losses=0, deaths=0, failures=trial.failures + (data.outcome == "failed"))
+        return replaced(trial, exited=True, losses=losses + 1, deaths=deaths + (data.exit_code not in BLAMELESS_EXITS))
+    return replaced(trial, exited=True, losses=0, deaths=0, failures=trial.failures + (data.outcome == "failed"))
 
 
 def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Trial:
     value = data.metrics.get(experiment.metric, math.nan)
-    return replace(
+    return replaced(
         _reached(trial, data.batches, data.length), validations=trial.validations.set(data.batches, value), advanced=True
     )
 
 
 def _saved(_: Experiment, trial: Trial, data: CheckpointSaved) -> Trial:
     checkpoint = Checkpoint(data.checkpoint_id, data.batches, data.length)
-    return replace(_reached(trial, data.batches, data.length), checkpoints=(*trial.checkpoints, checkpoint), advanced=True)
+    return replaced(
+        _reached(trial, data.batches, data.length),
+        checkpoints=(*trial.checkpoints, checkpoint),
+        kept=trial.kept.set(data.checkpoint_id, True),
+        advanced=True,
+    )
 
 
 def _deleted(_: Experiment, trial: Trial, data: CheckpointDeleted) -> Trial:
-    return replace(
+    return replaced(
         trial,
         checkpoints=tuple(item for item in trial.checkpoints if item.checkpoint_id != data.checkpoint_id),
         damaged=tuple(item for item in trial.damaged if item != data.checkpoint_id),
+        kept=_without(trial.kept, data.checkpoint_id),
         deleted=trial.deleted.set(data.checkpoint_id, True),
     )
 
 
 def _damaged(_: Experiment, trial: Trial, data: CheckpointDamaged) -> Trial:
-    ours = any(item.checkpoint_id == data.checkpoint_id for item in trial.checkpoints)
-    if not ours or data.checkpoint_id in trial.damaged:
+    if data.checkpoint_id not in trial.kept or data.checkpoint_id in trial.damaged:
         return trial
-    return replace(trial, damaged=(*trial.damaged, data.checkpoint_id))
+    return replaced(trial, damaged=(*trial.damaged, data.checkpoint_id))
 
 
 def _progressed(_: Experiment, trial: Trial, data: TrialProgressed) -> Trial:
-    return replace(_reached(trial, data.batches, data.length), run_batches=data.batches)
+    return replaced(_reached(trial, data.batches, data.length), run_batches=data.batches)
 
 
 def _failed(_: Experiment, trial: Trial, data: TrialFailed) -> Trial:
-    return replace(trial, failed=trial.failed or data.final)
+    return replaced(trial, failed=trial.failed or data.final)
 
 
 def _reached(trial: Trial, batches: int, length: int) -> Trial:
-    return replace(trial, batches=max(trial.batches, batches), length=max(trial.length, length))
+    return replaced(trial, batches=max(trial.batches, batches), length=max(trial.length, length))
 
 
 _STEPS: dict[type, Callable[[Experiment, Trial, Any], Trial]] = {

@@ -125,7 +125,7 @@ def _storable(report: Report, body: Model) -> str:
     trial_id, allocation_id = getattr(body, "trial_id", ""), getattr(body, "allocation_id", "")
     if not _TRIAL_ID.fullmatch(trial_id) or not _ALLOCATION_ID.fullmatch(allocation_id):
         raise Poison(report, f"trial {trial_id!r} or allocation {allocation_id!r} is not an id")
-    points = getattr(body, "points", (body,))
+    points = body.points if isinstance(body, MetricsReport) else (body,)
     if any(getattr(point, "batches", 0) > BATCHES_MAX or getattr(point, "length", 0) > BATCHES_MAX for point in points):
         raise Poison(report, "it counts more batches than can be stored")
     if isinstance(body, CheckpointReport) and not body.checkpoint_id.startswith(f"{allocation_id}-"):

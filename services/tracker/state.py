@@ -66,6 +66,8 @@ class Trial:
     """Searcher metric by batches trained; NaN where it was missing."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """In the order they were saved: the last one is what the trial resumes from."""
+    kept: Map[str, bool] = field(default_factory=Map)
+    """Ids of `checkpoints`: a trial may keep all it ever saved, and each report asks for one of them."""
     deleted: Map[str, bool] = field(default_factory=Map)
     """Ids of deleted checkpoints: a repeated report must not bring one back."""
     damaged: tuple[str, ...] = ()
@@ -131,6 +133,7 @@ def check(state: State) -> None:
             trial = experiment.trials[trial_id]
             ids = [checkpoint.checkpoint_id for checkpoint in trial.checkpoints]
             assert trial.trial_id == trial_id
+            assert sorted(ids) == sorted(trial.kept)
             assert len(ids) == len(set(ids)), f"trial {trial_id} holds a checkpoint twice"
             assert not any(checkpoint_id in trial.deleted for checkpoint_id in ids), (
                 f"trial {trial_id} holds a deleted checkpoint"

@@ -30,7 +30,7 @@ def best(trial: Trial, smaller_is_better: bool) -> Checkpoint | None:
 def expendable(experiment: Experiment, trial: Trial) -> Expendable:
     """Called with the trial as it is after a report; the experiment holds it as it was before."""
     policy = experiment.checkpoint_policy
-    if policy == "all":
+    if policy == "all" or not (trial.checkpoints or experiment.save_experiment_best):
         return []
     if policy == "none":
         why = "checkpoint_policy none keeps only the latest one while the trial runs"

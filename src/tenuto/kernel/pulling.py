@@ -111,17 +111,20 @@ class PulledConsumer:
 
     async def _ask(self) -> None:
         """For as many messages as there is room, unless a request stands."""
-        room = self._messages_max - self._taken
-        if self._wanted > 0 or room <= self._messages_max // 2 or self._bus is None or not self._bus.is_connected:
+        if self._wanted > 0 or not self._room_is_enough() or self._bus is None or not self._bus.is_connected:
             return
+        room = self._messages_max - self._taken
         self._wanted, self._number, self._asked_at = room, self._number + 1, asyncio.get_running_loop().time()
         request = {"batch": room, "expires": int(REQUEST_SECONDS * 1e9), "max_bytes": self._bytes_max}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         with suppress(*_LOST):
             await self._bus.publish(subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._number}")
 
+    def _room_is_enough(self) -> bool:
+        return self._messages_max - self._taken > self._messages_max // 2
+
     def _ask_soon(self) -> None:
-        if self._wanted <= 0 and self._bus is not None:
+        if self._wanted <= 0 and self._room_is_enough() and self._bus is not None:
             task = asyncio.ensure_future(self._ask())
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 

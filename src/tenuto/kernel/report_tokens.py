@@ -11,6 +11,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -23,13 +24,16 @@ from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 logger = logging.getLogger(__name__)
 
 KEY_BYTES = 32
+TOKENS_KNOWN_MAX = 10_000
+"""Derived once for all reports about an allocation: it would cost as much as reading the report."""
 
 
 class ReportTokens:
     def __init__(self, key: str) -> None:
         self._key = key.encode()
+        self.token = lru_cache(TOKENS_KNOWN_MAX)(self._derive)
 
-    def token(self, agent_id: str, allocation_id: str) -> str:
+    def _derive(self, agent_id: str, allocation_id: str) -> str:
         # Neither an agent's id nor an allocation's has a zero character.
         return hmac.new(self._key, f"{agent_id}\0{allocation_id}".encode(), sha256).hexdigest()
 
