@@ -34,7 +34,7 @@ from tenuto.embedded.files import ClusterState, Layout, Lock, ProcessState, read
 from tenuto.embedded.nats import NatsServer
 from tenuto.embedded.postgres import PostgresServer
 from tenuto.embedded.process import LOG_BYTES_MAX, LOOPBACK, ServerError, explain
-from tenuto.embedded.worker_account import separate_workers
+from tenuto.embedded.worker_account import separate_workers, tell_of_accounts
 from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.clock import Clock, SystemClock
 from tenuto.kernel.service import EXIT_SETTINGS
@@ -294,7 +294,7 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
             state = read_state(layout)
             where = state.url if state else "an unknown address"
             raise AlreadyUp(f"The cluster in {layout.root} is already up at {where}; `tenuto down` stops it.")
-        await asyncio.to_thread(separate_workers, layout, options.worker_user, report)
+        await asyncio.to_thread(separate_workers, layout, options.worker_user)
     except OSError as error:
         raise explain(error, layout.root) from error
     stop = asyncio.Event()
@@ -307,7 +307,9 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
     try:
         await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
-            ready(starting.result())
+            url = starting.result()
+            tell_of_accounts(layout, options.worker_user, report)
+            ready(url)
             await stopped
         report("stopping")
     except OSError as error:

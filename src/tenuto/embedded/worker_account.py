@@ -10,8 +10,8 @@ from tenuto.embedded.process import ServerError
 from tenuto.kernel.account import NoAccount, check_account, find_account
 
 
-def separate_workers(layout: Layout, worker_user: str, report: Callable[[str], None]) -> None:
-    """Closes the cluster's files to the account of the workers, or says once that there is none. Raises ServerError, OSError."""
+def separate_workers(layout: Layout, worker_user: str) -> None:
+    """Closes the cluster's files to the account of the workers, if there is one. Raises ServerError, OSError."""
     layout.close_to_others(worker_user=bool(worker_user))
     if worker_user:
         try:
@@ -21,7 +21,11 @@ def separate_workers(layout: Layout, worker_user: str, report: Callable[[str], N
             check_account(account, layout.root)
         except NoAccount as error:
             raise ServerError(str(error)) from error
-    elif not layout.told_of_accounts.exists():
+
+
+def tell_of_accounts(layout: Layout, worker_user: str, report: Callable[[str], None]) -> None:
+    """Once, when the cluster is up: what it means that there is no account of the workers."""
+    if not worker_user and not layout.told_of_accounts.exists():
         report(
             "Training code runs as your own account here: whoever you let submit experiments can read this cluster's tokens and "
             "passwords. `tenuto up --worker-user NAME` (as root) runs it as another account; docs/security.md says more."
