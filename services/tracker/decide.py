@@ -146,6 +146,8 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
         location=location_of(experiment.store, trial.trial_id, report.checkpoint_id),
         breaks=report.breaks,
     )
+    if experiment.checkpoint_policy == "all":  # may be many by now: no copy of them for nothing
+        return [recorded, *_deletions(freed_by(experiment, trial))]
     saved = Checkpoint(report.checkpoint_id, report.batches, report.length)
     after = replaced(trial, checkpoints=(*trial.checkpoints, saved))
     return [recorded, *_deletions(freed_by(experiment, trial)), *_deletions(expendable(experiment, after))]
