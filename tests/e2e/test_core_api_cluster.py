@@ -222,7 +222,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_on_record(cluster: LiveCluster,
     cluster.wait_for(lambda: "AllocationReleased" in [event.type for event in of(cluster, experiment)])
     *_, before, latest = cluster.json("ckpt", "ls", "--experiment", str(experiment))
     assert before["batches"] == 20
-    directory = Path(latest["location"].removeprefix("file://")).parents[1]
+    directory = cluster.directory / "shared" / "checkpoints" / str(experiment) / f"{experiment}-1"
     manifest = json.loads((directory / "manifests" / f"{latest['id']}.json").read_text())
     blob = directory / next(file["blob"] for file in manifest["files"] if file["path"] == "sum.txt")
     blob.chmod(0o644)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS
+from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench, wait_for_file
 from tests.support.reactions import stop_at
@@ -44,9 +44,9 @@ def script(directory: Path, text: str, **changes: Any) -> WorkerBench:
     return WorkerBench(directory, context, config(entrypoint="train.py", **changes), {})
 
 
-def fail(trial: WorkerBench, agent: AgentStandIn, **environment: str) -> str:
+def fail(trial: WorkerBench, agent: AgentStandIn, code: int = 1, **environment: str) -> str:
     run = trial.start(agent, **environment)
-    assert run.wait() == 1, run.output()
+    assert run.wait() == code, run.output()
     return agent.error_file.read_text()
 
 
@@ -72,7 +72,7 @@ def test_a_script_without_init_is_told_so_at_once(tmp_path: Path) -> None:
     with script(tmp_path, text) as bench:
         agent = bench.agent(1)
         run = bench.start(agent, GO=str(tmp_path / "go"))
-        agent.wait_for(lambda: "mentions tenuto, and before train.py calls tenuto.init()" in run.output())
+        run.wait_output("mentions tenuto, and before train.py calls tenuto.init()")
         assert run.process.poll() is None
         (tmp_path / "go").touch()
         assert run.wait() == 1
@@ -211,7 +211,8 @@ run.report_validation(run.target_steps(), {"total": start})
 )
 def test_what_a_user_sees(tmp_path: Path, text: str, expected: str) -> None:
     with script(tmp_path, text) as trial:
-        assert fail(trial, trial.agent(2)).splitlines()[0].startswith(expected)
+        code = EXIT_CODE_WILL_REPEAT if "SyntaxError" in expected else 1
+        assert fail(trial, trial.agent(2), code=code).splitlines()[0].startswith(expected)
 
 
 def test_a_script_refuses_hyperparameters(tmp_path: Path) -> None:

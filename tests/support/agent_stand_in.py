@@ -201,7 +201,14 @@ class WorkerRun:
         self.process.wait(WAIT_SECONDS_MAX)
 
     def output(self) -> str:
-        return self.log.read_text()
+        return self.log.read_text() if self.log.exists() else ""
+
+    def wait_output(self, words: str) -> None:
+        """Until it has printed them: nobody tells of that."""
+        deadline = time.monotonic() + WAIT_SECONDS_MAX
+        while words not in self.output():
+            assert time.monotonic() < deadline, f"it never said {words!r}: {self.output()}"
+            time.sleep(0.05)
 
 
 def source_of(report: CheckpointReport, store: str = SHARED_STORE) -> SourceCheckpoint:

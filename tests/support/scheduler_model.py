@@ -35,6 +35,10 @@ class Model:
         elif kind in ("ExperimentPauseRequested", "ExperimentResumeRequested"):
             paused = kind == "ExperimentPauseRequested"
             self.experiments[data.experiment_id].update({"paused": True, "reserved": False} if paused else {"paused": False})
+            if not paused:  # people who resume it do not wait
+                for trial in self.trials.values():
+                    if trial["experiment"] == data.experiment_id:
+                        trial["pause_of"] = None
         elif kind == "ExperimentPriorityChanged":
             self.experiments[data.experiment_id].update(priority=data.priority, reserved=False)
         elif kind == "ExperimentMoved":
@@ -64,6 +68,12 @@ class Model:
                 self.live[data.allocation_id]["exited"] = True
                 if data.outcome == "failed":
                     self.trials[data.trial_id]["verdict"] = data.allocation_id
+                if data.outcome == "failed" or data.restart_at_us is not None:
+                    pauses = data.restart_at_us is not None
+                    self.trials[data.trial_id]["pause_of"] = data.allocation_id if pauses else None
+        elif kind == "RestartPauseEnded":
+            if self.trials[data.trial_id].get("pause_of") == data.allocation_id:
+                self.trials[data.trial_id]["pause_of"] = None
         elif event.stream.startswith("agent/"):
             self._fold_agent(kind, data)
 
@@ -161,6 +171,7 @@ class Model:
         for name, trial in self.trials.items():
             experiment = self.experiments[trial["experiment"]]
             blocked = experiment["paused"] or experiment["over"] or trial["over"] or trial.get("given_up") or trial["verdict"]
+            blocked = blocked or trial.get("pause_of")
             if trial["wanted"] and not blocked and name not in busy and experiment["pool"] == pool:
                 found.append((experiment["priority"], trial["experiment"], trial["number"], name, experiment["size"]))
         return sorted(found)

@@ -27,6 +27,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "get_batch_length": ("batch",),
     "state_dict": (),
     "load_state_dict": ("state",),
+    "rebuild": ("state",),
 }
 """Beside `train_batch` and `evaluate_batch`, which need not take all of their arguments."""
 HOOKS: Mapping[str, tuple[str, ...]] = {

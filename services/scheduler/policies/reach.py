@@ -86,4 +86,5 @@ def never(state: State, pool: Pool, experiment: Experiment) -> words.Words | Non
         return words.too_large(experiment, pool)
     if first_coming(state, pool, experiment) is not None:
         return None
-    return words.no_room(experiment, pool)
+    first = experiment.waiting[0] if experiment.waiting else None
+    return words.no_room(experiment if first is None else for_trial(experiment, first), pool)
