@@ -64,7 +64,7 @@ def no_hold(state: State, pool: Pool, now_us: int) -> list[EventData]:
     return Eager(state, pool, now_us).plan() if pool.queue else []
 
 
-@pytest.mark.parametrize("seed", [14, 26])
+@pytest.mark.parametrize("seed", [23, 34])
 def test_the_judge_notices_wasted_preemptions(seed: int) -> None:
     with patch("tenuto.services.scheduler.policies.planner.cheapest", lambda candidates, missing, now_us: list(candidates)):
         world = cluster(seed)
