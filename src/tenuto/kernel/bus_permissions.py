@@ -63,7 +63,8 @@ def service_permissions(name: str) -> dict[str, Any]:
         case "scheduler":
             subscribe += [subjects.QUEUE]
         case "gateway":
-            publish += [subjects.QUEUE, subjects.BUS_STATE, subjects.BACKLOG]
+            # The last message of the log: `log verify` compares it with the database.
+            publish += [subjects.QUEUE, subjects.BUS_STATE, subjects.BACKLOG, f"$JS.API.STREAM.MSG.GET.{LOG_STREAM}"]
     if name == "launcher":
         publish += [subjects.ASSIGNMENTS]
         subscribe += [subjects.HEARTBEATS, subjects.BACKLOG]
