@@ -283,7 +283,7 @@ class AnyPolicy(AnyHistory):
                 and experiment.pool == allocation.pool
                 and 0 < experiment.slots_per_trial <= pool_of(state, experiment.pool).capacity
             )
-            if allocation.leaving or not experiment.preemptible or not comes_back:
+            if allocation.leaving or allocation.stays or not experiment.preemptible or not comes_back:
                 continue
             trial = f"{experiment.experiment_id}-{allocation.trial_number}"
             preempted = AllocationPreempted(
