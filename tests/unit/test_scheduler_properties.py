@@ -35,9 +35,12 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.indexes import pool_of
+from tenuto.services.scheduler.policies.placement import for_trial
+from tenuto.services.scheduler.policies.reach import reach_of
+from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
 from tenuto.services.scheduler.policies.turns import quota_binds, with_turns
-from tenuto.services.scheduler.state import State
+from tenuto.services.scheduler.state import Allocation, State
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted
 from tests.support.scheduler_model import judge
@@ -277,13 +280,7 @@ class AnyPolicy(AnyHistory):
         for item in sorted(state.allocations)[:GIVES_WAY_MAX]:
             allocation = state.allocations[item]
             experiment = state.experiments[allocation.experiment_id]
-            comes_back = (
-                experiment.trials[allocation.trial_number].phase == "wanted"
-                and experiment.open
-                and experiment.pool == allocation.pool
-                and 0 < experiment.slots_per_trial <= pool_of(state, experiment.pool).capacity
-            )
-            if allocation.leaving or allocation.stays or not experiment.preemptible or not comes_back:
+            if allocation.leaving or not gives_way(experiment, allocation) or not self._comes_back(allocation):
                 continue
             trial = f"{experiment.experiment_id}-{allocation.trial_number}"
             preempted = AllocationPreempted(
@@ -300,6 +297,20 @@ class AnyPolicy(AnyHistory):
             left = apply(apply(state, preempted, self.driver.now_us), released, self.driver.now_us)
             before, after = (self._turns(now, allocation.pool) - {experiment.experiment_id} for now in (state, left))
             assert before == after, f"{item} has given way"
+
+    def _comes_back(self, allocation: Allocation) -> bool:
+        """Whether its trial still wants slots there, and what its experiment holds could be held once more: not after its
+        owner's limit was lowered, or slots that it may use were closed, below it."""
+        state, experiment = self.driver.state, self.driver.state.experiments[allocation.experiment_id]
+        pool, gang = pool_of(state, allocation.pool), experiment.slots_per_trial
+        if experiment.trials[allocation.trial_number].phase != "wanted" or not experiment.open or not gang:
+            return False
+        shares = [state.shares.get(f"user/{experiment.user}"), state.shares.get(f"workspace/{experiment.workspace}")]
+        limits = [share.max_slots for share in shares if share is not None and share.max_slots is not None]
+        reach = reach_of(state, pool, for_trial(experiment, allocation.trial_number).constraints, gang)
+        room = min(limits, default=pool.capacity)
+        room = min(room, reach.slots if experiment.elastic else reach.gangs * gang)
+        return experiment.pool == allocation.pool and reach.gangs > 0 and pool.held.get(experiment.experiment_id, 0) <= room
 
     def _turns(self, state: State, name: str) -> set[int]:
         """Whose turn it is under fair share."""
