@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.workers.agent.hiding import forget, hiding, keep, kept
+from tenuto.workers.agent.hiding import UNREADABLE, forget, hiding, keep, kept_hiding, sweep
 from tenuto.workers.agent.output import read_lines
 from tenuto.workers.agent.processes import RunFiles
 
@@ -33,10 +33,25 @@ def test_a_line_is_hidden_before_it_is_cut(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_is_started_again_knows_what_to_hide(tmp_path: Path) -> None:
-    files = RunFiles(tmp_path / "runs" / "1-1-1")
-    assert kept(files) == {}
+    files, path = RunFiles(tmp_path / "runs" / "1-1-1"), tmp_path / "secrets" / "1-1-1.json"
+    assert kept_hiding(files)("value-of-key") == "value-of-key"
     keep(files, {"KEY": "value-of-key"})
-    assert kept(files) == {"KEY": "value-of-key"}
-    assert (tmp_path / "secrets" / "1-1-1.json").stat().st_mode & 0o777 == 0o600
+    assert kept_hiding(files)("the value-of-key") == "the [secret KEY]"
+    assert path.stat().st_mode & 0o777 == 0o600
     forget(files)
-    assert kept(files) == {}
+    assert not path.exists()
+
+
+def test_where_the_secrets_cannot_be_read_nothing_is_shown(tmp_path: Path) -> None:
+    """A power failure may leave an empty file."""
+    files = RunFiles(tmp_path / "runs" / "1-1-1")
+    keep(files, {"KEY": "value-of-key"})
+    (tmp_path / "secrets" / "1-1-1.json").write_text("")
+    assert kept_hiding(files)("the value-of-key") == UNREADABLE
+
+
+def test_secrets_of_runs_that_nobody_carries_on_are_removed(tmp_path: Path) -> None:
+    for name in ("1-1-1", "1-2-1"):
+        keep(RunFiles(tmp_path / "runs" / name), {"KEY": "value-of-key"})
+    sweep(tmp_path, {"1-2-1"})
+    assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["1-2-1.json"]

@@ -103,6 +103,8 @@ class AgentApp:
         self._lock: IO[str] | None = None
         self._disk = Disk()
         self._connection: Database | None = None
+        self._opened = False
+        """There is a manager: the database was found in order."""
         self._server: WorkerServer | None = None
         self._bus: Client | None = None
         self._taking: asyncio.Task[None] | None = None
@@ -146,6 +148,7 @@ class AgentApp:
             warm=self._warm,
             tokens=await self._disk(ReportTokens, self._connection),
         )
+        self._opened = True
         await self.manager.open()
         self._warm.warm(common_environment(self._node, self._node.slots[:1]))
         door = WorkerDoor(self.manager, self._spool, self._disk, self._stores)
@@ -193,11 +196,8 @@ class AgentApp:
 
     async def leave(self) -> None:
         """After `lost`: ends all workers. What can still be written down and told is."""
-        try:
-            if self._home.writable:
-                await self.stop()
-        except (OSError, sqlite3.Error) as error:
-            logger.warning("the workers cannot be ended in order: %s", error)
+        if self._home.writable:
+            await self.stop()
         await self.manager.abandon()
 
     async def _publish(self, publisher: LanePublisher) -> None:
@@ -207,7 +207,12 @@ class AgentApp:
     async def stop(self) -> None:
         """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed.
         `run` must still be running for that."""
-        await self.manager.stop(STOP_GRACE_SECONDS_MAX)
+        try:
+            await self.manager.stop(STOP_GRACE_SECONDS_MAX)
+        except (OSError, sqlite3.Error) as error:  # a full disk
+            logger.warning("the workers cannot be ended in order, so they are killed: %s", error)
+            await self.manager.abandon()
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_SECONDS_MAX):
                 while self.manager.allocations:
@@ -216,7 +221,7 @@ class AgentApp:
     async def close(self) -> None:
         """Lets go of everything; workers that still run go on, and the next agent on this directory finds them."""
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if self._opened:
             await self.manager.close()
         await self._warm.close()
         if self._server is not None:
@@ -288,7 +293,7 @@ class AgentApp:
     async def _on_assign(self, message: Msg) -> None:
         try:
             refusal = await self.manager.assign(Assignments.from_json(message.data))
-        except (ValidationError, sqlite3.Error) as error:
+        except (ValidationError, sqlite3.Error, OSError) as error:
             logger.error("an assignment could not be taken: %s", error)
             refusal = f"{type(error).__name__}: {error}"
         with contextlib.suppress(NatsError, OSError):

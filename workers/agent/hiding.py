@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from tenuto.workers.agent.processes import RunFiles
 
+logger = logging.getLogger(__name__)
+
 LINE_CHARACTERS_MIN = 6
 """A secret of several lines is printed line by line; a shorter line of it says nothing and would hide words."""
+UNREADABLE = "[not shown: the secrets of this run cannot be read]"
+FOLDER = "secrets"
 Hide = Callable[[str], str]
 
 
@@ -37,26 +42,38 @@ def hiding(values: Mapping[str, str]) -> Hide:
 
 def keep(files: RunFiles, values: Mapping[str, str]) -> None:
     """An agent that is started again while the run goes on must still know what to hide. Raises OSError."""
-    _path(files).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _path(files).unlink(missing_ok=True)
-    descriptor = os.open(_path(files), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    path = _path(files)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w") as file:
         json.dump(dict(values), file)
 
 
-def kept(files: RunFiles) -> dict[str, str]:
-    """Empty where the run did not start, so that there is nothing to hide."""
+def kept_hiding(files: RunFiles) -> Hide:
+    """Hides nothing where the run did not start, and everything where what it was started with cannot be read, as after a power
+    failure."""
     try:
-        found: dict[str, str] = json.loads(_path(files).read_text())
+        values = json.loads(_path(files).read_text())
     except FileNotFoundError:
-        return {}
-    return found
+        return nothing
+    except (OSError, ValueError) as error:
+        logger.error("what %s prints is not shown, as its secrets cannot be read: %s", files.directory.name, error)
+        return lambda text: UNREADABLE
+    return hiding(values)
 
 
 def forget(files: RunFiles) -> None:
     _path(files).unlink(missing_ok=True)
 
 
+def sweep(directory: Path, live: Collection[str]) -> None:
+    """Removes what earlier agents on `directory` kept of runs that nobody carries on, as after their database was lost."""
+    for path in (directory / FOLDER).glob("*.json"):
+        if path.stem not in live:
+            path.unlink(missing_ok=True)
+
+
 def _path(files: RunFiles) -> Path:
     """Not in the run's own directory, which its workers' account can write."""
-    return files.directory.parent.parent / "secrets" / f"{files.directory.name}.json"
+    return files.directory.parent.parent / FOLDER / f"{files.directory.name}.json"

@@ -24,7 +24,8 @@ from tenuto.schemas.subjects import Lane
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.manager import Live, Manager
+from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.scratch import make_private, short_directory
 from tenuto.workers.agent.spool import NewReport, Spool
 

@@ -1,0 +1,146 @@
+"""An agent whose disk is full for a while or whose database is damaged still ends its workers: real processes, no bus."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from tenuto.embedded.process import is_alive
+from tenuto.kernel.clock import SystemClock
+from tenuto.schemas.assignments import Assignment, Assignments
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.workers.agent import processes as processes_module
+from tenuto.workers.agent.app import AgentApp, AgentError
+from tenuto.workers.agent.database import Disk
+from tenuto.workers.agent.live import Live
+from tenuto.workers.launch.layout import RENDEZVOUS_FILE
+from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, agent_settings, make_assignment, make_context
+
+NEVER_LEAVES = ("/bin/sh", "-c", "trap '' TERM; while :; do sleep 60; done")
+
+
+class FullDisk(Disk):
+    """Refuses calls while it is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full, self.refused = False, asyncio.Event()
+
+    async def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.full:
+            self.refused.set()
+            raise sqlite3.OperationalError("database or disk is full")
+        return await super().__call__(function, *args, **kwargs)
+
+
+class Rig:
+    def __init__(self, directory: Path, grace_seconds: float) -> None:
+        self.context = make_context(directory / "shared")
+        settings = agent_settings("nats://127.0.0.1:1", directory, cpu_slots=2, preempt_grace_seconds_max=grace_seconds)
+        self.app, self.disk, self._position = AgentApp(settings, SystemClock(), command=NEVER_LEAVES), FullDisk(), 0
+        cast(Any, self.app)._disk = self.disk
+
+    async def assign(self, *assignments: Assignment) -> str:
+        self._position += 1
+        return await self.app.manager.assign(Assignments(position=self._position, assignments=assignments))
+
+    async def running(self, allocation_id: str) -> tuple[Live, psutil.Process]:
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while (live := self.app.manager.live(allocation_id)) is None or live.run.phase != "running":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert live.run.pid is not None
+        return live, psutil.Process(live.run.pid)
+
+
+async def until_gone(process: psutil.Process) -> None:
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while is_alive(process):  # noqa: ASYNC110 - another process ends
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    rig = Rig(tmp_path, grace_seconds=0.5)
+    await rig.app.open()
+    yield rig
+    rig.disk.full = False
+    await rig.app.manager.abandon()
+    await rig.app.close()
+
+
+async def test_a_worker_that_does_not_leave_is_killed_once_the_disk_takes_notes_again(rig: Rig) -> None:
+    assignment = make_assignment(rig.context)
+    await rig.assign(assignment)
+    _, process = await rig.running("1-1-1")
+    await rig.assign(assignment.model_copy(update={"action": "preempt"}))
+    rig.disk.full = True
+    rig.disk.refused.clear()
+    await asyncio.wait_for(rig.disk.refused.wait(), WAIT_SECONDS_MAX)
+    assert is_alive(process)
+    rig.disk.full = False
+    await until_gone(process)
+
+
+async def test_a_stop_on_a_full_disk_leaves_no_worker(rig: Rig) -> None:
+    await rig.assign(make_assignment(rig.context), make_assignment(rig.context, trial=2, slots=(1,)))
+    processes = [(await rig.running(allocation_id))[1] for allocation_id in ("1-1-1", "1-2-1")]
+    rig.disk.full = True
+    await rig.app.stop()
+    for process in processes:
+        await until_gone(process)
+
+
+async def test_all_workers_are_ended_while_some_runs_are_forgotten(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.assign(make_assignment(rig.context), make_assignment(rig.context, trial=2, slots=(1,)))
+    processes = [(await rig.running(allocation_id))[1] for allocation_id in ("1-1-1", "1-2-1")]
+    manager = cast(Any, rig.app.manager)
+    lives, kill_rest = manager._live, processes_module.kill_rest
+    first = next(iter(lives))
+
+    async def forgetting(directory: Path, allocation_id: str) -> bool:
+        lives.pop(first, None)
+        return await kill_rest(directory, allocation_id)
+
+    monkeypatch.setattr(processes_module, "kill_rest", forgetting)
+    await rig.app.manager.abandon()
+    for process in processes:
+        await until_gone(process)
+
+
+async def test_where_rank_0_listens_is_reported_once_the_disk_takes_it(rig: Rig, tmp_path: Path) -> None:
+    parts = (AgentSlots(agent_id=AGENT, slot_ids=(0,)), AgentSlots(agent_id="node-2", slot_ids=(0,)))
+    manager = cast(Any, rig.app.manager)
+    assignment = make_assignment(rig.context).model_copy(update={"slots": parts})
+    live = Live(cast(Any, await rig.disk(manager._runs.add, assignment, "token", None)))
+    directory = manager.node.files("1-1-1").directory
+    directory.mkdir(parents=True)
+    (directory / RENDEZVOUS_FILE).write_text("127.0.0.1:1/secret")
+    rig.disk.full = True
+    telling = asyncio.create_task(manager._reports.rendezvous(live))
+    await asyncio.wait_for(rig.disk.refused.wait(), WAIT_SECONDS_MAX)
+    rig.disk.full = False
+    await asyncio.wait_for(telling, WAIT_SECONDS_MAX)
+    assert await rig.disk(manager._reports._spool.waiting, "launcher", "1-1-1") == 1
+
+
+async def test_a_database_that_is_damaged_in_the_middle_is_told_in_one_sentence(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, grace_seconds=1.0)
+    await rig.app.open()
+    database = tmp_path / "agent" / "agent.sqlite"
+    with sqlite3.connect(database) as connection:
+        connection.executemany("INSERT INTO report_tokens VALUES (?, ?)", [(f"9-{number}-1", "t" * 500) for number in range(200)])
+    connection.close()
+    await rig.app.close()
+    with database.open("r+b") as file:
+        file.seek(-40_000, 2)
+        file.write(b"\xa5" * 8192)
+    again = Rig(tmp_path, grace_seconds=1.0)
+    with pytest.raises(AgentError, match="is damaged"):
+        await again.app.open()
+    await again.app.close()
