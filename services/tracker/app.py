@@ -23,7 +23,7 @@ from tenuto.kernel.tasks import run_together
 from tenuto.schemas.events.trial import CheckpointDeleted
 from tenuto.schemas.subjects import Lane
 from tenuto.services.tracker.core import TrackerCore
-from tenuto.services.tracker.effects import delete_checkpoint
+from tenuto.services.tracker.effects import Remembered, delete_checkpoint
 from tenuto.services.tracker.handlers import Receiver
 from tenuto.services.tracker.state import State
 from tenuto.services.tracker.sweeping import Sweeper
@@ -67,6 +67,9 @@ async def build(
         "metrics": Ingress("metrics", settings, bus, pool, receiver.store_metrics),
         "logs": Ingress("logs", settings, bus, pool, receiver.store_logs),
     }
-    effects = Effects("tracker", {CheckpointDeleted.TYPE: partial(delete_checkpoint, log, stores)}, settings, log, pool)
+    remembered = Remembered()
+    loop.on_folded(remembered.note)
+    delete = partial(delete_checkpoint, log, stores, remembered)
+    effects = Effects("tracker", {CheckpointDeleted.TYPE: delete}, settings, log, pool)
     sweeper = Sweeper(log, loop, clock, stores)
     return Tracker(loop, lanes, effects, sweeper, pool)

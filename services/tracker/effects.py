@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
+from collections.abc import Sequence
 
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.storage import checkpoints
@@ -22,19 +24,69 @@ REACH_GROWTH = 10
 """How far back a checkpoint is looked for: so many positions of the log, then ten times as many more, and so on."""
 
 
-async def delete_checkpoint(log: EventLog, stores: Stores, event: Event) -> None:
+REMEMBERED_MAX = 20_000
+"""Of checkpoints and of experiments: some megabytes."""
+
+
+class Remembered:
+    """What deletions need to know of the record and was recorded lately, so that they need not read it: a trial that saves at
+    every batch has as many deleted, and reading would cost ten times as much as recording did."""
+
+    def __init__(self) -> None:
+        self._locations: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """By trial and checkpoint."""
+        self._stores: OrderedDict[int, str] = OrderedDict()
+        """Name of each experiment's store: its configuration never changes."""
+
+    def note(self, _: object, folded: Sequence[Event]) -> None:
+        """For the service loop to call: these events are committed."""
+        for event in folded:
+            if event.type == CheckpointSaved.TYPE and isinstance(saved := event.data, CheckpointSaved):
+                self._locations[saved.trial_id, saved.checkpoint_id] = saved.location
+        while len(self._locations) > REMEMBERED_MAX:
+            self._locations.popitem(last=False)
+
+    def note_store(self, experiment_id: int, name: str) -> None:
+        self._stores[experiment_id] = name
+        if len(self._stores) > REMEMBERED_MAX:
+            self._stores.popitem(last=False)
+
+    def location(self, deleted: CheckpointDeleted) -> str | None:
+        """None: not known."""
+        return self._locations.get((deleted.trial_id, deleted.checkpoint_id))
+
+    def store(self, experiment_id: int) -> str | None:
+        return self._stores.get(experiment_id)
+
+    def forget(self, deleted: CheckpointDeleted) -> None:
+        self._locations.pop((deleted.trial_id, deleted.checkpoint_id), None)
+
+
+async def delete_checkpoint(log: EventLog, stores: Stores, remembered: Remembered, event: Event) -> None:
     """Raises OSError (StoreError, for a store) when it cannot be deleted now; NotOurs, a StoreError too, when it must not be."""
     data = event.data
     assert isinstance(data, CheckpointDeleted)
-    saved = await _find_saved(log, event, data)
-    if saved is None:
-        logger.warning("checkpoint %s is to be deleted, but was never recorded", data.checkpoint_id)
-        return
-    own = await store_of(log, experiment_of(saved.trial_id))
-    store, checkpoint_id = stores.open_location(saved.location, own, saved.trial_id)
-    if checkpoint_id != saved.checkpoint_id:
-        raise NotOurs(f"{saved.location} is not the location of checkpoint {saved.checkpoint_id}.")
+    location = remembered.location(data)
+    if location is None:
+        saved = await _find_saved(log, event, data)
+        if saved is None:
+            logger.warning("checkpoint %s is to be deleted, but was never recorded", data.checkpoint_id)
+            return
+        location = saved.location
+    own = await _own_store(log, remembered, experiment_of(data.trial_id))
+    store, checkpoint_id = stores.open_location(location, own, data.trial_id)
+    if checkpoint_id != data.checkpoint_id:
+        raise NotOurs(f"{location} is not the location of checkpoint {data.checkpoint_id}.")
     await asyncio.to_thread(checkpoints.delete, store, checkpoint_id)
+    remembered.forget(data)
+
+
+async def _own_store(log: EventLog, remembered: Remembered, experiment_id: int) -> str:
+    name = remembered.store(experiment_id)
+    if name is None:
+        name = await store_of(log, experiment_id)
+        remembered.note_store(experiment_id, name)
+    return name
 
 
 async def store_of(log: EventLog, experiment_id: int) -> str:
@@ -49,14 +101,15 @@ async def store_of(log: EventLog, experiment_id: int) -> str:
 async def _find_saved(log: EventLog, event: Event, data: CheckpointDeleted) -> CheckpointSaved | None:
     """Where it is, is in the record of the same trial, before its deletion. Nearly always shortly before: so the newest part of
     the log is looked at first, and a trial that saves at every batch does not have all its checkpoints read at each deletion."""
-    upto, reach = event.position, REACH_EVENTS_FIRST
+    upto, reach, name = event.position, REACH_EVENTS_FIRST, data.checkpoint_id.encode()  # decoding all would cost far more
     while upto > 0:
         after = begin = max(upto - reach, 0)
         while True:
             events = await log.read(after, PAGE_EVENTS, upto=upto, types=[CheckpointSaved.TYPE], stream=event.stream)
             for item in events:
-                if isinstance(item.data, CheckpointSaved) and item.data.checkpoint_id == data.checkpoint_id:
-                    return item.data
+                saved = item.data if name in item.payload else None
+                if isinstance(saved, CheckpointSaved) and saved.checkpoint_id == data.checkpoint_id:
+                    return saved
             if len(events) < PAGE_EVENTS:
                 break
             after = events[-1].position

@@ -30,7 +30,7 @@ from tenuto.services.gateway.downloads import (
     tar_stream,
     verify_checkpoint,
 )
-from tenuto.services.tracker.effects import delete_checkpoint
+from tenuto.services.tracker.effects import Remembered, delete_checkpoint
 from tests.support.s3_server import STORE, S3Server
 
 
@@ -92,7 +92,7 @@ async def test_a_recorded_deletion_frees_what_no_other_checkpoint_uses(storage: 
         await record(log, saved(location_of(storage.name, "1-1", manifest.checkpoint_id), manifest.checkpoint_id, manifest))
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
     for _ in range(2):
-        await delete_checkpoint(log, storage.stores, event)
+        await delete_checkpoint(log, storage.stores, Remembered(), event)
         assert checkpoints.list_manifests(store) == ["1-1-1-2"]
         assert checkpoints.verify(store, second) == []
         assert len(list(store.entries("blobs"))) == 2
@@ -104,10 +104,9 @@ async def test_a_location_of_another_trial_is_left_alone(storage: Named, tmp_pat
     other = storage.stores.open_trial(storage.name, "1-2")
     manifest = save(other, tmp_path, "1-1-1-1", {"a": b"1"})
     await record(log, saved(location_of(storage.name, "1-2", "1-1-1-1"), "1-1-1-1", manifest))
+    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
     with pytest.raises(NotOurs):
-        await delete_checkpoint(
-            log, storage.stores, await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
-        )
+        await delete_checkpoint(log, storage.stores, Remembered(), event)
     assert checkpoints.verify(other, manifest) == []
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenuto.workers.agent.sending import WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN
+from tenuto.workers.agent import sending
+from tenuto.workers.agent.sending import DELAY_TARGET_SECONDS, WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, WINDOW_SLOW
 from tests.support.report_road import BATCH_MAX, Faults, Road
 
 SECONDS_MAX = 100_000.0
@@ -107,3 +108,19 @@ def test_without_a_loss_each_report_is_sent_once(
 def test_a_stream_that_loses_every_third_message_costs_a_constant_factor(seed: int) -> None:
     road = checked(Road(seed, 500, 0.0, Faults(message_lost=0.33)))
     assert road.counts.published <= bound(road)
+
+
+@given(per_second=st.floats(10.0, 50_000.0), hop_seconds=st.floats(0.0, 0.05))
+def test_so_much_is_on_the_road_as_is_committed_in_a_tenth_of_a_second(per_second: float, hop_seconds: float) -> None:
+    """A trial has always something to send: what another trial reports waits behind no more than that. A receiver that is fast
+    enough is kept busy all the same."""
+    state, now = sending.begin(1, 0, 0.0), 0.0
+    for _ in range(60):
+        state, step = sending.next_step(state, 10**9, now, 10**6)
+        assert step.do == "publish"
+        state = sending.published(state, state.sent + step.limit, True, now)
+        now += hop_seconds + state.out / per_second
+        state = sending.told(state, state.sent, False, state.round, now)
+    fits = per_second * (DELAY_TARGET_SECONDS - hop_seconds)
+    assert state.window <= max(WINDOW_SLOW, fits + 1)
+    assert state.window >= min(WINDOW_MAX, max(WINDOW_SLOW, fits * 0.9 - 2))

@@ -15,7 +15,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker import effects
-from tenuto.services.tracker.effects import delete_checkpoint
+from tenuto.services.tracker.effects import Remembered, delete_checkpoint
 
 
 def saved(location: str, name: str = "1-1-1-5") -> CheckpointSaved:
@@ -47,7 +47,7 @@ async def record(log: MemoryEventLog, data: EventData) -> Event:
 async def test_a_checkpoint_that_was_never_recorded_is_nothing_to_delete(tmp_path: Path) -> None:
     log = MemoryEventLog()
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="r"))
-    await delete_checkpoint(log, Stores(tmp_path), event)
+    await delete_checkpoint(log, Stores(tmp_path), Remembered(), event)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ async def test_any_other_place_is_left_alone(location: str, tmp_path: Path) -> N
     await record(log, saved(location))
     event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="r"))
     with pytest.raises(NotOurs):
-        await delete_checkpoint(log, Stores(tmp_path), event)
+        await delete_checkpoint(log, Stores(tmp_path), Remembered(), event)
 
 
 async def test_a_deletion_reads_the_newest_checkpoints_and_not_all_of_the_trial(
@@ -101,3 +101,43 @@ async def test_a_deletion_reads_the_newest_checkpoints_and_not_all_of_the_trial(
     found = await effects._find_saved(log, oldest, cast(CheckpointDeleted, oldest.data))
     assert found is not None
     assert found.checkpoint_id == "1-1-1-0"
+
+
+async def test_what_was_recorded_lately_is_deleted_without_a_look_at_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A location that was remembered is judged like one that was read."""
+    log, remembered = MemoryEventLog(), Remembered()
+    events = []
+    for name, location in (("1-1-1-5", "store://shared/1/1-1/manifests/1-1-1-5.json"), ("1-1-1-6", "file:///home")):
+        remembered.note(None, [await record(log, saved(location, name))])
+        events.append(await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id=name, reason="r")))
+    await delete_checkpoint(log, Stores(tmp_path), remembered, events[0])  # reads which store the experiment has
+
+    async def unread(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the record was read")
+
+    again = await record(log, saved("store://shared/1/1-1/manifests/1-1-1-7.json", "1-1-1-7"))
+    remembered.note(None, [again])
+    events.append(await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-7", reason="r")))
+    manifest = tmp_path / "1/1-1/manifests/1-1-1-7.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{")
+    monkeypatch.setattr(log, "read", unread)
+    await delete_checkpoint(log, Stores(tmp_path), remembered, events[2])
+    assert not manifest.exists()
+    with pytest.raises(NotOurs):
+        await delete_checkpoint(log, Stores(tmp_path), remembered, events[1])
+
+
+def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effects, "REMEMBERED_MAX", 2)
+    remembered = Remembered()
+    for number in range(4):
+        data = saved("x", f"1-1-1-{number}")
+        remembered.note(None, [Event(
+            id=name_id(str(number)), stream="trial/1-1", type=data.TYPE, schema_version=1, time_us=0, payload=data.to_json(),
+            actor="t",
+        )])  # fmt: skip
+    known = [remembered.location(CheckpointDeleted(trial_id="1-1", checkpoint_id=f"1-1-1-{n}", reason="r")) for n in range(4)]
+    assert known == [None, None, "x", "x"]

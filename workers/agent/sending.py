@@ -20,13 +20,14 @@ from typing import Literal
 WINDOW_FIRST = 100
 """Reports that may be out (sent and not committed) at the start."""
 WINDOW_MAX = 500
-"""At 5,000 committed reports per second a tenth of a second: so long a report of another trial waits behind them at most."""
+"""At 5,000 committed reports per second a tenth of a second: so long a report of another trial waits behind them."""
 WINDOW_SLOW = 50
 """Where commits take longer than DELAY_TARGET_SECONDS the window shrinks so far: enough to share commits of a slow receiver."""
 WINDOW_MIN = 4
 """After losses it shrinks so far: a stream that loses most of what it gets is sent little."""
-DELAY_TARGET_SECONDS = 0.25
-"""From sending to commit. A longer one means a queue before the receiver: a larger window would only make it longer."""
+DELAY_TARGET_SECONDS = 0.1
+"""From sending to commit. The window is as large as commits at the measured rate fill so much time: a report of another trial
+waits behind it, and a larger one would be committed no sooner."""
 ROUND_SECONDS_MIN = 0.2
 ROUND_SECONDS_MAX = 30.0
 """Pause before a new round: doubles with each round that brought no commit."""
@@ -38,6 +39,15 @@ RETRY_SECONDS_MAX = 10.0
 """Pause after the stream did not take a report: doubles each time. The ids of messages keep out those that it took after all."""
 STORED_REPORTS_MAX = 10 * WINDOW_MAX
 """More messages of one lane than the rules above can have put into the stream: left by an earlier version, they are cleared."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    sequence: int
+    """Of the report that is timed."""
+    sent_at: float
+    out: int
+    """Reports on the road then, it among them: as many are committed in the time that it takes."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +71,8 @@ class Sending:
     """`heard` when the round began."""
     retry_at: float = 0.0
     retry_seconds: float = RETRY_SECONDS_MIN
-    mark: tuple[int, float] | None = None
-    """A report and when it was sent: the next commit at or beyond it tells how long commits take."""
+    mark: Mark | None = None
+    """The next commit at or beyond it tells how long commits take."""
 
     @property
     def out(self) -> int:
@@ -111,7 +121,7 @@ def published(state: Sending, through: int, complete: bool, now: float) -> Sendi
         if state.out == 0:
             state = replace(state, ask_at=now + ASK_SECONDS_MIN, ask_seconds=ASK_SECONDS_MIN)
         if state.mark is None:
-            state = replace(state, mark=(through, now))
+            state = replace(state, mark=Mark(through, now, through - state.heard))
         state = replace(state, sent=through)
     if complete:
         return replace(state, retry_at=now, retry_seconds=RETRY_SECONDS_MIN)
@@ -182,12 +192,8 @@ def _new_round(state: Sending, now: float) -> Sending:
 
 def _committed(state: Sending, sequence: int, now: float) -> Sending:
     news, window, mark = sequence - state.heard, state.window, state.mark
-    if mark is not None and sequence >= mark[0]:
-        mark = None
-        if now - state.mark[1] <= DELAY_TARGET_SECONDS:  # type: ignore[index]
-            window = min(window + news, WINDOW_MAX)
-        elif window > WINDOW_SLOW:
-            window = max(window // 2, WINDOW_SLOW)
+    if mark is not None and sequence >= mark.sequence:
+        window, mark = _fitting(window, news, mark, now - mark.sent_at), None
     elif window < WINDOW_SLOW:
         window = min(window + news, WINDOW_SLOW)
     return replace(
@@ -199,3 +205,14 @@ def _committed(state: Sending, sequence: int, now: float) -> Sending:
         ask_at=now + ASK_SECONDS_MIN,
         ask_seconds=ASK_SECONDS_MIN,
     )
+
+
+def _fitting(window: int, news: int, mark: Mark, delay_seconds: float) -> int:
+    """A window whose reports take DELAY_TARGET_SECONDS, as far as one commit can tell. What did not fill the window says nothing
+    for a larger one; nor does it grow by more than was committed."""
+    fitting = int(mark.out * DELAY_TARGET_SECONDS / max(delay_seconds, 1e-6))
+    if delay_seconds > DELAY_TARGET_SECONDS:
+        return min(window, max(fitting, window // 2, WINDOW_SLOW))
+    if 2 * mark.out < window:
+        return window
+    return max(window, min(window + news, fitting, WINDOW_MAX))
