@@ -11,6 +11,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted
+from tenuto.schemas.events.request import ExperimentResumeRequested
 from tenuto.schemas.events.run import (
     EXIT_CODE_INVALID_HYPERPARAMETERS,
     GangPartReported,
@@ -21,6 +22,7 @@ from tenuto.schemas.events.run import (
     WorkersStarted,
     WorkersStarting,
 )
+from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.reports import LauncherReport, RendezvousReport, WorkersExitedReport, WorkersStartingReport
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, setbacks_after
@@ -49,14 +51,25 @@ def _with_pause(state: State, data: EventData, time_us: int) -> EventData:
 
 
 def _ended_pauses(state: State, time_us: int) -> Sequence[EventData]:
-    due = [trial_id for trial_id in sorted(state.pauses) if state.pauses[trial_id] <= time_us]
-    trials = [trial for trial_id in due if (trial := state.trial(trial_id)) is not None]
+    return _start_again(state, [trial_id for trial_id in sorted(state.pauses) if state.pauses[trial_id] <= time_us])
+
+
+def _resumed(state: State, experiment_id: int) -> Sequence[EventData]:
+    """Somebody has looked at it: its trials start at once. That is said, and does not follow from the request alone, because the
+    request may stand in the log before an exit that was decided on without it."""
+    return _start_again(state, [trial_id for trial_id in sorted(state.pauses) if experiment_of(trial_id) == experiment_id])
+
+
+def _start_again(state: State, trial_ids: Sequence[str]) -> Sequence[EventData]:
+    trials = [trial for trial_id in trial_ids if (trial := state.trial(trial_id)) is not None]
     return [RestartPauseEnded(allocation_id=trial.pause_of, trial_id=trial.trial_id) for trial in trials]
 
 
 def _decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     if isinstance(cause, Event):
         data = cause.data
+        if isinstance(data, ExperimentResumeRequested):
+            return _resumed(state, data.experiment_id)
         return _after_grant(state, data) if isinstance(data, AllocationGranted) else ()
     if isinstance(cause, RecordReport):
         return _report(state, cause.report)

@@ -14,7 +14,7 @@ from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, SourceCheckpoint
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
-from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentResumeRequested, ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
 from tenuto.schemas.events.run import (
     GangPartReported,
     GangRendezvousOpened,
@@ -66,15 +66,6 @@ def _submitted(state: State, data: ExperimentSubmitted) -> State:
 def _cancel_requested(state: State, data: ExperimentCancelRequested) -> State:
     experiment = state.experiments.get(data.experiment_id)
     return state if experiment is None or not data.kill else _put(state, replace(experiment, kill=True))
-
-
-def _resume_requested(state: State, data: ExperimentResumeRequested) -> State:
-    """Somebody has looked at it: its trials start at once."""
-    experiment = state.experiments.get(data.experiment_id)
-    for trial_id in sorted(experiment.trials) if experiment and state.pauses else ():
-        if trial_id in state.pauses and (trial := state.trial(trial_id)) is not None:
-            state = _put_trial(state, replace(trial, pause_of=""))
-    return state
 
 
 def _ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
@@ -348,7 +339,6 @@ def _removed(index: Index, key: str, item: str) -> Index:
 _STEPS: dict[str, Callable[[State, Any], State]] = {
     "ExperimentSubmitted": _submitted,
     "ExperimentCancelRequested": _cancel_requested,
-    "ExperimentResumeRequested": _resume_requested,
     "ExperimentCompleted": _ended,
     "ExperimentFailed": _ended,
     "ExperimentCanceled": _ended,

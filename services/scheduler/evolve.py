@@ -105,14 +105,7 @@ def _paused(state: State, data: requests.ExperimentPauseRequested) -> State:
 
 
 def _resumed(state: State, data: requests.ExperimentResumeRequested) -> State:
-    """Its trials that pause before their next start do so no longer: somebody has looked at it."""
-    state = _change_experiment(state, data.experiment_id, paused=False)
-    experiment = state.experiments.get(data.experiment_id)
-    for number in sorted(experiment.trials) if experiment else ():
-        trial = state.experiments[data.experiment_id].trials[number]
-        if trial.pause_of:
-            state = indexes.put_trial(state, state.experiments[data.experiment_id], replace(trial, pause_of=""))
-    return state
+    return _change_experiment(state, data.experiment_id, paused=False)
 
 
 def _priority_changed(state: State, data: requests.ExperimentPriorityChanged) -> State:

@@ -104,7 +104,8 @@ def test_a_pause_ends_where_the_trial_is_over_or_its_user_asks_for_it(over: Even
     lose(driver, 1)
     lose(driver, 2)
     assert list(driver.state.pauses) == ["1-1"]
-    driver.event(over)
+    said = driver.event(over)
+    assert kinds(said) == (["RestartPauseEnded"] if over is RESUMED else [])
     assert not driver.state.pauses
     assert driver.command(EndRestartPauses, time_us=10**12) == []
 
@@ -123,12 +124,21 @@ def test_a_trial_that_pauses_holds_no_slots_and_others_have_them() -> None:
     assert granted(driver.feed(RestartPauseEnded(allocation_id="1-1-1", trial_id="1-1"))) == ["1-1-2"]
 
 
-def test_whoever_resumes_an_experiment_ends_its_pauses() -> None:
-    driver = scheduler_driver.Driver()
-    driver.feed(scheduler_driver.joined("a", 1), scheduler_driver.submitted(1), scheduler_driver.requested(1, 1)[0])
-    lost = WorkersExited(allocation_id="1-1-1", trial_id="1-1", outcome="lost", exit_code=None, setbacks=2, restart_at_us=9)
-    driver.feed(lost, ExperimentPauseRequested(experiment_id=1))
-    assert granted(driver.feed(RESUMED)) == ["1-1-2"]
+@pytest.mark.parametrize("resumed_first", [False, True])
+def test_whoever_resumes_an_experiment_ends_its_pauses(resumed_first: bool) -> None:
+    """Also where the log has the request before an exit that the launcher decided on without having read the request."""
+    launcher, scheduler = Driver(), scheduler_driver.Driver()
+    launcher.join()
+    for number in (1, 2):
+        exited = lose(launcher, number)
+    assert exited.restart_at_us is not None
+    ended = launcher.event(RESUMED)
+    scheduler.feed(scheduler_driver.joined("a", 1), scheduler_driver.submitted(1), scheduler_driver.requested(1, 1)[0])
+    scheduler.feed(WorkersExited(allocation_id="1-1-1", trial_id="1-1", outcome="lost", exit_code=None))
+    scheduler.feed(ExperimentPauseRequested(experiment_id=1))
+    found = scheduler.feed(*((RESUMED, exited) if resumed_first else (exited, RESUMED)), *ended)
+    assert granted(found)[-1:] == ["1-1-3"]
+    assert not launcher.state.pauses
 
 
 ACTS = st.lists(st.sampled_from(["lost", "failed", "preempted", "saved", "ends", "resume", "stop", "extend"]), max_size=40)
