@@ -24,17 +24,8 @@ from tenuto.services.scheduler.indexes import (
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.usage import settle
 from tenuto.services.scheduler.slotsets import SlotSet
-from tenuto.services.scheduler.state import (
-    Allocation,
-    Experiment,
-    Leaving,
-    Pool,
-    PoolPolicy,
-    State,
-    Usage,
-    policy_of,
-    slots_coming_back,
-)
+from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
+from tenuto.services.scheduler.usable import slots_coming_back
 
 
 def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool:
@@ -173,6 +164,24 @@ def _stays(state: State, name: str, stays: bool) -> State:
         allocation = state.allocations[item]
         if allocation.pool == name and allocation.size and allocation.stays != stays and not allocation.leaving:
             state = _recounted(state, allocation, replace(allocation, stays=stays))
+    return state
+
+
+def leave(state: State, allocation_id: str, leaving: Leaving) -> State:
+    """The first reason to leave stays, except that a mere pause of the trial can be taken back by an extension, and that a
+    resized one may have to leave for good."""
+    allocation = state.allocations.get(allocation_id)
+    if allocation is None or allocation.leaving not in ("", "trial_paused", "resized"):
+        return state
+    if allocation.leaving == "resized" and leaving == "trial_paused":
+        return state  # It leaves anyway, and goes on with its new slots only if it is wanted then.
+    return mark_leaving(state, allocation, leaving)
+
+
+def all_leave(state: State, experiment_id: int) -> State:
+    experiment = state.experiments.get(experiment_id)
+    for allocation_id in experiment.allocations if experiment else ():
+        state = leave(state, allocation_id, "experiment_canceled")
     return state
 
 

@@ -18,9 +18,10 @@ from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of, trial_id
 from tenuto.services.scheduler.evolve import CONSUMED, apply
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, words
-from tenuto.services.scheduler.policies.elastic import droppable, resized, smaller
+from tenuto.services.scheduler.policies.resizing import droppable, resized, smaller
 from tenuto.services.scheduler.policies.turns import any_due
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, free_slots, policy_of
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
+from tenuto.services.scheduler.usable import free_slots
 
 Policy = Callable[[State, Pool, int], list[EventData]]
 POLICIES: dict[str, Policy] = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}

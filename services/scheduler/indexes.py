@@ -12,19 +12,8 @@ from immutables import Map
 
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.slotsets import SlotSet
-from tenuto.services.scheduler.state import (
-    RETURNING,
-    Agent,
-    Allocation,
-    Experiment,
-    Groups,
-    Pool,
-    State,
-    Trial,
-    free_slots,
-    slots_coming_back,
-    usable_slots,
-)
+from tenuto.services.scheduler.state import RETURNING, Agent, Allocation, Experiment, Groups, Pool, State, Trial
+from tenuto.services.scheduler.usable import free_slots, slots_coming_back, usable_slots
 
 
 class Sortable(Protocol):
@@ -112,6 +101,11 @@ def _reindexed(
             changed: dict[str, Any] = {name: change(getattr(pool, name), place[1])}
             state = put_pool(state, replace(pool, **changed))
     return state
+
+
+def change_experiment(state: State, experiment_id: int, **changes: Any) -> State:
+    experiment = state.experiments.get(experiment_id)
+    return put_experiment(state, replace(experiment, **changes)) if experiment else state
 
 
 def set_experiment(state: State, experiment: Experiment) -> State:

@@ -22,7 +22,8 @@ from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.planner import Reserved
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state import Experiment, Pool, State, slots_coming_back
+from tenuto.services.scheduler.state import Experiment, Pool, State
+from tenuto.services.scheduler.usable import slots_coming_back
 
 BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""

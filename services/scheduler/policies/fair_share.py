@@ -17,10 +17,10 @@ from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.combined import Combined
-from tenuto.services.scheduler.policies.elastic import Growing, droppable
 from tenuto.services.scheduler.policies.placement import Room, for_trial
 from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.reach import first_coming
+from tenuto.services.scheduler.policies.resizing import Growing, droppable
 from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.turns import due_us, quota_binds, turn_us, with_turns

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.services.scheduler.state import Agent, Constraints, Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Agent, Constraints, Experiment, Pool, State
+from tenuto.services.scheduler.usable import usable_slots
 
 Room = tuple[str, ...]
 """Agents, sorted."""

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from tenuto.services.scheduler.policies import words
 from tenuto.services.scheduler.policies.placement import Ground, for_trial
-from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State, usable_slots
+from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
+from tenuto.services.scheduler.usable import usable_slots
 
 REMEMBERED_MAX = 10_000
 """Kinds of gangs in one pool; beyond it all are forgotten and found anew."""
