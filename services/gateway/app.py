@@ -94,7 +94,7 @@ async def build(
         views=Views(pool),
         tail=Tail(log),
         reader=Reader(),
-        secrets=Secrets(pool, Path(settings.secret_key_file or "secret.key")),
+        secrets=Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None),
         token=token,
         ask=_asking(bus),
         stores=stores,

@@ -3,14 +3,13 @@ those of users are shown once and kept as hashes."""
 
 from __future__ import annotations
 
-import contextlib
 import hmac
-import os
 import secrets
 import stat
 from hashlib import sha256
 from pathlib import Path
 
+from tenuto.kernel.private_files import make_private
 from tenuto.kernel.settings import SettingsError
 
 TOKEN_BYTES = 32
@@ -26,7 +25,7 @@ def load_or_make(path: Path) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A key must come from the operating system's generator, never from a clock that tests can move.
-        _make(path, make())
+        make_private(path, f"{make()}\n".encode())
         mode = stat.S_IMODE(path.stat().st_mode)
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
@@ -36,23 +35,6 @@ def load_or_make(path: Path) -> str:
     if not token:
         raise TokenError(f"The token file {path} is empty; delete it, and a new token is made at the next start.")
     return token
-
-
-def _make(path: Path, token: str) -> None:
-    """Whole or not at all, also when two processes start at once: the first one's token stands."""
-    if path.exists():
-        return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(token + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def make() -> str:

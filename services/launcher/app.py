@@ -20,7 +20,7 @@ from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.core import LauncherCore
-from tenuto.services.launcher.effects import Assigner
+from tenuto.services.launcher.effects import Assigned, Assigner
 from tenuto.services.launcher.handlers import Listener
 from tenuto.services.launcher.state import State
 
@@ -61,9 +61,10 @@ async def build(
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     loop = ServiceLoop(LauncherCore(), log, feed or StreamFeed(log, bus), clock, settings, checks=checks)
     tokens = await load_report_tokens(pool)
-    secrets = Secrets(pool, Path(settings.secret_key_file or "secret.key"))
-    assigner = Assigner(loop, bus, tokens, secrets)
+    secrets = Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None)
+    assigned = Assigned(tokens, secrets)
+    assigner = Assigner(loop, bus, assigned)
     backlogs = Backlogs(bus, clock)
-    listener = Listener(loop, log, bus, clock, settings, backlogs, tokens, secrets)
+    listener = Listener(loop, log, bus, clock, settings, backlogs, tokens, assigned)
     lane = Ingress("launcher", settings, bus, pool, listener.record)
     return Launcher(loop, lane, listener, backlogs, assigner, pool)

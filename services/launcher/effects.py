@@ -10,12 +10,12 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-import asyncpg
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.kernel.backoff import Seldom
+from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.secrets import Secrets
@@ -31,33 +31,49 @@ logger = logging.getLogger(__name__)
 
 ASSIGN_SECONDS_MAX = 2.0
 """An agent answers when its disk has the assignment: milliseconds. Beyond this the next heartbeat does it."""
+SECRETS_SECONDS_MAX = 1.0
+"""For the database's answer. Without a bound, a database that hangs would keep heartbeats from being answered."""
 
 
-def with_tokens(assignments: Assignments, agent_id: str, tokens: ReportTokens) -> Assignments:
-    """The agent reports about these allocations with them."""
-    ids = [assignment.allocation_id for assignment in assignments.assignments]
-    return assignments.model_copy(update={"tokens": tokens.tokens(agent_id, ids)})
+class Assigned:
+    """What an agent is told of its assignments, beside them: the tokens of its reports, and the values of its trials' secrets."""
 
+    def __init__(self, tokens: ReportTokens, secrets: Secrets) -> None:
+        self._tokens, self._secrets = tokens, secrets
+        self._seldom: dict[str, Seldom] = {}
+        """By agent: of those whose secrets could not be had last time."""
 
-async def with_secrets(assigned: Assignments, secrets: Secrets) -> Assignments:
-    """With the values of the secrets that they name. An agent waits for those that are left out."""
-    references = secrets_of(assigned)
-    if not references:
-        return assigned
-    try:
-        return assigned.model_copy(update={"secrets": await secrets.values(references)})
-    except (OSError, SettingsError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        logger.warning("secrets cannot be read, and workers that need them wait: %s", error)
-        return assigned
+    async def completed(self, assigned: Assignments, agent_id: str) -> Assignments:
+        """Without the secrets where they cannot be read now: the workers that need them wait, and all else goes on."""
+        ids = [assignment.allocation_id for assignment in assigned.assignments]
+        assigned = assigned.model_copy(update={"tokens": self._tokens.tokens(agent_id, ids)})
+        references = secrets_of(assigned)
+        if not references:
+            self._seldom.pop(agent_id, None)
+            return assigned
+        try:
+            async with asyncio.timeout(SECRETS_SECONDS_MAX):
+                values = await self._secrets.values(references)
+        except (*DATABASE_FAILED, SettingsError) as error:
+            self._warn(agent_id, f"secrets cannot be read: {str(error) or type(error).__name__}")
+            return assigned
+        if missing := ", ".join(reference for reference in references if reference not in values):
+            self._warn(agent_id, f"secrets were removed, or stored with another key: {missing}")
+        else:
+            self._seldom.pop(agent_id, None)
+        return assigned.model_copy(update={"secrets": values})
+
+    def _warn(self, agent_id: str, why: str) -> None:
+        self._seldom.setdefault(agent_id, Seldom(logger)).warn(f"workers on agent {agent_id} wait for their secrets: {why}")
 
 
 class Assigner:
-    def __init__(self, loop: ServiceLoop[State], bus: Client, tokens: ReportTokens, secrets: Secrets) -> None:
-        self._loop, self._bus, self._tokens, self._secrets = loop, bus, tokens, secrets
+    def __init__(self, loop: ServiceLoop[State], bus: Client, assigned: Assigned) -> None:
+        self._loop, self._bus, self._assigned = loop, bus, assigned
         self._changed: dict[str, None] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._seldom: dict[str, Seldom] = {}
-        """By agent: one for each that was ever sent something."""
+        """By agent: of those that did not take what they were sent last."""
         loop.on_folded(self._folded)
 
     async def close(self) -> None:
@@ -79,20 +95,24 @@ class Assigner:
             del self._sending[agent_id]
 
     async def _send(self, agent_id: str) -> None:
-        seldom = self._seldom.setdefault(agent_id, Seldom(logger))
         while agent_id in self._changed:
             del self._changed[agent_id]
-            told = assignments_of(self._loop.state, agent_id, self._loop.position)
-            assigned = with_tokens(told, agent_id, self._tokens)
+            assigned = assignments_of(self._loop.state, agent_id, self._loop.position)
+            body = (await self._assigned.completed(assigned, agent_id)).to_json()
             try:
-                body = (await with_secrets(assigned, self._secrets)).to_json()
                 reply = await self._bus.request(subjects.assign(agent_id), body, timeout=ASSIGN_SECONDS_MAX)
                 answer = AssignReply.from_json(reply.data)
             except (NatsError, OSError, ValidationError) as error:
                 reason = str(error) or type(error).__name__
-                seldom.warn(f"agent {agent_id} did not take its assignments now, and gets them with its next heartbeat: {reason}")
+                self._warn(agent_id, f"did not take its assignments now, and gets them with its next heartbeat: {reason}")
             else:
                 if answer.accepted:
-                    seldom.over()
+                    self._seldom.pop(agent_id, None)
                 else:
-                    seldom.warn(f"agent {agent_id} refused its assignments: {answer.reason}")
+                    self._warn(agent_id, f"refused its assignments: {answer.reason}")
+
+    def _warn(self, agent_id: str, what: str) -> None:
+        gone = [name for name in self._seldom if name not in self._loop.state.agents]
+        for name in gone:
+            del self._seldom[name]
+        self._seldom.setdefault(agent_id, Seldom(logger)).warn(f"agent {agent_id} {what}")

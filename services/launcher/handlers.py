@@ -20,7 +20,6 @@ from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.ingress import Poison, Report, demand_token
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
-from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
@@ -28,7 +27,7 @@ from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
-from tenuto.services.launcher.effects import with_secrets, with_tokens
+from tenuto.services.launcher.effects import Assigned
 from tenuto.services.launcher.leases import Leases
 from tenuto.services.launcher.state import State
 
@@ -55,13 +54,13 @@ class Listener:
         settings: Settings,
         backlogs: Backlogs,
         tokens: ReportTokens,
-        secrets: Secrets,
+        assigned: Assigned,
     ) -> None:
         self._loop, self._log, self._bus, self._clock, self._settings = loop, log, bus, clock, settings
         self._tokens = tokens
         self._tick_seconds = settings.heartbeat_seconds / TICKS_PER_HEARTBEAT
         self._leases = Leases(settings.lease_seconds_max, self._tick_seconds)
-        self._backlogs, self._secrets = backlogs, secrets
+        self._backlogs, self._assigned = backlogs, assigned
         self._caught_up = asyncio.Event()
         self._received: dict[str, tuple[str, int]] = {}
         """Last report of each agent: its spool and sequence."""
@@ -129,7 +128,7 @@ class Listener:
             return
         before = self._answering.get(heartbeat.agent_id)
         if before is not None and not before.done():
-            await self._reply(message, await self._assigned(heartbeat.agent_id))
+            await self._reply(message, await self._assignments(heartbeat.agent_id))
             return
         task = asyncio.create_task(self._answer(heartbeat, message))
         self._answering[heartbeat.agent_id] = task
@@ -142,7 +141,7 @@ class Listener:
         # Nearly all heartbeats change nothing; those need no turn of the loop.
         if self._loop.core.decide(self._loop.state, command):
             await self._loop.submit(command)
-        await self._reply(message, await self._assigned(heartbeat.agent_id))
+        await self._reply(message, await self._assignments(heartbeat.agent_id))
 
     def _answered(self, agent_id: str, task: asyncio.Task[None]) -> None:
         if self._answering.get(agent_id) is task:
@@ -150,9 +149,8 @@ class Listener:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("a heartbeat of agent %s was not recorded; its next one will be: %s", agent_id, error)
 
-    async def _assigned(self, agent_id: str) -> Assignments:
-        assigned = assignments_of(self._loop.state, agent_id, self._loop.position)
-        return await with_secrets(with_tokens(assigned, agent_id, self._tokens), self._secrets)
+    async def _assignments(self, agent_id: str) -> Assignments:
+        return await self._assigned.completed(assignments_of(self._loop.state, agent_id, self._loop.position), agent_id)
 
     async def _reply(self, message: Msg, assignments: Assignments | None, error: str = "") -> None:
         reply = HeartbeatReply(lease_seconds=self._settings.lease_seconds_max, assignments=assignments, error=error)

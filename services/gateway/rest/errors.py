@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from tenuto.kernel.core import Refused
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
+from tenuto.kernel.secrets import SecretKeyError
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
@@ -130,6 +131,12 @@ async def _unavailable(_: Request, error: Exception) -> Response:
     return error_response("unavailable", AWAY)
 
 
+async def _no_secret_key(_: Request, error: Exception) -> Response:
+    logger.error("a secret cannot be stored: %s", error)
+    message = "The cluster's key of the users' secrets cannot be used; the gateway's log tells its operator why."
+    return error_response("unavailable", message)
+
+
 async def _reader_busy(_: Request, error: Exception) -> Response:
     return error_response("too_many", "Too many submissions wait to be read; send this one again in a few seconds.")
 
@@ -151,6 +158,7 @@ def install(app: FastAPI) -> None:
     for kind in (LogUnavailable, VersionConflict, ConnectionError, *database_away):
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(StoreError, _store)
+    app.add_exception_handler(SecretKeyError, _no_secret_key)
     app.add_exception_handler(DoorError, _door_error)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ContextRefused, _refused)

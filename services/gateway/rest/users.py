@@ -44,6 +44,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
     await record(door, UserCreated(name=body.name, admin=body.admin, token_hash=given, expires_us=expires_us))
+    await door.secrets.forget(body.name)  # of whoever had the name before; nobody has the new token yet
     return answer(NewUserView(name=body.name, admin=body.admin, token=token, expires_us=expires_us), 201)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -20,12 +22,33 @@ def private(path: str, flags: int) -> int:
 
 def write_private(file: Path, text: str) -> None:
     """Atomically, with mode 0600. Raises OSError."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w") as handle:
-        handle.write(text)
-        handle.flush()
-        os.fsync(handle.fileno())
-    temporary.replace(file)
+    with _temporary(file, text.encode()) as temporary:
+        os.replace(temporary, file)
+
+
+def make_private(file: Path, content: bytes) -> None:
+    """As `write_private`, but a file that is there stays: of several processes that make it at once, the first one's stands."""
+    if not file.exists():
+        with _temporary(file, content) as temporary, contextlib.suppress(FileExistsError):
+            os.link(temporary, file)
+
+
+@contextlib.contextmanager
+def _temporary(file: Path, content: bytes) -> Iterator[str]:
+    """A file beside it with the content, on disk; what is done to its name is on disk afterwards, too. The name is a random one:
+    in containers, processes that share a directory often have the same id, and so has the one that comes after a crash."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        yield name
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -13,6 +13,7 @@ from typing import Any
 
 from Crypto.Cipher import AES
 
+from tenuto.kernel.private_files import make_private
 from tenuto.kernel.settings import SettingsError
 
 KEY_BYTES = 32
@@ -31,8 +32,8 @@ class Stored:
 
 
 class Secrets:
-    def __init__(self, pool: Any, key_file: Path) -> None:
-        """`pool`: of asyncpg. The key is read, or made, when it is first needed."""
+    def __init__(self, pool: Any, key_file: Path | None) -> None:
+        """`pool`: of asyncpg. The key is read, or made, when it is first needed; without a file there are no secrets."""
         self._pool, self._key_file = pool, key_file
         self._key = b""
 
@@ -57,15 +58,25 @@ class Secrets:
         return bool(gone)
 
     async def values(self, references: Iterable[str]) -> dict[str, str]:
-        """By reference (`user/name`); those that are not there, or cannot be read with this key, are left out."""
+        """By reference (`user/name`); those that are not there, or that were sealed with another key, are left out. Raises
+        SecretKeyError."""
+        self._load_key()  # its errors are none of a single secret
+        pairs = [tuple(reference.split("/", 1)) for reference in sorted(set(references))]
+        rows = await self._pool.fetch(
+            """SELECT user_name, name, value FROM secrets
+               JOIN unnest($1::text[], $2::text[]) AS wanted (user_name, name) USING (user_name, name)""",
+            [user for user, _ in pairs],
+            [name for _, name in pairs],
+        )
         found = {}
-        for reference in sorted(set(references)):
-            user, _, name = reference.partition("/")
-            sealed = await self._pool.fetchval("SELECT value FROM secrets WHERE user_name = $1 AND name = $2", user, name)
-            if sealed is not None:
-                with contextlib.suppress(ValueError):  # sealed with another key
-                    found[reference] = self._opened(user, name, bytes(sealed))
+        for user, name, sealed in rows:
+            with contextlib.suppress(ValueError):  # sealed with another key
+                found[f"{user}/{name}"] = self._opened(user, name, bytes(sealed))
         return found
+
+    async def forget(self, user: str) -> None:
+        """All of a user's."""
+        await self._pool.execute("DELETE FROM secrets WHERE user_name = $1", user)
 
     def _sealed(self, user: str, name: str, value: str) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
@@ -78,28 +89,23 @@ class Secrets:
         opened = self._cipher(nonce, user, name).decrypt_and_verify(sealed[NONCE_BYTES + TAG_BYTES :], tag)
         return bytes(opened).decode()
 
-    def _cipher(self, nonce: bytes, user: str, name: str) -> Any:
+    def _load_key(self) -> bytes:
         if not self._key:
             self._key = _load_or_make(self._key_file)
-        cipher = AES.new(self._key, AES.MODE_GCM, nonce=nonce)
+        return self._key
+
+    def _cipher(self, nonce: bytes, user: str, name: str) -> Any:
+        cipher = AES.new(self._load_key(), AES.MODE_GCM, nonce=nonce)
         cipher.update(f"{user}/{name}".encode())
         return cipher
 
 
-def _load_or_make(path: Path) -> bytes:
+def _load_or_make(path: Path | None) -> bytes:
     """Raises SecretKeyError."""
+    if path is None:
+        raise SecretKeyError("TENUTO_SECRET_KEY_FILE is not set: name the file of the users' secrets for gateway and launcher.")
     try:
-        if not path.exists():
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            try:
-                os.write(descriptor, os.urandom(KEY_BYTES))
-                os.fsync(descriptor)
-                with contextlib.suppress(FileExistsError):
-                    os.link(temporary, path)
-            finally:
-                os.close(descriptor)
-                temporary.unlink(missing_ok=True)
+        make_private(path, os.urandom(KEY_BYTES))
         key = path.read_bytes()
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
