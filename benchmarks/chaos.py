@@ -13,28 +13,25 @@ verifies.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
+import killing
 import yaml
+from killing import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.support.live_cluster import LiveCluster
-from tests.support.record import ENDED, broken_rules
+from tests.support.record import ENDED
 
-MODEL = Path(__file__).with_name("models") / "trivial"
 VICTIMS = (
     *["worker"] * 8,
     *["agent", "agent-2"] * 3,
@@ -51,23 +48,7 @@ OVER = {"completed", "failed", "canceled"}
 
 
 def search(seed: int) -> dict[str, Any]:
-    return {
-        "name": "search",
-        "entrypoint": "train.py",
-        "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
-        "searcher": {
-            "name": "asha",
-            "metric": "loss",
-            "max_length": {"batches": 64},
-            "max_trials": 40,
-            "max_concurrent_trials": 2,
-            "divisor": 4,
-            "max_rungs": 4,
-        },
-        "environment": {"variables": {"CHECKPOINTS": "1", "STEP_SECONDS": "0.01"}},
-        "max_restarts": 50,
-        "reproducibility": {"experiment_seed": seed},
-    }
+    return killing.search(seed, trials=40, step_seconds=0.01, max_restarts=50)
 
 
 def gang(seed: int) -> dict[str, Any]:
@@ -104,11 +85,8 @@ class Chaos:
 
     def kill(self, victim: str) -> None:
         if victim == "worker":
-            found = self.cluster.workers()
-            if not found:
+            if not killing.kill_worker(self.cluster, self.random):
                 return
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self.random.choice(sorted(found, key=lambda process: process.pid)).kill()
         elif victim == "supervisor":
             os.kill(self.cluster.state()["supervisor_pid"], signal.SIGKILL)
             self.up()
@@ -157,62 +135,24 @@ def run(cluster: LiveCluster, directory: Path, kills: int, seed: int) -> dict[st
         if count % 20 == 0:
             print(f"{time.monotonic() - began:.0f} s: {count} kills, {len(chaos.experiments)} experiments", file=sys.stderr)
     idle_seconds = chaos.idle_seconds()
-    events = cluster.events()
-    requested = Counter(event.data.trial_id for event in events if event.type == "TrialRequested")
-    finished = Counter(event.data.trial_id for event in events if event.type == "TrialFinished")
-    canceled = {event.data.experiment_id for event in events if event.type == "ExperimentCanceled"}
-    unfinished = [trial for trial in requested if not finished[trial] and int(trial.split("-")[0]) not in canceled]
-    replays = {
-        number: cluster.cli("exp", "replay", str(number), "--verify", check=False, seconds_max=WAIT_SECONDS_MAX).returncode
-        for number in chaos.experiments
-    }
-    verified = cluster.cli("log", "verify", check=False, seconds_max=WAIT_SECONDS_MAX)
-    kinds = Counter(event.type for event in events)
+    record = killing.on_record(cluster, chaos.experiments)
     return {
         "kills": dict(chaos.killed.most_common()),
         "kills_in_all": sum(chaos.killed.values()),
         "seconds": round(time.monotonic() - began, 1),
         "idle_seconds_after_the_last_kill": round(idle_seconds, 1),
         "experiments": dict(Counter(chaos.experiments.values())),
-        "ended": dict(Counter(event.type for event in events if event.type in ENDED)),
-        "trials": len(requested),
-        "validations": kinds["ValidationReported"],
-        "checkpoints": kinds["CheckpointSaved"],
-        "runs_lost": sum(event.type == "WorkersExited" and event.data.outcome == "lost" for event in events),
-        "unfinished_trials": unfinished,
-        "finished_twice": [trial for trial, count in finished.items() if count > 1],
-        "broken_rules": broken_rules(events)[:5],
-        "replays_that_differ": [number for number, code in replays.items() if code],
-        "log": verified.stdout.strip().splitlines()[-1:],
-        "log_verified": verified.returncode == 0,
-        "events": len(events),
+        "ended": dict(Counter(event.type for event in cluster.events() if event.type in ENDED)),
+        **record,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tenuto-chaos-") as name:
-        Path(name).chmod(0o711)
-        cluster = LiveCluster(Path(name) / "cluster")
-        try:
-            report = run(cluster, Path(name), arguments.kills, arguments.seed)
-        except BaseException:
-            print(cluster.cli("status", check=False).stdout, file=sys.stderr)
-            raise
-        finally:
-            cluster.down()
-    text = json.dumps(report, indent=1)
-    if arguments.report is not None:
-        arguments.report.write_text(text)
-    print(text)
-    wrong = [report[name] for name in ("unfinished_trials", "finished_twice", "broken_rules", "replays_that_differ")]
-    sys.exit(
-        0 if not any(wrong) and report["log_verified"] and report["idle_seconds_after_the_last_kill"] <= IDLE_SECONDS_MAX else 1
+    arguments = killing.parser(__doc__.split("\n")[0], kills=300).parse_args()
+    report = killing.measured(
+        lambda cluster, directory: run(cluster, directory, arguments.kills, arguments.seed), arguments.report
     )
+    sys.exit(0 if killing.is_sound(report) and report["idle_seconds_after_the_last_kill"] <= IDLE_SECONDS_MAX else 1)
 
 
 if __name__ == "__main__":

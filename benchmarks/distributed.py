@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 from embedded_cluster import WAIT_SECONDS_MAX, EmbeddedCluster, directory_for_cluster, up
 
 from tenuto.cli.client import Client, Target
@@ -68,30 +67,12 @@ class Cluster(EmbeddedCluster):
     def wait_lines(self, enough: Callable[[Lines], bool]) -> Lines:
         return self.wait(self.lines, enough, "the steps that were waited for")
 
-    @contextlib.contextmanager
-    def another_agent(self, name: str, cpu_slots: int) -> Iterator[None]:
-        """As on another machine: with a directory of its own, and the shared one."""
-        agent = json.loads((self.root / "cluster.json").read_text())["processes"]["agent"]["pid"]
-        environment = {
-            **psutil.Process(agent).environ(),
-            "TENUTO_AGENT_ID": name,
-            "TENUTO_DATA_DIRECTORY": str(self.directory / name),
-            "TENUTO_CPU_SLOTS": str(cpu_slots),
-        }
-        with (self.directory / f"{name}.log").open("w") as log:
-            process = subprocess.Popen([sys.executable, "-m", "tenuto.workers.agent"], env=environment, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(60)
-
 
 @contextlib.contextmanager
-def cluster_of(cpu_slots: int) -> Iterator[Cluster]:
+def cluster_of(cpu_slots: int, agents: int = 1) -> Iterator[Cluster]:
     with directory_for_cluster() as directory:
         cluster = Cluster(directory)
-        with up(cluster, cpu_slots):
+        with up(cluster, cpu_slots, agents):
             yield cluster
 
 
@@ -207,10 +188,8 @@ def recovery(kills: int) -> dict[str, Any]:
 
 def gangs(count: int) -> dict[str, Any]:
     shared_before = _shared_memory()
-    with cluster_of(2) as cluster, contextlib.ExitStack() as agents:
-        for name in ("second", "third", "fourth"):
-            agents.enter_context(cluster.another_agent(name, 2))
-        time.sleep(3.0)  # they join, and import the framework
+    with cluster_of(2, agents=4) as cluster:
+        time.sleep(3.0)  # they import the framework
         began = time.time()
         experiments = [
             cluster.create(

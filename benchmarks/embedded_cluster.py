@@ -96,8 +96,9 @@ def directory_for_cluster() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def up(cluster: EmbeddedCluster, cpu_slots: int) -> Iterator[None]:
-    cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots))
+def up(cluster: EmbeddedCluster, cpu_slots: int, agents: int = 1) -> Iterator[None]:
+    """`cpu_slots` of each agent."""
+    cluster.cli("up", "--detach", "--cpu-slots", str(cpu_slots), "--agents", str(agents))
     try:
         yield
     finally:

@@ -10,26 +10,22 @@ decision taken again from the record is the recorded one (`exp replay --verify`)
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import psutil
+import killing
 import yaml
+from killing import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tenuto.cli.client import CliError
 from tests.support.live_cluster import LiveCluster
-from tests.support.record import broken_rules
 
-MODEL = Path(__file__).with_name("models") / "trivial"
 VICTIMS = (
     ["worker"] * 6 + ["agent"] * 2 + ["searcher", "scheduler", "launcher", "tracker", "gateway", "relay", "nats", "postgres"]
 )
@@ -43,29 +39,9 @@ QUIET_SECONDS = 20.0
 """Nothing new for so long: look whether the search is over."""
 
 
-def config(trials: int, seed: int) -> dict[str, Any]:
-    return {
-        "name": "kills",
-        "entrypoint": "train.py",
-        "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
-        "searcher": {
-            "name": "asha",
-            "metric": "loss",
-            "max_length": {"batches": 64},
-            "max_trials": trials,
-            "max_concurrent_trials": 2,
-            "divisor": 4,
-            "max_rungs": 4,
-        },
-        "environment": {"variables": {"CHECKPOINTS": "1", "STEP_SECONDS": "0.005"}},
-        "max_restarts": 20,
-        "reproducibility": {"experiment_seed": seed},
-    }
-
-
 def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: int) -> dict[str, Any]:
     path = directory / "config.yaml"
-    path.write_text(yaml.safe_dump(config(trials, seed)))
+    path.write_text(yaml.safe_dump(killing.search(seed, trials, step_seconds=0.005, max_restarts=20)))
     rng = random.Random(seed)
     cluster.up()
     began = time.monotonic()
@@ -82,7 +58,7 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
             break
         if victim != "worker":
             cluster.kill(victim)
-        elif not _kill_worker(cluster):
+        elif not killing.kill_worker(cluster, rng, QUIET_SECONDS):
             continue
         killed[victim] += 1
         say(f"{progress.sentence()}; kill {number + 1} of {kills}: {victim}")
@@ -95,28 +71,13 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
             said = time.monotonic()
     seconds = time.monotonic() - began
     say(f"{progress.sentence()}; now every decision is taken again, and the log is verified")
-    verdict = cluster.cli("exp", "replay", experiment, "--verify", check=False, seconds_max=WAIT_SECONDS_MAX)
-    log = cluster.cli("log", "verify", check=False, seconds_max=WAIT_SECONDS_MAX)
-    events = cluster.events()
-    kinds = Counter(event.type for event in events)
-    requested = Counter(event.data.trial_id for event in events if event.type == "TrialRequested")
-    finished = Counter(event.data.trial_id for event in events if event.type == "TrialFinished")
     return {
-        "trials": trials,
         "seconds": round(seconds, 1),
         "trials_per_second": round(trials / seconds, 2),
         "kills": dict(killed.most_common()),
         "state": progress.state,
-        "requested_once": len(requested) == trials and set(requested.values()) == {1},
-        "finished_once": finished == requested,
-        "broken_rules": broken_rules(events)[:5],
-        "replay_verified": verdict.returncode == 0,
-        "replay": verdict.stdout.strip().splitlines()[-3:],
-        "log_verified": log.returncode == 0,
-        "events": len(events),
-        "runs_lost": sum(event.type == "WorkersExited" and event.data.outcome == "lost" for event in events),
-        "granted": kinds["AllocationGranted"],
-        "extended": kinds["TrialExtended"],
+        "all_requested": progress.begun == trials,
+        **killing.on_record(cluster, [int(experiment)]),
     }
 
 
@@ -144,37 +105,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _kill_worker(cluster: LiveCluster) -> bool:
-    """One that was alive when it was killed; they live for a fraction of a second."""
-    deadline = time.monotonic() + QUIET_SECONDS
-    while time.monotonic() < deadline:
-        for process in cluster.workers():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-                return True
-    return False
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = killing.parser(__doc__.split("\n")[0], kills=10)
     parser.add_argument("--trials", type=int, default=100)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="tenuto-kills-") as name:
-        Path(name).chmod(0o711)
-        cluster = LiveCluster(Path(name) / "cluster")
-        try:
-            report = run(cluster, Path(name), arguments.trials, arguments.kills, arguments.seed)
-        finally:
-            cluster.down()
-    text = json.dumps(report, indent=1)
-    if arguments.report is not None:
-        arguments.report.write_text(text)
-    print(text)
-    good = report["requested_once"] and report["finished_once"] and not report["broken_rules"]
-    sys.exit(0 if good and report["replay_verified"] and report["log_verified"] else 1)
+    report = killing.measured(
+        lambda cluster, directory: run(cluster, directory, arguments.trials, arguments.kills, arguments.seed), arguments.report
+    )
+    sys.exit(0 if killing.is_sound(report) and report["all_requested"] else 1)
 
 
 if __name__ == "__main__":

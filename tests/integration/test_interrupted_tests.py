@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,15 +30,16 @@ def test_slow(postgres_server, s3_process):
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_running(tmp_path: Path, how: signal.Signals) -> None:
-    held, file = tmp_path / "held", ROOT / "tests" / "integration" / f"_interrupted_{os.getpid()}_{how.name.lower()}.py"
+    held, file = tmp_path / "held", tmp_path / "test_slow.py"
     file.write_text(SLOW.format(held=str(held)))
     # A process of its own for the tests, as `make test` has them.
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:randomly", "-p", "no:cacheprovider", str(file)]
+    options = ["-q", "-n", "1", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "tests.conftest", "--rootdir", str(ROOT)]
+    command = [sys.executable, "-m", "pytest", *options, "-c", str(ROOT / "pyproject.toml"), str(file)]
+    process: subprocess.Popen[bytes] | None = None
     try:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
         [worker] = _workers_when(held, process)
-        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in processes_of(worker)}
-        assert {"postgres", "weed"} <= names
+        assert {"postgres", "weed"} <= set(_names(processes_of(worker)))
         os.killpg(process.pid, how)
         process.communicate(timeout=GONE_SECONDS_MAX)
         deadline = time.monotonic() + GONE_SECONDS_MAX
@@ -44,7 +47,14 @@ def test_nothing_is_left_running(tmp_path: Path, how: signal.Signals) -> None:
             assert time.monotonic() < deadline, f"still running: {left}"
             time.sleep(0.1)
     finally:
-        file.unlink()
+        if process is not None and process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _names(pids: list[int]) -> Iterator[str]:
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            yield Path(f"/proc/{pid}/comm").read_text().strip()
 
 
 def _workers_when(held: Path, process: subprocess.Popen[bytes]) -> list[int]:

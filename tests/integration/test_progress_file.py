@@ -3,21 +3,21 @@ writer is killed or stopped in the middle of writing."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tenuto.workers.launch.progress import COMPUTING, Progress, ProgressFile
 
 READS = int(os.environ.get("TEST_READS", 300_000))
-KILLS = 40
+KILLS = 20
+ROOT = Path(__file__).parents[2]
 
 
 def record(number: int) -> Progress:
@@ -25,10 +25,14 @@ def record(number: int) -> Progress:
     return Progress(number, number % 4, float(number), float(number) / 2, float(number) * 3)
 
 
-def write_for_ever(path: Path) -> None:
-    file = ProgressFile(path, 2)
-    for number in itertools.count(1):
-        file.write(1, record(number))
+WRITE_FOR_EVER = """
+import itertools, sys
+from pathlib import Path
+from tests.integration.test_progress_file import ProgressFile, record
+file = ProgressFile(Path(sys.argv[1]), 2)
+for number in itertools.count(1):
+    file.write(1, record(number))
+"""
 
 
 def torn(progress: Progress) -> bool:
@@ -36,17 +40,17 @@ def torn(progress: Progress) -> bool:
 
 
 @contextmanager
-def writing(file: ProgressFile, path: Path) -> Iterator[BaseProcess]:
-    """A process that writes rank 1's record as fast as it can."""
-    process = get_context("fork").Process(target=write_for_ever, args=(path,))
-    process.start()
+def writing(file: ProgressFile, path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that writes rank 1's record as fast as it can. Started anew, not forked: in a fork of this one, which may have
+    threads and gRPC, anything may fail."""
+    process = subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(path)], cwd=ROOT)
     try:
         while not file.read(1).steps:
-            assert process.is_alive()
+            assert process.poll() is None
         yield process
     finally:
         process.kill()
-        process.join()
+        process.wait()
 
 
 def test_millions_of_reads_beside_a_writer_see_whole_records_only(tmp_path: Path) -> None:
@@ -60,7 +64,7 @@ def test_millions_of_reads_beside_a_writer_see_whole_records_only(tmp_path: Path
             if torn(progress) or progress.steps < last:  # an older one after a newer one is as wrong
                 found.append(progress)
             changes, last = changes + 1, progress.steps
-        assert process.is_alive()
+        assert process.poll() is None
     assert not found, f"{len(found)} of {READS} reads are wrong, such as {found[:3]}"
     assert changes > 1_000, "the writer hardly ran beside the reader"
 
@@ -70,13 +74,12 @@ def test_a_writer_that_is_killed_or_stopped_at_any_moment_leaves_a_whole_record(
     for _ in range(KILLS):
         file = ProgressFile(tmp_path / "progress", 2, create=True)
         with writing(file, tmp_path / "progress") as process:
-            assert process.pid is not None
             time.sleep(chance.random() / 100)
             os.kill(process.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
             stopped = file.read(1)
             process.kill()
-            process.join()
+            process.wait()
             anew = ProgressFile(tmp_path / "progress", 2)
             assert not torn(stopped)
             assert file.read(1) == anew.read(1) == stopped, "nobody has written since"

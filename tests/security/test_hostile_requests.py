@@ -5,44 +5,17 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import httpx
 import psutil
 import pytest
 
 from tenuto.services.gateway.policies.permissions import ROUTES, Right
-from tests.security.attacker import CONFIG, Door, archive, bystander, door_of, huge_header, user_of
+from tests.security.attacker import CONFIG, Door, archive, bystander, huge_header, user_of
 from tests.support.live_cluster import LiveCluster
 
 CLOSED_SECONDS_MAX = 60.0
 """A connection that says nothing is closed after 20 s."""
-
-
-@pytest.fixture(scope="module")
-def cluster(server_directory: Path) -> Iterator[LiveCluster]:
-    with LiveCluster(server_directory / "hostile") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: LiveCluster) -> Iterator[Door]:
-    with closing(door_of(cluster)) as door:
-        yield door
-
-
-@pytest.fixture(scope="module")
-def ada(admin: Door) -> Iterator[Door]:
-    with closing(user_of(admin, "ada")) as door:
-        yield door
-
-
-@pytest.fixture(scope="module")
-def eve(admin: Door) -> Iterator[Door]:
-    with closing(user_of(admin, "eve")) as door:
-        yield door
 
 
 def test_what_takes_long_to_read_is_refused_and_holds_up_nobody(cluster: LiveCluster, ada: Door, eve: Door) -> None:

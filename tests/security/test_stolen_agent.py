@@ -147,6 +147,7 @@ async def test_it_hears_nothing_of_others(world: World) -> None:
             ">", "_INBOX.>", "_INBOX.*.*", "_R_.>", "$JS.>", *lanes, subjects.assign(world.victim), subjects.HEARTBEATS
         )
         world.cluster.cli("exp", "create", MODELS / "victim/config.yaml", MODELS / "victim")  # so that there is much to hear
+        await _told(lambda: len(thief.refusals) >= 12)
         await asyncio.sleep(3 * HEAR_SECONDS)
         assert thief.heard == []
         assert len(thief.refusals) == 12
@@ -171,6 +172,7 @@ async def test_it_cannot_read_or_change_streams(world: World) -> None:
         }.items():
             await thief.bus.publish(subject, body, reply=inbox)
         await thief.bus.flush()
+        await _told(lambda: len(thief.refusals) >= 7)
         await asyncio.sleep(HEAR_SECONDS)
         assert thief.heard == []
         assert len(thief.refusals) == 7

@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
-from tests.security.attacker import Door, archive, door_of, user_of
+from tests.security.attacker import Door, archive, user_of
 from tests.support.live_cluster import LiveCluster
-
-
-@pytest.fixture(scope="module")
-def cluster(server_directory: Path) -> Iterator[LiveCluster]:
-    with LiveCluster(server_directory / "secrets", cpu_slots=1) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def admin(cluster: LiveCluster) -> Iterator[Door]:
-    with closing(door_of(cluster)) as door:
-        yield door
-
-
-@pytest.fixture(scope="module")
-def ada(admin: Door) -> Iterator[Door]:
-    with closing(user_of(admin, "ada")) as door:
-        yield door
-
-
-@pytest.fixture(scope="module")
-def eve(admin: Door) -> Iterator[Door]:
-    with closing(user_of(admin, "eve")) as door:
-        yield door
 
 
 def test_tokens_end_are_replaced_and_taken_away(cluster: LiveCluster, admin: Door, ada: Door, eve: Door) -> None:

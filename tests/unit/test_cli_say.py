@@ -35,6 +35,8 @@ def test_json_keeps_its_meaning() -> None:
     assert json.loads(text) == {EVIL: [EVIL, "é"]}
     assert "\x9b" not in text
     assert "é" in text
+    assert "\x7f" not in json_text(["a\x7fb"])
+    assert json.loads(json_text(["a\x7fb"])) == ["a\x7fb"]
 
 
 @pytest.mark.parametrize("path", sorted(CLI.glob("*.py")), ids=lambda path: path.name)

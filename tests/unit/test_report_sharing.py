@@ -16,7 +16,7 @@ from tenuto.workers.agent.database import open_database
 from tenuto.workers.agent.spool import NUMBERED_AHEAD_FIRST, NewReport, Spool
 from tenuto.workers.agent.turns import fair_shares, interleaved
 from tenuto.workers.harness.agent_client import AgentClient, Outgoing
-from tenuto.workers.harness.reporter import PENDING_REPORTS_MAX, POINTS_SHARED_MAX, Reporter
+from tenuto.workers.harness.reporter import CALL_BYTES_MAX, PENDING_REPORTS_MAX, POINTS_SHARED_MAX, Reporter
 
 OWNER = {"trial_id": "1-1", "allocation_id": "1-1-1"}
 
@@ -71,6 +71,30 @@ def test_metrics_and_progress_that_wait_share_a_report_and_facts_do_not() -> Non
             known = MetricsReport.from_json(item.body).points[-1].batches
         else:
             assert known >= min(TRACKER_REPORT.validate_json(item.body).batches, total - 1)  # type: ignore[union-attr]
+
+
+def test_a_call_is_never_larger_than_the_agent_takes() -> None:
+    agent, calls = Agent(), list[int]()
+    take = agent.report
+
+    def report(batch: Sequence[Outgoing]) -> int:
+        calls.append(sum(len(item.body) for item in batch))
+        return take(batch)
+
+    agent.report = report  # type: ignore[method-assign]
+    reporter = Reporter(cast(AgentClient, agent), 0)
+    reporter.report("metrics", metrics(0))
+    agent.called.wait()
+    large = metrics(1).model_copy(update={"allocation_id": "1-1-1", "trial_id": "x" * (CALL_BYTES_MAX // 4)})
+    for _ in range(10):
+        reporter.report("metrics", large)
+    reporter.report("metrics", metrics(2).model_copy(update={"trial_id": "x" * (2 * CALL_BYTES_MAX)}))
+    agent.lets.set()
+    reporter.flush()
+    reporter.close()
+    assert len(agent.reports) == 12
+    assert len(calls) > 3
+    assert max(calls) <= CALL_BYTES_MAX
 
 
 @given(waiting=st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 50), max_size=8), room=st.integers(0, 200))

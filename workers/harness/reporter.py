@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, Protocol
 
 from tenuto.schemas.base import Model
@@ -22,6 +23,8 @@ PENDING_REPORTS_MAX = 1_000
 """Beyond this the training thread waits for the agent: minutes of reports of a quick trial, a few megabytes."""
 BATCH_REPORTS_MAX = 250
 """One call's reports: they share one write of the agent's disk."""
+CALL_BYTES_MAX = 16 * 1024 * 1024
+"""A call's reports in all: far below what the agent takes (64 MiB), and more than any one report may have."""
 CALLS_PER_SECOND_MAX = 20.0
 CALLS_BURST_MAX = 20.0
 """Calls that may follow each other at once; after that they are spaced, so that reports gather and share calls. Nothing waits for
@@ -82,7 +85,8 @@ class _Pending:
         if self.more and isinstance(self.body, MetricsReport):
             points = tuple(point for report in (self.body, *self.more) for point in report.points)
             self.data, self.more = self.body.model_copy(update={"points": points}).to_json(), []
-        return Outgoing(self.sequence, self.lane, self.data)
+        # Of a larger one the agent keeps the beginning, for people to see; a call that it does not take would be tried for ever.
+        return Outgoing(self.sequence, self.lane, self.data[:CALL_BYTES_MAX])
 
 
 class Reporter:
@@ -169,9 +173,14 @@ class Reporter:
             if self._closed:
                 return []
             self._calls = max(self._calls - 1, 0.0)
-            batch = [self._pending[index] for index in range(min(BATCH_REPORTS_MAX, len(self._pending)))]
+            batch, size_bytes = [self._pending[0].outgoing()], len(self._pending[0].data)
+            for item in islice(self._pending, 1, BATCH_REPORTS_MAX):
+                size_bytes += item.size_bytes or len(item.data)
+                if size_bytes > CALL_BYTES_MAX:
+                    break
+                batch.append(item.outgoing())
             self._on_its_way = batch[-1].sequence
-            return [item.outgoing() for item in batch]
+            return batch
 
     def _seconds_to_next_call(self) -> float:
         now = time.monotonic()

@@ -43,7 +43,8 @@ class _End:
     index: int | None
     """Of the agent at the other end. None: it has not said, or it is the supervisor of this process."""
     heard: float = 0.0
-    """When something last came, on the observer's clock; and below its lag by then, and the time of day."""
+    """When something last came, on the observer's clock (of a stranger: when it connected); and below its lag by then, and the
+    time of day."""
     lag: float = 0.0
     at: float = 0.0
     inbox: bytearray = field(default_factory=bytearray)
@@ -132,7 +133,8 @@ class Keeper:
         if not piece:
             self._gone(end)
             return
-        self._note(end)
+        if end.index is not None:
+            self._note(end)
         end.inbox += piece
         if end is self._supervisor:
             self._pass_on(end)
@@ -172,6 +174,7 @@ class Keeper:
         if not 0 < index < len(self._part.agents) or any(other.index == index for other in self._ends.values()):
             raise ValueError("there is no such part, or it is here already")
         end.index = index
+        self._note(end)
         self._send(end, encode({"op": "welcome", "host": self._master[0], "port": self._master[1]}))
 
     def _broadcast(self, data: bytes) -> None:

@@ -54,8 +54,7 @@ def credentials(
         raise CliError(f"The credentials of {name} could not be written: {error}.") from error
     if renew or name not in before:
         _tell_bus(context, users)
-    if output is None:
-        say(text, end="")
+    say(text, end="") if output is None else say(f"The credentials of {name} are in {output}, for you alone to read.")
 
 
 def revoke(

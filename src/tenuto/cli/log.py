@@ -79,7 +79,8 @@ def verify(
         print_json(verdict)
     elif verdict["tampered"] is None:
         say(f"The log is intact: {verdict['events']} events, head {verdict['head']}, hash {verdict['head_hash'][:16]}.")
-        say(f"Its end was compared with its readers, the bus and {verdict['anchors']} anchors.")
+        anchored = verdict["anchors"]
+        say(f"Its end was compared with its readers, the bus and {anchored} anchor{'s' * (anchored != 1)}.")
         for problem in verdict["unchecked"]:
             say(f"Not compared: {problem}.")
     if verdict["tampered"] is not None:

@@ -19,6 +19,6 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 def safe_json(text: str) -> str:
     """JSON of the same meaning, in which control characters that JSON itself lets through are written as `\\u009b`."""
-    if text.isascii():
+    if text.isascii() and "\x7f" not in text:
         return text
     return "".join(f"\\u{ord(character):04x}" if character != "\n" and is_control(character) else character for character in text)

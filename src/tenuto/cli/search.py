@@ -77,7 +77,7 @@ def _check_hooks(path: Path, kind: type[CustomSearcher]) -> None:
     for name in (name for name in dir(kind) if name.startswith("on_")):
         if name not in hooks:
             near = difflib.get_close_matches(name, hooks, n=1)
-            meant = f"did you mean {near[0]}?" if near else f"There are {', '.join(hooks)}."
+            meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(hooks)}."
             raise CliError(f"{path}: {kind.__name__}.{name} would never be called; {meant}")
         expected = list(inspect.signature(getattr(CustomSearcher, name)).parameters.values())
         by_name = {parameter.name: None for parameter in expected if parameter.kind is parameter.KEYWORD_ONLY}

@@ -57,14 +57,14 @@ def create(
     from pydantic import ValidationError
 
     from tenuto.kernel.storage.definitions import DEFINITIONS
-    from tenuto.kernel.storage.stores import is_store_name, read_stores, write_stores
+    from tenuto.kernel.storage.stores import is_store_name
     from tenuto.schemas.config.storage import SHARED_STORE
 
     if name == SHARED_STORE or not is_store_name(name):
         own = "is the cluster's own directory" if name == SHARED_STORE else "is no name: small letters, digits and `-`"
         raise CliError(f"{name} {own}; choose another name.")
     place = _file(context, file)
-    known = read_stores(place)
+    known = _declared(place)
     if name in known:
         raise CliError(f"There is a store {name} at {known[name].url}; `tenuto store rm {name}` takes it away.")
     wanted = {"path": path, "bucket": bucket, "container": container, "account": account, "prefix": prefix}
@@ -76,10 +76,7 @@ def create(
         raise CliError(_words(error, kind)) from None
     if test:
         _test(definition)
-    try:
-        write_stores(place, {**known, name: definition})
-    except OSError as error:
-        raise CliError(f"{place} cannot be written: {error.strerror}.") from error
+    _declare(place, {**known, name: definition})
     say(f"Store {name} is declared at {definition.url}; experiments name it: `checkpoint_storage: {{store: {name}}}`.")
 
 
@@ -106,10 +103,8 @@ def try_store(context: typer.Context, name: Name, file: File = None) -> None:
 @app.command("rm")
 def remove(context: typer.Context, name: Name, file: File = None) -> None:
     """Take a declaration away. What is stored stays there, and is out of reach until a store of that name is declared again."""
-    from tenuto.kernel.storage.stores import read_stores, write_stores
-
     definition, place = _known(context, name, file), _file(context, file)
-    write_stores(place, {key: value for key, value in read_stores(place).items() if key != name})
+    _declare(place, {key: value for key, value in _declared(place).items() if key != name})
     say(f"Store {name} is declared no more; what is stored at {definition.url} stays there.")
 
 
@@ -130,12 +125,29 @@ def _file(context: typer.Context, file: Path | None) -> Path:
 
 
 def _known(context: typer.Context, name: str, file: Path | None) -> StoreDefinition:
-    from tenuto.kernel.storage.stores import read_stores
-
-    known = read_stores(_file(context, file))
+    known = _declared(_file(context, file))
     if name not in known:
         raise CliError(f"There is no store {name}; there are {', '.join(sorted(known)) or 'none'}.")
     return known[name]
+
+
+def _declared(file: Path) -> dict[str, StoreDefinition]:
+    from tenuto.kernel.storage.store import StoreError
+    from tenuto.kernel.storage.stores import read_stores
+
+    try:
+        return read_stores(file)
+    except StoreError as error:
+        raise CliError(str(error)) from error
+
+
+def _declare(file: Path, definitions: dict[str, StoreDefinition]) -> None:
+    from tenuto.kernel.storage.stores import write_stores
+
+    try:
+        write_stores(file, definitions)
+    except OSError as error:
+        raise CliError(f"{file} cannot be written: {error.strerror}.") from error
 
 
 def _credentials(kind: str, service_account_file: Path | None) -> dict[str, Any]:
@@ -171,7 +183,9 @@ def _test(definition: StoreDefinition) -> None:
     try:
         store = open_store(definition)
         store.put_bytes(key, b"tenuto")
-        read_bytes(store, key, 16)
-        store.delete([key])
+        try:
+            read_bytes(store, key, 16)
+        finally:
+            store.delete([key])
     except StoreError as error:
         raise CliError(f"The store cannot be used from here: {str(error).rstrip('.')}.") from error

@@ -80,7 +80,8 @@ def show(made: Any, json: bool) -> None:
     if json:
         print_json(made)
         return
-    say(f"The token is shown only now, and ends {ends(made['expires_us'])}; its user sets it as TENUTO_TOKEN:")
+    until = "never ends" if made["expires_us"] is None else f"ends {ends(made['expires_us'])}"
+    say(f"The token is shown only now, and {until}; its user sets it as TENUTO_TOKEN:")
     say(made["token"])
 
 

@@ -1,0 +1,123 @@
+"""What the benchmarks that kill processes share: the search that is under way, a worker to kill, the record at the end."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.support.live_cluster import LiveCluster
+from tests.support.record import broken_rules
+
+MODEL = Path(__file__).with_name("models") / "trivial"
+RECORD_SECONDS_MAX = 6 * 3600.0
+"""To take every decision of a long run again, or to verify its log."""
+
+
+def search(seed: int, trials: int, step_seconds: float, max_restarts: int) -> dict[str, Any]:
+    """ASHA (promotion) with two trials at once and a checkpoint at each rung."""
+    return {
+        "name": "search",
+        "entrypoint": "train.py",
+        "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
+        "searcher": {
+            "name": "asha",
+            "metric": "loss",
+            "max_length": {"batches": 64},
+            "max_trials": trials,
+            "max_concurrent_trials": 2,
+            "divisor": 4,
+            "max_rungs": 4,
+        },
+        "environment": {"variables": {"CHECKPOINTS": "1", "STEP_SECONDS": str(step_seconds)}},
+        "max_restarts": max_restarts,
+        "reproducibility": {"experiment_seed": seed},
+    }
+
+
+def kill_worker(cluster: LiveCluster, chance: random.Random, seconds_max: float = 0.0) -> bool:
+    """One that was alive when it was killed; they may live for a fraction of a second, so it is looked for so long."""
+    deadline = time.monotonic() + seconds_max
+    while True:
+        found = sorted(cluster.workers(), key=lambda process: process.pid)
+        if found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                chance.choice(found).kill()
+                return True
+        if time.monotonic() >= deadline:
+            return False
+
+
+def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any]:
+    """What must not be there (anything missing, doubled, changed or decided otherwise than the rules say), and the size."""
+    replays = {
+        number: cluster.cli("exp", "replay", str(number), "--verify", check=False, seconds_max=RECORD_SECONDS_MAX).returncode
+        for number in experiments
+    }
+    verified = cluster.cli("log", "verify", check=False, seconds_max=RECORD_SECONDS_MAX)
+    events = cluster.events()
+    kinds = Counter(event.type for event in events)
+    requested = Counter(event.data.trial_id for event in events if event.type == "TrialRequested")
+    finished = Counter(event.data.trial_id for event in events if event.type == "TrialFinished")
+    canceled = {event.data.experiment_id for event in events if event.type == "ExperimentCanceled"}
+    return {
+        "trials": len(requested),
+        "requested_twice": [trial for trial, count in requested.items() if count > 1],
+        "unfinished_trials": [
+            trial for trial in requested if not finished[trial] and int(trial.split("-")[0]) not in canceled
+        ],
+        "finished_twice": [trial for trial, count in finished.items() if count > 1],
+        "broken_rules": broken_rules(events)[:5],
+        "replays_that_differ": [number for number, code in replays.items() if code],
+        "log": verified.stdout.strip().splitlines()[-1:],
+        "log_verified": verified.returncode == 0,
+        "events": len(events),
+        "granted": kinds["AllocationGranted"],
+        "extended": kinds["TrialExtended"],
+        "validations": kinds["ValidationReported"],
+        "checkpoints": kinds["CheckpointSaved"],
+        "runs_lost": sum(event.type == "WorkersExited" and event.data.outcome == "lost" for event in events),
+    }  # fmt: skip
+
+
+def is_sound(report: dict[str, Any]) -> bool:
+    wrong = ("requested_twice", "unfinished_trials", "finished_twice", "broken_rules", "replays_that_differ")
+    return not any(report[name] for name in wrong) and report["log_verified"]
+
+
+def parser(description: str, kills: int) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--kills", type=int, default=kills)
+    made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--report", type=Path)
+    return made
+
+
+def measured(run: Callable[[LiveCluster, Path], dict[str, Any]], file: Path | None) -> dict[str, Any]:
+    """Runs it on a cluster of its own, prints its report, and writes it into `file`."""
+    with tempfile.TemporaryDirectory(prefix="tenuto-kills-") as name:
+        Path(name).chmod(0o711)
+        cluster = LiveCluster(Path(name) / "cluster")
+        try:
+            report = run(cluster, Path(name))
+        except BaseException:
+            print(cluster.cli("status", check=False).stdout, file=sys.stderr)
+            raise
+        finally:
+            cluster.down()
+    text = json.dumps(report, indent=1)
+    if file is not None:
+        file.write_text(text)
+    print(text)
+    return report
