@@ -27,7 +27,7 @@ from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.core_api.shards import ShardedSave
 from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, mark_repeating, repeats_in_loading
 
 METADATA_FILE = "tenuto_metadata.json"
 """In each checkpoint of a script: what it gave as `metadata`."""
@@ -64,6 +64,8 @@ class Checkpoints:
         self._saving: dict[str, Checkpoint] = {}
         """Given to the writer, by id."""
         self._ids: set[str] = set()
+        self._loads = 0
+        """How often the script was seen to have loaded what it restores."""
         self._shards = 0
         """Checkpoints of all ranks that were begun."""
         self._suffix = "" if session.gang is None or session.gang.leads else f"-rank{session.gang.rank}"
@@ -99,7 +101,9 @@ class Checkpoints:
         """The files of `latest`, for reading only. Raises UserError where there is no checkpoint.
 
         Where it was saved with `shard=True` by as many ranks as there are now, only this rank's files and those of rank 0 are
-        fetched; with `all_ranks` those of all. Any other checkpoint comes whole."""
+        fetched; with `all_ranks` those of all. Any other checkpoint comes whole.
+
+        A programming error in the block, before anything is trained, ends the trial at once: a restart would meet it again."""
         self.wait()
         latest = self.latest
         if latest is None:
@@ -108,14 +112,32 @@ class Checkpoints:
             if all_ranks and self._source.complete is not None and not self._completed:
                 self._source.complete()
                 self._completed = True
-            yield self._source.directory
+            with self._judged(latest):
+                yield self._source.directory
             return
         source = SourceCheckpoint(checkpoint_id=latest.id, location=latest.location, batches=latest.steps)
         wanted = self._session.assignment.model_copy(update={"checkpoint": source, "earlier_checkpoints": ()})
         ranks = None if all_ranks else self._session.gang
         with restoring.restore(wanted, self._place, say, self._report, gang=ranks, alike=False, anew=False) as restored:
             assert restored is not None
-            yield restored.directory
+            with self._judged(latest):
+                yield restored.directory
+
+    def loaded(self) -> None:
+        """Everything of the checkpoint is loaded: what fails from here on, within `with restore()`, fails in training. Whoever
+        asks `run.should_preempt()` or reports something says so, too."""
+        self._loads += 1
+
+    @contextmanager
+    def _judged(self, checkpoint: Checkpoint) -> Iterator[None]:
+        """Around the script's loading: an error of its code would come again at each start."""
+        loads = self._loads
+        try:
+            yield
+        except Exception as error:
+            if self._loads == loads and repeats_in_loading(error):
+                mark_repeating(error, f"Checkpoint {checkpoint.id} cannot be loaded, nor would it be at another start.")
+            raise
 
     @contextmanager
     def save(self, steps: int, metadata: Mapping[str, Any] | None = None, *, shard: bool = False) -> Iterator[Path]:

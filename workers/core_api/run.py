@@ -182,6 +182,7 @@ class Run:
     def should_preempt(self) -> bool:
         """True: save a checkpoint and leave the loop. Cheap: ask after every step. On several slots every rank must ask equally
         often: then all are told in the same step."""
+        self.checkpoint.loaded()
         box, waits = self._session.box, self._session.waits
         if waits is not None:
             waits.tick()
@@ -334,6 +335,7 @@ class Run:
             except (TypeError, ValueError):
                 raise UserError(f"run.{what}: metric {name!r} is {value!r}; metrics are numbers.") from None
         self.steps = max(self.steps, position)
+        self.checkpoint.loaded()
         return position, values
 
     def _send_points(self) -> None:

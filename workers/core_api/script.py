@@ -11,7 +11,7 @@ from pathlib import Path
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config.entrypoint import Script
 from tenuto.workers.core_api.session import Session, say, set_current
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, WillRepeat
 
 INIT_SECONDS_USUAL = 60.0
 """Libraries and data are loaded by then; a script that has not called `tenuto.init()` is told that nothing of it is recorded.
@@ -84,7 +84,7 @@ def _execute(script: Script, context_directory: Path) -> None:
     assert script.file is not None
     path = context_directory / script.file
     if not path.is_file():
-        raise UserError(f"entrypoint: there is no file {script.file} in the model directory.")
+        raise WillRepeat(f"entrypoint: there is no file {script.file} in the model directory.")
     sys.argv = [script.file, *script.arguments]
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))  # as `python path/to/train.py` does

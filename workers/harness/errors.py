@@ -9,6 +9,7 @@ import re
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from pickle import PickleError
 from types import TracebackType
 from typing import Any
 
@@ -17,6 +18,7 @@ from tenuto.workers.endings import ERROR_CHARACTERS_MAX
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _GRAPH_ERRORS = ("in user code:", "Graph execution error:")
 """TensorFlow's, when it traces or runs a graph: what it was made from, then what happened, all in the message."""
+_REPEATS = "tenuto_repeats"
 _LOADER_ERROR = re.compile(r"^Caught \w+ in .*DataLoader worker process", re.MULTILINE)
 
 
@@ -42,9 +44,24 @@ class WillRepeat(UserError):
     neither spends restarts nor goes back to an older checkpoint. Raised from another error, it shows that one, too."""
 
 
+REPEATING = (AssertionError, AttributeError, LookupError, NotImplementedError, PickleError, TypeError, ValueError)
+"""Of what code raises that loads a checkpoint: errors of programming, which every start meets. RuntimeError is none of them: a
+device or the network raises it, too."""
+
+
+def repeats_in_loading(error: BaseException) -> bool:
+    return isinstance(error, REPEATING) or (isinstance(error, RuntimeError) and "loading state_dict" in str(error))
+
+
+def mark_repeating(error: BaseException, why: str) -> None:
+    """It stays what it is: the user's code may catch it. `why` is shown with it."""
+    error.add_note(why)
+    error.__dict__[_REPEATS] = True
+
+
 def will_repeat(error: BaseException) -> bool:
     """Code that cannot be imported is the same at the next start."""
-    return isinstance(error, (WillRepeat, ImportError, SyntaxError))
+    return isinstance(error, (WillRepeat, ImportError, SyntaxError)) or _REPEATS in error.__dict__
 
 
 def describe(error: BaseException, context_directory: Path) -> str:

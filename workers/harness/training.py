@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from pickle import PickleError
 
 from pydantic import ValidationError
 
@@ -23,7 +22,7 @@ from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.directives import AgentGone, DirectiveBox
-from tenuto.workers.harness.errors import UserError, WillRepeat, metric_warning
+from tenuto.workers.harness.errors import REPEATING, UserError, WillRepeat, metric_warning
 from tenuto.workers.harness.gang import Gang, GangBox
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.schedule import Schedule
@@ -39,11 +38,6 @@ METRICS_POINTS_MAX = 100
 def say(text: str) -> None:
     """A line to the user in the trial's log."""
     print(f"tenuto: {text}", file=sys.stderr, flush=True)
-
-
-REPEATING = (AssertionError, AttributeError, LookupError, NotImplementedError, PickleError, TypeError, ValueError)
-"""Of what code raises that loads a checkpoint: errors of programming, which every start meets. RuntimeError is none of them: a
-device or the network raises it, too."""
 
 
 class TrainingLoop:

@@ -20,6 +20,7 @@ from transformers import TrainerCallback
 from tenuto.workers.core_api import Run
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.integrations import ranks
+from tenuto.workers.integrations.data_order import DataOrder
 from tenuto.workers.pytorch import seeds
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 VALIDATION_KEY = "validation"
 """In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
+EPOCH_TOLERANCE = 1e-6
+"""Fractions of an epoch are rounded."""
 _NO_METRICS = ("epoch", "total_flos")
 _TIMES = ("_runtime", "_per_second")
 """Ends of names. How fast the machine was says nothing about the model, and differs each time."""
@@ -43,9 +46,12 @@ def train(trainer: Trainer, run: Run) -> None:
     ranks.expect(run, trainer.args.world_size, "nothing about processes in TrainingArguments: the Trainer finds the ranks itself")
     if run.epoch_batches is None and (length := _epoch_steps(trainer)) is not None:
         run.epoch_batches = length
-    callback = TenutoCallback(run)
-    trainer.add_callback(callback)
     latest = run.checkpoint.latest
+    order = DataOrder(run, resumes=latest is not None and not latest.weights_only)
+    make_loader = trainer.get_train_dataloader
+    trainer.get_train_dataloader = lambda: order.attach(make_loader())  # type: ignore[method-assign]
+    callback = TenutoCallback(run, order)
+    trainer.add_callback(callback)
     if latest is None:
         if callback.begin(0):
             trainer.train()
@@ -56,14 +62,16 @@ def train(trainer: Trainer, run: Run) -> None:
             trainer.train()
     elif callback.begin(latest.steps):
         with run.checkpoint.restore() as directory:
+            order.resume(directory)
             trainer.train(resume_from_checkpoint=str(directory))
 
 
 class TenutoCallback(TrainerCallback):  # type: ignore[misc]
     """What `train` adds to the Trainer."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, order: DataOrder) -> None:
+        self._run, self._order = run, order
+        self._epoch: int | None = None
         self._operations = run.operations()
         self._target = 0
         self._leaving = False
@@ -86,6 +94,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         return False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._run.checkpoint.loaded()
         if self._target == 0 and not self.begin(state.global_step):
             control.should_training_stop = True
         if str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
@@ -160,6 +169,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
                         (source / f"rng_state_{rank}.pth").write_bytes(generator)
                 # The Trainer may want to find its own again.
                 (shutil.copytree if args.load_best_model_at_end else _move_tree)(source, directory, dirs_exist_ok=True)
+            self._order.save(directory)
         if run.slots > 1 and not args.load_best_model_at_end:
             ranks.of_all(run, None)  # rank 0 has what it needs
             shutil.rmtree(source, ignore_errors=True)
@@ -169,6 +179,9 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._report_held(state.global_step)
+        # The Trainer counts in fractions of an epoch, which is whole here, but for one that goes on.
+        self._epoch = int((state.epoch or 0.0) + EPOCH_TOLERANCE) if self._epoch is None else self._epoch + 1
+        self._order.begin(self._epoch)
 
     def _report_held(self, steps: int) -> None:
         if self._held is not None:

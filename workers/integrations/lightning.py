@@ -141,6 +141,9 @@ class TenutoCallback(Callback):
         trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = 0, None  # the search decides
         self._seed_epoch(trainer.current_epoch)
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._run.checkpoint.loaded()
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if self._random is not None:
             random, self._random = self._random, None

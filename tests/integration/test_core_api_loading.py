@@ -1,0 +1,43 @@
+"""A script that cannot load its checkpoint: whether the trial is over, or is restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
+from tests.integration.test_core_api import fail, script
+from tests.support.reactions import stop_at
+
+LOADS = """
+import json, os, tenuto
+with tenuto.init() as run:
+    if run.checkpoint.latest is not None:
+        with run.checkpoint.restore() as directory:
+            state = json.loads((directory / "state.json").read_text())
+            if os.environ["FAILS"] == "training":
+                run.should_preempt()
+            print(state["another"])
+    run.epoch_batches = 1
+    for operation in run.operations():
+        with run.checkpoint.save(operation.steps) as directory:
+            (directory / "state.json").write_text("{}")
+        run.report_validation(operation.steps, {"total": 1.0})
+"""
+
+
+def test_an_error_in_loading_ends_the_trial_at_once_and_one_in_training_does_not(tmp_path: Path) -> None:
+    with script(tmp_path, LOADS) as bench:
+        first = bench.agent(1)
+        first.react = stop_at(1)
+        assert bench.start(first, FAILS="loading").wait() == 0
+        loading = bench.agent(2, first.checkpoints()[-1])
+        run = bench.start(loading, FAILS="loading")
+        assert run.wait() == EXIT_CODE_WILL_REPEAT, run.output()
+        sentence = loading.error_file.read_text()
+        assert sentence.startswith("train.py:9: KeyError: 'another'")
+        assert "cannot be loaded, nor would it be at another start" in sentence
+        training = bench.agent(2, first.checkpoints()[-1])
+        fail(bench, training, FAILS="training")
+        (bench.context_directory / "train.py").write_text("import tenuto\nwith tenuto.init() as run\n")
+        run = bench.start(bench.agent(1))
+        assert run.wait() == EXIT_CODE_WILL_REPEAT, run.output()

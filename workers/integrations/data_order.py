@@ -1,0 +1,242 @@
+"""The order of a trainer's training data, where the user's sampler or stream decides it: drawn again where a trial is resumed.
+
+The trainers count the batches of an epoch and leave out those that were trained. That is exact where the epoch comes out the
+same again, which a sampler or a stream with a generator, or a count of passes, of its own does not do in a new process. So the
+orders of the user's samplers are drawn as a Trial's are (`tenuto.workers.pytorch.orders`), streams begin each epoch with
+generators seeded from (trial, epoch), and a checkpoint has what else both keep. What that does not reach is said.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from tenuto.workers.core_api import Run
+from tenuto.workers.core_api.session import say
+from tenuto.workers.harness.exactness import EXACTNESS_FILE
+from tenuto.workers.integrations import ranks
+from tenuto.workers.pytorch import seeds
+from tenuto.workers.pytorch.exactness import Exactness
+from tenuto.workers.pytorch.orders import Orders
+from tenuto.workers.user_state.attributes import Attributes
+from tenuto.workers.user_state.generators import is_users, own_generators, reseed
+
+DATA_FILE = "tenuto_data.pt"
+"""In a checkpoint: a list, by rank, of what `DataOrder` keeps."""
+SEVERAL = "there are several training loaders, and those with samplers or streams of their own begin anew; give one loader"
+NO_LENGTH = (
+    "the sampler ({kind}) has no length, so its order cannot be drawn again; give it __len__, and an __iter__ that gives the "
+    "records of each epoch anew"
+)
+DIVIDED = (
+    "the trainer divides the order of the user's sampler ({kind}) among the ranks itself; give a sampler that does so, and set "
+    "use_distributed_sampler=False"
+)
+PERSISTENT = (
+    "persistent loader workers keep copies of the stream ({kind}), whose state no checkpoint has; set persistent_workers=False"
+)
+OWN_STATE = (
+    "the stream ({kind}) has a state_dict and random generators of its own; a resumed trial draws what it drew only if its "
+    "state_dict holds these generators"
+)
+OF_RECORDS = (
+    "the data set, its transforms or collate_fn keep a random generator of their own, which a trial that is resumed within an "
+    "epoch does not find where it was; draw from one that is seeded by the record's index"
+)
+OTHER_RANKS = "it was resumed on another number of slots, and the order of the interrupted epoch is another one"
+NOT_KNOWN = "the checkpoint does not say how its sampler or stream had begun the epoch, which therefore begins anew"
+
+
+class DataOrder:
+    def __init__(self, run: Run, resumes: bool) -> None:
+        """`resumes`: the trial goes on from a checkpoint of its own."""
+        self._run, self._resumes = run, resumes
+        self._seed = seeds.derive_seed(run.trial_seed, "trainer's data")
+        tell: Callable[[str], None] = say if run.rank == 0 else _unsaid
+        self.exactness = Exactness(False, torch.device("cpu"), tell)
+        self._epoch: int | None = None
+        self._loader: DataLoader[Any] | None = None
+        self._orders: Orders | None = None
+        self._kept: Attributes | None = None
+        self._begun: list[Any] = []
+        """What the stream kept when the epoch began."""
+        self._random: dict[str, Any] = {}
+        """Global generators at that time: streams draw from them, too."""
+        self._saved: dict[str, Any] = {}
+
+    def note(self, sentence: str) -> None:
+        self.exactness.note_lost(sentence)
+
+    def resume(self, directory: Path) -> None:
+        """Before the loader is attached."""
+        with contextlib.suppress(FileNotFoundError):
+            self.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
+        with contextlib.suppress(FileNotFoundError):
+            found = torch.load(directory / DATA_FILE, weights_only=True)
+            if len(found) == self._run.slots:
+                self._saved = found[self._run.rank]
+            else:
+                self.note(OTHER_RANKS)
+
+    def attach(self, loaders: Any, divided: Callable[[DataLoader[Any]], bool] = lambda _: False) -> Any:
+        """What the trainer is given as training data, and is returned. `divided`: the trainer will make another loader of it."""
+        several = list(_each(loaders))
+        mine = [loader for loader in several if _users_stream(loader) is not None or _is_users_order(loader)]
+        if mine and len(several) > 1:
+            self.note(SEVERAL)
+        for loader in several:
+            if not isinstance(loader.dataset, IterableDataset) and own_generators(loader.dataset, loader.collate_fn):
+                self.note(OF_RECORDS)
+        if not mine or len(several) > 1:
+            return loaders
+        [loader] = mine
+        if (stream := _users_stream(loader)) is not None:
+            self._attach_stream(loader, stream)
+        else:
+            self._attach_sampler(loader, divided(loader))
+        if self._loader is not None and self._resumes and not self._saved:
+            self.note(NOT_KNOWN)
+        if self._epoch is not None:  # the trainer has the loader made when the epoch has begun
+            epoch, self._epoch = self._epoch, None
+            self.begin(epoch)
+        return loaders
+
+    def _attach_sampler(self, loader: DataLoader[Any], divided: bool) -> None:
+        name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        sampler = getattr(loader, name)
+        kind = type(next((part for part in _samplers(loader) if is_users(type(part))), sampler)).__name__
+        if not _has_length(sampler) or divided:
+            self.note((DIVIDED if divided else NO_LENGTH).format(kind=kind))
+            return
+        self._loader, self._orders = loader, Orders(loader, self._seed, self.note)
+        self._orders.resume(self._saved.get("orders") or [])
+        object.__setattr__(loader, name, _Drawn(sampler, self._draw))  # a DataLoader refuses what is set after its __init__
+
+    def _attach_stream(self, loader: DataLoader[Any], stream: Any) -> None:
+        self._loader, kind = loader, type(stream).__name__
+        if loader.num_workers == 0:  # else each pass is read from copies
+            self._kept = Attributes({kind: stream}, skip_types=(nn.Module,), asks=False)
+        elif loader.persistent_workers:
+            self.note(PERSISTENT.format(kind=kind))
+        if callable(getattr(stream, "load_state_dict", None)) and own_generators(stream):
+            self.note(OWN_STATE.format(kind=kind))
+
+    def begin(self, epoch: int) -> None:
+        """Before the trainer asks the loader for an epoch's batches. The same epoch may begin again."""
+        again, self._epoch = epoch == self._epoch, epoch
+        if self._loader is None:
+            return
+        saved = self._saved if self._saved.get("epoch") in (epoch, epoch - 1) else {}
+        self._saved = {}
+        within = saved.get("epoch") == epoch
+        if within:
+            seeds.restore_random_state(saved["random"])
+        self._random = seeds.random_state()
+        if self._kept is not None:
+            self._kept.restore(self._begun if again else saved.get("begun" if within else "now") or ())
+            self._begun = self._kept.state(small=True)
+        owners = (self._loader.generator,) if self._orders is not None else (self._loader.dataset, self._loader.collate_fn)
+        for index, generator in enumerate(own_generators(*owners)):
+            reseed(generator, seeds.derive_seed(self._seed, "own", epoch, index))
+
+    def _draw(self) -> list[Any]:
+        assert self._orders is not None
+        assert self._epoch is not None
+        return self._orders.draw(self._epoch)
+
+    def save(self, directory: Path) -> None:
+        """Into a checkpoint. Every rank must call it."""
+        if self._loader is not None and self._epoch is not None:
+            state = {
+                "epoch": self._epoch,
+                "random": self._random,
+                "orders": self._orders.state(self._epoch + 1, 1) if self._orders is not None else [],
+                "begun": self._begun,
+                "now": self._kept.state(small=True) if self._kept is not None else [],
+            }
+            states = ranks.of_all(self._run, state)
+            if self._run.rank == 0:
+                torch.save(states, directory / DATA_FILE)
+        if self._run.rank == 0 and self.exactness.breaks:
+            (directory / EXACTNESS_FILE).write_bytes(self.exactness.record())
+
+
+class _Drawn(Sampler[Any]):
+    """In the place of a loader's sampler: its order, drawn whole when an epoch begins."""
+
+    def __init__(self, sampler: Any, draw: Callable[[], list[Any]]) -> None:
+        self._sampler, self._draw = sampler, draw
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._draw())
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        """Such as `batch_size`, which the trainers ask for. Where it is in an epoch is not the sampler's to say any more."""
+        if name.startswith("_") or name in ("state_dict", "load_state_dict"):
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
+
+def _each(loaders: Any) -> Iterator[DataLoader[Any]]:
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    if isinstance(loaders, (list, tuple)):
+        for loader in loaders:
+            yield from _each(loader)
+        return
+    loader = getattr(loaders, "base_dataloader", loaders)  # which accelerate's loaders read
+    if isinstance(loader, DataLoader):
+        yield loader
+
+
+def _users_stream(loader: DataLoader[Any]) -> Any:
+    """The user's, also where the trainer has put one of its own around it. None: there is none."""
+    stream: Any = loader.dataset
+    if not isinstance(stream, IterableDataset):
+        return None
+    for _ in range(8):
+        if is_users(type(stream)):
+            return stream
+        stream = getattr(stream, "dataset", None)
+    return None
+
+
+def _samplers(loader: DataLoader[Any]) -> list[Any]:
+    """From the outermost on."""
+    found: list[Any] = [loader.batch_sampler if loader.batch_sampler is not None else loader.sampler]
+    for name in ("batch_sampler", "sampler") * 4:
+        if (inner := getattr(found[-1], name, None)) is not None:
+            found.append(inner)
+    return found
+
+
+def _is_users_order(loader: DataLoader[Any]) -> bool:
+    """Not where libraries' samplers say their own state, or follow from (seed, epoch)."""
+    if isinstance(loader.dataset, IterableDataset):
+        return False
+    samplers = _samplers(loader)
+    if any(is_users(type(part)) for part in samplers):
+        return True
+    known = any(hasattr(part, "state_dict") or hasattr(part, "set_epoch") for part in samplers)
+    return not known and bool(own_generators(*samplers, skip=(loader.dataset,)))
+
+
+def _has_length(sampler: Any) -> bool:
+    try:
+        len(sampler)
+    except TypeError:
+        return False
+    return True
+
+
+def _unsaid(_: str) -> None:
+    """Rank 0 says it."""
