@@ -24,6 +24,7 @@ from tenuto.workers.integrations import ranks
 from tenuto.workers.pytorch import seeds
 from tenuto.workers.pytorch.exactness import Exactness
 from tenuto.workers.pytorch.orders import Orders
+from tenuto.workers.user_state import values
 from tenuto.workers.user_state.attributes import Attributes
 from tenuto.workers.user_state.generators import is_users, own_generators, reseed
 
@@ -49,6 +50,10 @@ OF_RECORDS = (
     "the data set, its transforms or collate_fn keep a random generator of their own, which a trial that is resumed within an "
     "epoch does not find where it was; draw from one that is seeded by the record's index"
 )
+OF_GLOBAL = (
+    "the data set draws from the global random generators, which a trial resumed within an epoch does not find where they "
+    "were: the trainer leaves out batches that were trained; draw from a generator that is seeded by the record's index"
+)
 OTHER_RANKS = "it was resumed on another number of slots, and the order of the interrupted epoch is another one"
 NOT_KNOWN = "the checkpoint does not say how its sampler or stream had begun the epoch, which therefore begins anew"
 
@@ -69,6 +74,8 @@ class DataOrder:
         self._random: dict[str, Any] = {}
         """Global generators at that time: streams draw from them, too."""
         self._saved: dict[str, Any] = {}
+        self.skip_in_order = 0
+        """Batches at the beginning of an order that the trainer is not given."""
 
     def note(self, sentence: str) -> None:
         self.exactness.note_lost(sentence)
@@ -84,15 +91,20 @@ class DataOrder:
             else:
                 self.note(OTHER_RANKS)
 
+    finds_global_generators = False
+    """In an interrupted epoch the trainer's loader finds them where they were."""
+
     def attach(self, loaders: Any, divided: Callable[[DataLoader[Any]], bool] = lambda _: False) -> Any:
         """What the trainer is given as training data, and is returned. `divided`: the trainer will make another loader of it."""
-        several = list(_each(loaders))
+        several = list(each_loader(loaders))
         mine = [loader for loader in several if _users_stream(loader) is not None or _is_users_order(loader)]
         if mine and len(several) > 1:
             self.note(SEVERAL)
         for loader in several:
             if not isinstance(loader.dataset, IterableDataset) and own_generators(loader.dataset, loader.collate_fn):
                 self.note(OF_RECORDS)
+            if not self.finds_global_generators and _draws(loader.dataset):
+                self.note(OF_GLOBAL)
         if not mine or len(several) > 1:
             return loaders
         [loader] = mine
@@ -148,7 +160,7 @@ class DataOrder:
     def _draw(self) -> list[Any]:
         assert self._orders is not None
         assert self._epoch is not None
-        return self._orders.draw(self._epoch)
+        return self._orders.draw(self._epoch)[self.skip_in_order :]
 
     def save(self, directory: Path) -> None:
         """Into a checkpoint. Every rank must call it."""
@@ -186,12 +198,12 @@ class _Drawn(Sampler[Any]):
         return getattr(self._sampler, name)
 
 
-def _each(loaders: Any) -> Iterator[DataLoader[Any]]:
+def each_loader(loaders: Any) -> Iterator[DataLoader[Any]]:
     if isinstance(loaders, dict):
         loaders = list(loaders.values())
     if isinstance(loaders, (list, tuple)):
         for loader in loaders:
-            yield from _each(loader)
+            yield from each_loader(loader)
         return
     loader = getattr(loaders, "base_dataloader", loaders)  # which accelerate's loaders read
     if isinstance(loader, DataLoader):
@@ -228,6 +240,21 @@ def _is_users_order(loader: DataLoader[Any]) -> bool:
         return True
     known = any(hasattr(part, "state_dict") or hasattr(part, "set_epoch") for part in samplers)
     return not known and bool(own_generators(*samplers, skip=(loader.dataset,)))
+
+
+def _draws(dataset: Any) -> bool:
+    """Whether a record of a data set with an index is made with numbers from Python's, NumPy's or torch's global generator."""
+    if isinstance(dataset, IterableDataset):
+        return False
+    before = seeds.random_state(cuda=False)
+    try:
+        dataset[0]
+    except Exception:  # training says it, if that is an error
+        return False
+    finally:
+        after = seeds.random_state(cuda=False)
+        seeds.restore_random_state(before)
+    return values.mark(before, versions=False) != values.mark(after, versions=False)
 
 
 def _has_length(sampler: Any) -> bool:

@@ -3,8 +3,8 @@
 A step is one training batch. Metrics keep the names given to `self.log`. Written for lightning >= 2.5.
 
 Lightning keeps neither the random generators nor, with an ordinary loader, the place in an epoch. Here each epoch begins with
-generators seeded from the trial and the epoch, and a checkpoint holds their state; a loader that knows its place (torchdata's
-`StatefulDataLoader`) does the rest.
+generators seeded from the trial and the epoch, a checkpoint holds their state, and the training loader finds its place
+(`lightning_data.py`).
 
 On several ranks Lightning does what it does under torchrun. All ranks call the same hooks in the same steps; rank 0's reports and
 checkpoints count, and a checkpoint has the random generators of all.
@@ -12,6 +12,7 @@ checkpoints count, and a checkpoint has the random generators of all.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import pickle
 import signal
@@ -20,17 +21,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
+from torch.utils.data import DataLoader, DistributedSampler
 
 from tenuto.workers.core_api import Run
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.integrations import ranks
+from tenuto.workers.integrations.lightning_data import Passes
 from tenuto.workers.pytorch import seeds
 
 CHECKPOINT_FILE = "lightning.ckpt"
 RANDOM_FILE = "random.pt"
 """Of one rank its generators' states; of several a list of these, by rank."""
-EPOCH_KEY = "epoch"
+OVER_KEY = "epoch_is_over"
+"""In a checkpoint's metadata: the last batch of an epoch is trained."""
 VALIDATION_KEY = "validation"
 """In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
 
@@ -45,11 +49,16 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         trainer.world_size,
         "Trainer(devices=LOCAL_WORLD_SIZE, num_nodes=GROUP_WORLD_SIZE), which are variables of the environment, and its strategy",
     )
-    callback = TenutoCallback(run)
-    trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     latest = run.checkpoint.latest
+    passes = Passes(run, resumes=latest is not None and not latest.weights_only)
+    callback = TenutoCallback(run, passes)
+    trainer.callbacks.append(callback)  # type: ignore[attr-defined]
     if not callback.begin():
         return
+    if latest is not None and not latest.weights_only:
+        with run.checkpoint.restore() as directory:
+            _go_on(callback, passes, directory)
+    _attach(passes, trainer, module, data)
     if latest is None:
         trainer.fit(module, **data)
     elif latest.weights_only:
@@ -58,11 +67,7 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
         trainer.fit(module, **data)
     else:
         with run.checkpoint.restore() as directory:
-            found = torch.load(directory / RANDOM_FILE, weights_only=True)
-            states: list[dict[str, Any]] = found if isinstance(found, list) else [found]
-            if run.rank < len(states):  # else it is new, and begins with the epoch's seed
-                callback.resume(states[run.rank])
-            _set_epoch(data.get("train_dataloaders"), int(latest.metadata.get(EPOCH_KEY, 0)))
+            passes.set_epoch(data.get("train_dataloaders"), passes.epoch)
             # It holds more than weights: the state of loops, optimizers and callbacks, in Lightning's own format.
             extra: dict[str, Any] = {"weights_only": False} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
             trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **extra)
@@ -85,29 +90,54 @@ def _weights(path: Path) -> dict[str, torch.Tensor]:
     return found
 
 
-def _set_epoch(loaders: Any, epoch: int) -> None:
-    """Lightning tells samplers the epoch only after it has made the iterators that a resumed training goes on with."""
-    several = (
-        list(loaders.values()) if isinstance(loaders, dict) else loaders if isinstance(loaders, (list, tuple)) else [loaders]
-    )
-    for loader in several:
-        for sampler in (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)):
-            if callable(set_epoch := getattr(sampler, "set_epoch", None)):
-                set_epoch(epoch)
+def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
+    """With what a checkpoint has besides Lightning's own file."""
+    passes.resume(directory)
+    found = torch.load(directory / RANDOM_FILE, weights_only=True)
+    states: list[dict[str, Any]] = found if isinstance(found, list) else [found]
+    own = states[passes.rank] if passes.rank < len(states) else None  # then it is new, and begins with the epoch's seed
+    assert callback.latest is not None
+    passes.go_on(callback.latest.metadata, own)
+
+
+def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dict[str, Any]) -> None:
+    """To the loaders that are given, or as soon as Lightning has the module or data module make them."""
+    connector = getattr(trainer, "_accelerator_connector", None)
+
+    def divided(loader: DataLoader[Any]) -> bool:
+        shared = trainer.world_size > 1 and getattr(connector, "use_distributed_sampler", True)
+        return bool(shared and not isinstance(loader.sampler, DistributedSampler))
+
+    given = data.get("train_dataloaders")
+    if given is not None and not isinstance(given, LightningDataModule):
+        passes.attach(given, divided)
+        return
+    owner: Any = given or data.get("datamodule") or module
+    make = owner.train_dataloader
+
+    @functools.wraps(make)
+    def train_dataloader(*arguments: Any) -> Any:
+        return passes.attach(make(*arguments), divided)
+
+    owner.train_dataloader = train_dataloader
 
 
 class TenutoCallback(Callback):
     """What `fit` adds to the Trainer."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, passes: Passes) -> None:
+        self._run, self._passes = run, passes
+        latest = run.checkpoint.latest
+        self.latest = latest if latest is not None and not latest.weights_only else None
+        """With which the trial goes on."""
         self._operations = run.operations()
         self.target = 0
         self.steps = run.checkpoint.latest.steps if run.checkpoint.latest is not None else 0
         self.over = False
         """The search wants no more, or the trial leaves its slots."""
         self._saved_at = self.steps
-        self._random: dict[str, Any] | None = None
+        self._generators: dict[str, Any] | None = None
+        """As a batch left them: Lightning's validation draws from those of the training."""
         self._changed_checks: tuple[Any, Any] | None = None
         self._validation_names: set[str] = set()
         self._training_names: set[str] = set()
@@ -115,13 +145,10 @@ class TenutoCallback(Callback):
 
     def begin(self) -> bool:
         """Called before training. False: there is nothing to train."""
-        latest = self._run.checkpoint.latest
-        if latest is not None and not latest.weights_only and latest.metadata.get(VALIDATION_KEY) is not None:
+        latest = self.latest
+        if latest is not None and latest.metadata.get(VALIDATION_KEY) is not None:
             self._run.report_validation(latest.steps, latest.metadata[VALIDATION_KEY])
         return self._advance()
-
-    def resume(self, random: dict[str, Any]) -> None:
-        self._random = random
 
     def _advance(self) -> bool:
         """Waits for the search to ask for more. False: it does not."""
@@ -139,23 +166,23 @@ class TenutoCallback(Callback):
             # Lightning puts a handler of its own in the place of the one that asks for a checkpoint.
             signal.signal(signal.SIGTERM, self._sigterm)
         trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = 0, None  # the search decides
-        self._seed_epoch(trainer.current_epoch)
+        self._passes.seed(self._passes.epoch)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._run.checkpoint.loaded()
+        latest = self.latest
+        if latest is not None and latest.metadata.get(OVER_KEY) and latest.metadata.get(VALIDATION_KEY) is not None:
+            # Lightning must see here, too, that this was the place of a validation: else it trains one more batch in that epoch.
+            self._validate_after(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        if self._random is not None:
-            random, self._random = self._random, None
-            if batch_idx > 0:  # else the epoch has just been seeded
-                seeds.restore_random_state(random)
-        if batch_idx == 0 and self._run.rank > 0:  # the order of the data is drawn; dropout is each rank's own
-            rank, epoch = self._run.rank, trainer.current_epoch
-            seeds.seed_everything(seeds.derive_seed(self._run.trial_seed, "lightning epoch", epoch, rank))
+        self._put_back_checks(trainer)
+        self._passes.begin_batch()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         run = self._run
         self.steps += 1
+        self._passes.note_trained()
         self._training_names |= set(trainer.callback_metrics) - self._validation_names
         if run.should_report(self.steps):
             run.report_training(self.steps, self._metrics(trainer, self._training_names))
@@ -167,13 +194,14 @@ class TenutoCallback(Callback):
             self._validate_after(trainer, batch_idx)
         elif run.should_save(self.steps):
             self._save(trainer, None)
+        self._generators = seeds.random_state()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking:
             return
-        if self._changed_checks is not None:
-            trainer.val_check_batch, trainer.check_val_every_n_epoch = self._changed_checks
-            self._changed_checks = None
+        self._put_back_checks(trainer)
+        if self._generators is not None:
+            seeds.restore_random_state(self._generators)
         self._validation_names |= set(trainer.callback_metrics) - self._training_names
         metrics = self._metrics(trainer, self._validation_names)
         at_target = self.steps >= self.target
@@ -184,11 +212,13 @@ class TenutoCallback(Callback):
             self._stop(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._seed_epoch(trainer.current_epoch + 1)
+        self._put_back_checks(trainer)
+        self._passes.end_epoch()
 
-    def _seed_epoch(self, epoch: int) -> None:
-        """The same on all ranks: loaders shuffle by it."""
-        seeds.seed_everything(seeds.derive_seed(self._run.trial_seed, "lightning epoch", epoch))
+    def _put_back_checks(self, trainer: Trainer) -> None:
+        if self._changed_checks is not None:
+            trainer.val_check_batch, trainer.check_val_every_n_epoch = self._changed_checks
+            self._changed_checks = None
 
     def _validate_after(self, trainer: Trainer, batch_idx: int) -> None:
         """Has Lightning validate after this batch, whatever its own period: `val_check_batch` batches of this epoch."""
@@ -201,11 +231,14 @@ class TenutoCallback(Callback):
     def _save(self, trainer: Trainer, validation: dict[str, float] | None) -> None:
         if self._saved_at == self.steps:
             return
-        metadata = {VALIDATION_KEY: validation, EPOCH_KEY: trainer.current_epoch}
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        over = bool(progress.is_last_batch or progress.current.ready >= trainer.num_training_batches)
+        metadata = {VALIDATION_KEY: validation, OVER_KEY: over, **self._passes.metadata(trainer.train_dataloader, over)}
         with self._run.checkpoint.save(self.steps, metadata) as directory:
             trainer.save_checkpoint(directory / CHECKPOINT_FILE)
             states = ranks.of_all(self._run, seeds.random_state())
             torch.save(states if len(states) > 1 else states[0], directory / RANDOM_FILE)
+            self._passes.save(directory)
         self._saved_at = self.steps
 
     def _metrics(self, trainer: Trainer, names: set[str]) -> dict[str, float]:

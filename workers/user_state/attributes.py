@@ -182,6 +182,8 @@ def _setter_of_item(owner: Any, key: Any) -> Callable[[Any], None]:
 
 def _attributes(path: Path, value: Any, depth: int) -> Iterator[tuple[Path, Any, Callable[[Any], None] | None, int]]:
     for name, item in generators.attributes(value):
+        if name.startswith("__"):
+            continue  # a library's notes about the object, such as the arguments that Lightning keeps
         yield (*path, f".{name}"), item, _setter(value, name), depth
 
 

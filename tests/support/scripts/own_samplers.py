@@ -64,19 +64,33 @@ class Stream(IterableDataset[dict[str, torch.Tensor]]):
     def __init__(self) -> None:
         self.random, self.passes = random.Random(11), 0
 
-    def __len__(self) -> int:
-        return RECORDS
-
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         self.passes += 1
         for _ in range(RECORDS):
             yield record(self.random.randrange(1000) + self.passes)
 
 
+class Counted(Stream):
+    def __len__(self) -> int:
+        return RECORDS
+
+
+class Noisy(Records):
+    """Draws from torch's global generator: the training process's, or a loader worker's."""
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        made = record(index)
+        return made | {"features": made["features"] + torch.rand(3)}
+
+
 def loader(make: Any) -> Any:
     kind = os.environ["KIND"]
+    if kind in ("shuffled", "workers", "noisy"):
+        return make(Noisy(), batch_size=BATCH, shuffle=True, num_workers=2 if kind == "workers" else 0)
     if kind == "stream":
         return make(Stream(), batch_size=BATCH)
+    if kind == "counted stream":
+        return make(Counted(), batch_size=BATCH)
     if kind == "batch sampler":
         return make(Records(), batch_sampler=ShuffledBatches())
     if kind == "endless":
