@@ -24,6 +24,7 @@ from tenuto.workers.pytorch import PyTorchCallback, PyTorchTrialContext
 from tenuto.workers.pytorch.state import USER_FILE
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 from tenuto.workers.user_state import values
+from tenuto.workers.user_state.attributes import SLOW_SECONDS, Attributes
 from tests.support.exact_trials import INFO, Small, assert_same, trained
 
 END = 15
@@ -291,3 +292,49 @@ def test_other_values_come_back(value: Any) -> None:
     made = values.decode(values.encode(value, copy=True))
     assert type(made) is type(value)
     assert values.mark(made, versions=False) == values.mark(value, versions=False)
+
+
+def test_one_element_of_a_large_array_that_changes_is_saved() -> None:
+    class Large(Small):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.array, self.tensor = np.zeros(1_000_003, np.float32), torch.zeros(1_000_003)
+            self.constant, self.bytes = np.zeros(1_000_003), bytes(1_000_003)
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            self.array[500_001 + batch_idx] = self.tensor.data[500_001 + batch_idx] = batch_idx + 1
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    resumed, whole = trained(Large, END, [4]).trial, trained(Large, END).trial
+    assert resumed.array.sum() == whole.array.sum() == END * (END + 1) / 2
+    assert torch.equal(resumed.tensor, whole.tensor)
+
+
+def test_a_list_that_is_too_large_is_said_once_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    class Long(Small):
+        def __init__(self, context: PyTorchTrialContext) -> None:
+            super().__init__(context)
+            self.memory, self.words = list(range(values.ITEMS_MAX + 1)), list(range(values.ITEMS_MAX + 1))
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            self.memory.append(batch_idx)
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+    [sentence] = trained(Long, 3).breaks
+    assert sentence.startswith(f"self.memory is a list with {values.ITEMS_MAX + 4} items, which a checkpoint cannot hold")
+    assert capsys.readouterr().err.count("self.memory") == 1
+
+
+def test_attributes_that_hold_up_the_training_are_named() -> None:
+    class Held:
+        def __init__(self) -> None:
+            self.table = {number: number for number in range(50_000)}
+
+    found = Attributes({"self": Held()})
+    found.state()
+    assert set(found.seconds) == {"self.table"}
+    found.seconds["self.table"] = SLOW_SECONDS / 2
+    assert found.slow() is None
+    found.seconds["self.table"] = SLOW_SECONDS
+    assert "at a checkpoint" in str(found.slow())
+    assert "for self.table" in str(found.slow())

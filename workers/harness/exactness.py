@@ -48,6 +48,7 @@ class ExactnessRecord(ABC):
     def __init__(self, exact: bool, say: Callable[[str], None]) -> None:
         self.exact, self._say = exact, say
         self.breaks: list[str] = []
+        self._told = False
 
     @abstractmethod
     def surroundings(self) -> dict[str, str]:
@@ -65,6 +66,12 @@ class ExactnessRecord(ABC):
         """Something that matters more than last bits: a state or an order that a resumed trial does not find again."""
         if self._add(sentence):
             self._say(f"this trial is not resumed exactly: {sentence}")
+
+    def tell_once(self, sentence: str) -> None:
+        """The first of several that say nothing about exactness."""
+        if not self._told:
+            self._told = True
+            self._say(sentence)
 
     def _add(self, sentence: str) -> bool:
         if sentence.partition(";")[0] in {known.partition(";")[0] for known in self.breaks} or len(self.breaks) >= BREAKS_MAX:

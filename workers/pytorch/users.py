@@ -20,6 +20,8 @@ def note_unsaved(trial: PyTorchTrial, attributes: Attributes, structure: Structu
     """At the first checkpoint, after the attributes' state was taken: whoever hears of it then has lost nothing yet."""
     if type(trial).rebuild is PyTorchTrial.rebuild and (sentence := structure.change()):
         exactness.note_lost(sentence)
+    if sentence := attributes.slow():
+        exactness.tell_once(sentence)
     for (root, *_), name, kind in attributes.unsaved():
         if not _overrides(attributes.roots[root], "state_dict"):  # else its own code may save it
             exactness.note_lost(

@@ -8,6 +8,7 @@ objects, and gets the values back, in place where others may hold them, too.
 from __future__ import annotations
 
 import io
+import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +20,8 @@ from tenuto.workers.user_state import generators, values
 DEPTH_MAX = 6
 OBJECTS_MAX = 10_000
 SMALL_BYTES_MAX = 1 << 20
+SLOW_SECONDS = 2.0
+"""Of one checkpoint: the user is told once."""
 Path = tuple[str, ...]
 """Of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property)
@@ -52,10 +55,12 @@ class Attributes:
         skip_types: tuple[type, ...] = (),
         walks: Callable[[Any], bool] = lambda value: generators.is_users(type(value)),
         asks: bool = True,
+        adapts: Callable[[Any], Any] = lambda value: None,
     ) -> None:
         """`roots`: objects by names, under which their values are saved. `skip`: ids of what others save, and `skip_types` their
         types. `walks`: objects whose attributes are looked at. `asks`: an object with `state_dict` and `load_state_dict` is
-        asked, and not looked at."""
+        asked, and not looked at. `adapts`: gives an object with these for one of a library's, else None."""
+        self._adapts = adapts
         self.roots, self._skip, self._walks, self._asks = dict(roots), skip, walks, asks
         self._skip_types = (*_CODE, *skip_types)
         self._unknown: dict[Path, Any] = {}
@@ -64,6 +69,9 @@ class Attributes:
         self._begun = self.marks()
         self._begun_objects = set(self._objects())
         self._begun_unknown = dict(self._unknown)
+        self._begun_large = {path: values.mark_of_large(item) for path, item in self._unknown.items() if values.is_large(item)}
+        self.seconds: dict[str, float] = {}
+        """That the last call of `state` took, by attribute of a root: training waits for it."""
 
     def marks(self) -> dict[Path, str]:
         """Of all values now, to compare in this process."""
@@ -75,15 +83,23 @@ class Attributes:
         found: list[list[Any]] = []
         objects: dict[Path, Any] = {}
         nowhere: dict[Path, Any] = {}
+        self.seconds, began = {}, time.perf_counter()
         for leaf in self._leaves(objects):
-            if (made := self._made_since(leaf, objects)) is not None:
+            made = self._made_since(leaf, objects)
+            if made is not None:
                 nowhere[made] = objects.get(made, leaf.value)
-                continue
-            same = values.mark_of_encoded(leaf.encoded) == self._begun.get(leaf.path)
-            if not same or (small and getattr(leaf.value, "nbytes", 0) <= SMALL_BYTES_MAX):
+            elif self._is_wanted(leaf, small):
                 found.append([list(leaf.path), values.encode(_said(leaf.value, leaf.protocol), copy=True)])
+            name, now = name_of(leaf.path[:2]), time.perf_counter()
+            self.seconds[name] = self.seconds.get(name, 0.0) + now - began
+            began = now
         self._unknown |= nowhere
         return found
+
+    def _is_wanted(self, leaf: Leaf, small: bool) -> bool:
+        if small and getattr(leaf.value, "nbytes", 0) <= SMALL_BYTES_MAX:
+            return True
+        return values.mark_of_encoded(leaf.encoded) != self._begun.get(leaf.path)
 
     def _made_since(self, leaf: Leaf, objects: Mapping[Path, Any]) -> Path | None:
         """A fresh process has no place for what is in an object that was made after the beginning: the path of that."""
@@ -107,14 +123,27 @@ class Attributes:
                 lost.append(name_of(path))
         return lost
 
+    def slow(self) -> str | None:
+        """A sentence for the user, where the last call of `state` took long."""
+        if (total := sum(self.seconds.values())) < SLOW_SECONDS:
+            return None
+        name, most = max(self.seconds.items(), key=lambda item: item[1])
+        return (
+            f"training stood still for {total:.1f} s at a checkpoint while attributes were looked through and copied, "
+            f"{most:.1f} s of them for {name}; keep what training does not change elsewhere, such as in the data set"
+        )
+
     def unsaved(self) -> list[tuple[Path, str, str]]:
         """Path, name and type of what was there when `state` was called and cannot be saved: iterators, and what was put there
         since the beginning."""
         return [
-            (path, name_of(path), type(value).__name__)
+            (path, name_of(path), _kind_of(value))
             for path, value in self._unknown.items()
-            if is_iterator(value) or self._begun_unknown.get(path) is not value
+            if is_iterator(value) or self._begun_unknown.get(path) is not value or self._is_large_and_changed(path, value)
         ]
+
+    def _is_large_and_changed(self, path: Path, value: Any) -> bool:
+        return values.is_large(value) and values.mark_of_large(value) != self._begun_large.get(path)
 
     def _add(self, path: Path, encoded: Any) -> bool:
         """An attribute that was made in training."""
@@ -147,6 +176,8 @@ class Attributes:
                     continue
                 seen.add(id(value))
             root = len(path) == 1
+            if not root and (adapted := self._adapts(value)) is not None:
+                value = adapted
             asked = not root and self._asks and _has_protocol(value)
             encoded = _NOTHING if root else _encoded(value, asked)
             if encoded is not _NOTHING:
@@ -159,6 +190,10 @@ class Attributes:
                 queue.extend(_attributes(path, value, depth + 1))
             else:
                 self._unknown[path] = value
+
+
+def _kind_of(value: Any) -> str:
+    return f"{type(value).__name__} with {len(value)} items" if values.is_large(value) else type(value).__name__
 
 
 def is_iterator(value: Any) -> bool:
@@ -208,8 +243,7 @@ def _said(value: Any, asked: bool) -> Any:
 
 def _put(leaf: Leaf, encoded: Any) -> bool:
     if leaf.protocol:
-        leaf.value.load_state_dict(values.decode(encoded))
-        return True
+        return leaf.value.load_state_dict(values.decode(encoded)) is not False
     if values.put_into(leaf.value, encoded):
         return True
     if leaf.set is None:

@@ -6,6 +6,7 @@ Plain data here is what torch's loader reads without running any code: numbers, 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import pathlib
 import struct
 import sys
@@ -20,9 +21,12 @@ from tenuto.workers.user_state import generators
 SCALARS = (type(None), bool, int, float, complex, str, bytes)
 ITEMS_MAX = 100_000
 """In one value: what is larger is data and no state, and would be looked through at each checkpoint."""
-WHOLE_BYTES_MAX = {"tensor": 64 << 10, "array": 1 << 20}
-"""Up to here one is looked at whole to see whether it changed; of larger ones SAMPLES elements (torch counts changes, too)."""
+WHOLE_BYTES_MAX = 64 << 10
+"""Of an array or tensor, and of bytes: up to here a mark is made of all; of larger ones of sums over them, which see each change
+of one element and cost some 0.2 s for a GB."""
+ROW = 4_096
 SAMPLES = 4_096
+"""Of a container with more than ITEMS_MAX items, to see whether it changed."""
 _KIND = "tenuto_kind"
 _LISTS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
 _DICTS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
@@ -56,6 +60,8 @@ class Encoder:
             return self._array(value)
         if generators.is_generator(value):
             return _generator(value, self)
+        if kind.__module__.startswith("tensorflow.") and hasattr(value, "numpy") and not hasattr(value, "assign"):
+            return {_KIND: "eager", "value": self._array(np.asarray(value.numpy()))}
         if isinstance(value, pathlib.PurePath):
             return {_KIND: "path", "value": str(value)}
         if kind is range:
@@ -97,7 +103,7 @@ class Encoder:
         return {_KIND: "tensor", "value": made, "device": str(value.device), "gradient": bool(value.requires_grad)}
 
     def _array(self, value: Any) -> Any:
-        if value.dtype.hasobject:
+        if value.dtype.hasobject or value.dtype.isbuiltin == 2:  # numbers of another library, such as bfloat16
             raise NotPlain
         array = np.array(value, order="C") if self._copy else np.ascontiguousarray(value)
         content: Any = array.reshape(-1).view(np.uint8)
@@ -126,6 +132,8 @@ def decode(encoded: Any) -> Any:
         data = np.asarray(value).tobytes()
         array = np.frombuffer(data, np.lib.format.descr_to_dtype(encoded["type"])).reshape(encoded["shape"]).copy()
         return array if kind == "array" else array[()]
+    if kind == "eager":
+        return sys.modules["tensorflow"].constant(decode(value))
     if kind == "path":
         return pathlib.Path(value)
     if kind == "range":
@@ -217,35 +225,79 @@ def mark_of_encoded(encoded: Any, versions: bool = True) -> str:
     return digest.hexdigest()
 
 
-def _update(digest: Any, encoded: Any, versions: bool, kind: str = "") -> None:
+def _update(digest: Any, encoded: Any, versions: bool) -> None:
     if isinstance(encoded, dict):
         digest.update(f"{{{encoded[_KIND]}".encode())
         for name in sorted(encoded):
             if name not in (_KIND, "device", "gradient"):
                 digest.update(name.encode())
-                _update(digest, encoded[name], versions, encoded[_KIND])
+                _update(digest, encoded[name], versions)
     elif isinstance(encoded, list):
         digest.update(f"[{len(encoded)}".encode())
         for item in encoded:
             _update(digest, item, versions)
+    elif type(encoded) in (bytes, str):
+        data = encoded if isinstance(encoded, bytes) else encoded.encode(errors="surrogatepass")
+        digest.update(f"{type(encoded).__name__}{len(data)}:".encode())
+        _update_bytes(digest, np.frombuffer(data, np.uint8))
     elif type(encoded) in SCALARS or isinstance(encoded, tuple):
         data = struct.pack("<d", encoded) if type(encoded) is float else repr(encoded).encode()
         digest.update(f"{type(encoded).__name__}{len(data)}:".encode() + data)
     else:
-        _update_array(digest, encoded, WHOLE_BYTES_MAX.get(kind, 0))
+        _update_array(digest, encoded)
         if versions and is_tensor(encoded) and not encoded.is_inference():
             digest.update(f"version {encoded._version}".encode())
 
 
-def _update_array(digest: Any, array: Any, whole_bytes_max: int) -> None:
-    """Of an array or tensor its bytes; of a large one some, spread over it."""
+def _update_array(digest: Any, array: Any) -> None:
     digest.update(f"{tuple(array.shape)} {array.dtype}".encode())
-    if array.nbytes > whole_bytes_max:
-        flat = array.reshape(-1)
-        step = max(1, len(flat) // SAMPLES)
-        array = flat[::step]
     if not isinstance(array, np.ndarray):
         torch = sys.modules["torch"]
-        array = array.detach().cpu().contiguous().reshape(-1)
-        array = array.resolve_conj().resolve_neg().view(torch.uint8).numpy() if array.numel() else np.zeros(0)
-    digest.update(np.ascontiguousarray(array).data if array.size else b"")
+        array = array.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        if not array.numel():
+            return
+        array = array.view(torch.uint8)
+        if array.device.type != "cpu" and array.numel() > WHOLE_BYTES_MAX:
+            _update_there(digest, array)
+            return
+        array = array.cpu().numpy()
+    if array.size:
+        _update_bytes(digest, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def _update_bytes(digest: Any, content: Any) -> None:
+    """`content`: an array of bytes."""
+    if content.nbytes <= WHOLE_BYTES_MAX:
+        digest.update(content.data)
+        return
+    whole = content.nbytes // (8 * ROW) * (8 * ROW)
+    rows = np.frombuffer(content[:whole].data, np.uint64).reshape(-1, ROW)
+    digest.update(rows.sum(axis=1).data)
+    digest.update(rows.sum(axis=0).data)
+    digest.update(content[whole:].data)
+
+
+def _update_there(digest: Any, content: Any) -> None:
+    """The same of a tensor of bytes on another device: only the sums leave it."""
+    torch = sys.modules["torch"]
+    whole = content.numel() // (8 * ROW) * (8 * ROW)
+    if content.storage_offset() % 8:
+        content = content.clone()
+    rows = content[:whole].view(torch.int64).reshape(-1, ROW)
+    for part in (rows.sum(dim=1), rows.sum(dim=0), content[whole:]):
+        digest.update(part.cpu().numpy().tobytes())
+
+
+def mark_of_large(container: Any) -> str:
+    """Of one with more than ITEMS_MAX items, by some of them: cheap, and in this process only."""
+    step = max(1, len(container) // SAMPLES)
+    items: Any = container.items() if isinstance(container, dict) else container
+    last = list(itertools.islice(reversed(container), 8)) if not isinstance(container, (set, frozenset)) else []
+    some = [id(item) if type(item) not in SCALARS else item for item in itertools.islice(items, 0, None, step)]
+    return f"{len(container)} {hash(repr(some))} {hash(repr([item if type(item) in SCALARS else id(item) for item in last]))}"
+
+
+def is_large(value: Any) -> bool:
+    """Too large to be saved, or looked through at each checkpoint."""
+    container: Any = value if isinstance(value, (*_LISTS, deque, dict)) else ()
+    return len(container) > ITEMS_MAX
