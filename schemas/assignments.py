@@ -100,6 +100,8 @@ class Heartbeat(Model):
     proves nothing about the allocations it does not list."""
     backlog: dict[str, int] = {}
     """Reports on the agent's disk that are not committed, of each lane that has some."""
+    repeated: bool = False
+    """Sent again because the agent is too busy to make a new one: it is alive, and the rest may be old."""
 
 
 class HeartbeatReply(Model):

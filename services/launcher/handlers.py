@@ -122,6 +122,8 @@ class Listener:
             refusal = f"Another agent is named {heartbeat.agent_id}; give this one another name by TENUTO_AGENT_ID."
             await self._reply(message, None, error=refusal)
             return
+        if heartbeat.repeated:  # nobody reads an answer
+            return
         self._backlogs.hear(heartbeat.agent_id, heartbeat.backlog)
         if not self._caught_up.is_set():
             await self._reply(message, None)

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,6 +91,17 @@ async def bench(nats: NatsServer, tmp_path: Path) -> AsyncIterator[Bench]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     shutil.rmtree(short_directory(tmp_path / "agent"), ignore_errors=True)
+
+
+async def test_an_agent_whose_event_loop_is_busy_is_alive(bench: Bench) -> None:
+    """As with many large reports at once, for longer than any lease: what it last said is said again, and marked as that."""
+    control = bench.control
+    await bench.start()
+    await control.until(lambda: len(control.heartbeats) > 2)
+    time.sleep(20 * bench.settings.heartbeat_seconds)  # noqa: ASYNC251 - nothing else in this process gets a turn
+    await control.until(lambda: sum(heartbeat.repeated for heartbeat in control.heartbeats) >= 5)
+    own = len([heartbeat for heartbeat in control.heartbeats if not heartbeat.repeated])
+    await control.until(lambda: len([item for item in control.heartbeats if not item.repeated]) > own)
 
 
 async def test_a_trial_trains_validates_is_extended_and_stops(bench: Bench) -> None:

@@ -163,9 +163,11 @@ class ControlPlane:
 
     async def _on_heartbeat(self, message: Msg) -> None:
         self.heartbeats.append(Heartbeat.from_json(message.data))
+        self._changed.set()
+        if not message.reply:
+            return
         told = None if self.assigned is None else self._told(self.assigned)
         await message.respond(HeartbeatReply(lease_seconds=10, assignments=told).to_json())
-        self._changed.set()
 
     def _told(self, assignments: tuple[Assignment, ...]) -> Assignments:
         tokens = {assignment.allocation_id: f"token of {assignment.allocation_id}" for assignment in assignments}

@@ -44,6 +44,7 @@ from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.scratch import PASSING
 from tenuto.workers.agent.slots import find_slots
+from tenuto.workers.agent.spare_heart import SpareHeart
 from tenuto.workers.agent.spool import Spool
 from tenuto.workers.agent.warm import WarmPool
 
@@ -99,6 +100,7 @@ class AgentApp:
         )
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
+        self._spare_heart = SpareHeart(settings, self._node.agent_id)
         self._seldom = Seldom(logger)
         self._lock: IO[str] | None = None
         self._disk = Disk()
@@ -188,7 +190,7 @@ class AgentApp:
             for lane in subjects.LANES
         }  # fmt: skip
         publishing = {lane: self._publish(publisher) for lane, publisher in lanes.items()}
-        await run_together(**publishing, heartbeats=self._heartbeats(bus))
+        await run_together(**publishing, heartbeats=self._heartbeats(bus), spare_heart=self._spare_heart.run())
 
     async def lost(self) -> str:
         """Returns when the directory or the database is gone or damaged: why, and what to do."""
@@ -248,9 +250,11 @@ class AgentApp:
     async def _beat(self, bus: Client) -> None:
         while True:
             due = self._clock.monotonic() + self._settings.heartbeat_seconds
+            heartbeat = self._heartbeat()
+            self._spare_heart.note(heartbeat)
             try:
                 reply = await bus.request(
-                    subjects.heartbeat(self._node.agent_id), self._heartbeat().to_json(), timeout=self._settings.heartbeat_seconds
+                    subjects.heartbeat(self._node.agent_id), heartbeat.to_json(), timeout=self._settings.heartbeat_seconds
                 )
                 answer = HeartbeatReply.from_json(reply.data)
             except (NatsError, OSError) as error:

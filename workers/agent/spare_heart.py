@@ -1,0 +1,78 @@
+"""Heartbeats from a thread of its own while the agent's event loop is busy.
+
+What the event loop does takes milliseconds, but a worker may send it 64 MiB of reports in one call, many workers may do so at
+once, and a loop that stands still for longer than its lease would lose every trial of the node. So a second connection repeats
+the last heartbeat meanwhile, marked as repeated: it says that the agent is alive, and nothing about what runs there now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+
+from nats.errors import Error as NatsError
+
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel.settings import Settings
+from tenuto.schemas import subjects
+from tenuto.schemas.assignments import Heartbeat
+
+logger = logging.getLogger(__name__)
+
+LATE_HEARTBEATS = 2
+"""So many heartbeats without one of the event loop's own: it is busy."""
+BUSY_SECONDS_MAX = 300.0
+"""An event loop that stands still for longer does not come back: the agent is given up, and its trials go on elsewhere."""
+
+
+class SpareHeart:
+    def __init__(self, settings: Settings, agent_id: str) -> None:
+        self._settings, self._agent_id = settings, agent_id
+        self._last: tuple[Heartbeat, float] | None = None
+        self._stopping = threading.Event()
+        self.repeated = 0
+        """Heartbeats sent from here since the start."""
+
+    def note(self, heartbeat: Heartbeat) -> None:
+        """The event loop sends this one now."""
+        self._last = heartbeat, time.monotonic()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._stopping.clear()
+        thread = threading.Thread(target=self._live, name="spare-heart", daemon=True)  # a bus that is away holds up no end
+        thread.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._stopping.set()
+
+    def _live(self) -> None:
+        asyncio.run(self._beat())
+
+    async def _beat(self) -> None:
+        bus = await bus_module.connect(self._settings, f"agent {self._agent_id} (spare)")
+        try:
+            while not self._stopping.is_set():
+                await asyncio.sleep(self._settings.heartbeat_seconds)
+                heartbeat = self._due()
+                if heartbeat is None or not bus.is_connected or self._stopping.is_set():
+                    continue
+                self.repeated += 1
+                with contextlib.suppress(NatsError, OSError):
+                    await bus.publish(subjects.heartbeat(self._agent_id), heartbeat.to_json())
+                    await bus.flush(max(1, int(self._settings.heartbeat_seconds)))
+        finally:
+            await bus_module.close(bus)
+
+    def _due(self) -> Heartbeat | None:
+        if self._last is None:
+            return None
+        heartbeat, at = self._last
+        late = time.monotonic() - at
+        if not LATE_HEARTBEATS * self._settings.heartbeat_seconds < late < BUSY_SECONDS_MAX:
+            return None
+        return heartbeat.model_copy(update={"repeated": True})
