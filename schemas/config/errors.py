@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from tenuto.schemas.config import determined_fields, entrypoint, hyperparameters, searchers
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.length import Length
+from tenuto.schemas.config.log_policies import check_policies
 from tenuto.schemas.config.resources import SLOTS_MAX, SLOTS_PER_TRIAL_MAX
 from tenuto.schemas.config.submission import check_submission, unprintable_name
 from tenuto.schemas.text import unacceptable
@@ -100,7 +101,7 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
     if (config.resources.max_slots or 0) > SLOTS_MAX:
         raise ConfigError([Problem("resources.max_slots", f"must be at most {SLOTS_MAX}", _show(config.resources.max_slots))])
     found = entrypoint.check_launcher(config.entrypoint)
-    if found := [*found, *check_submission(config.hyperparameters, config.searcher)]:
+    if found := [*found, *check_policies(config.log_policies), *check_submission(config.hyperparameters, config.searcher)]:
         raise ConfigError([Problem(path, message) for path, message in found])
     if problem := unacceptable(data):
         raise ConfigError([Problem(*problem)])

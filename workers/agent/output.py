@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Literal
 
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX as MATCHED_CHARACTERS_MAX
-from tenuto.schemas.config.log_policies import matcher
+from tenuto.schemas.config.log_policies import PatternError, matcher
 from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
 from tenuto.workers.agent.foreign import open_foreign
 from tenuto.workers.agent.hiding import Hide, nothing
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import ranks_on
+
+logger = logging.getLogger(__name__)
 
 READ_BYTES_MAX = 256 * 1024
 """Per look: bounds memory and the size of a report for a worker that prints without end."""
@@ -88,7 +91,12 @@ class Matcher:
 
     def __init__(self, assignment: Assignment, agent_id: str) -> None:
         self._assignment, self._agent_id = assignment, agent_id
-        self._open = [(matcher(policy.pattern), policy) for policy in assignment.config.log_policies]
+        self._open = []
+        for policy in assignment.config.log_policies:
+            try:
+                self._open.append((matcher(policy.pattern), policy))
+            except PatternError as error:  # submitted to an earlier version, which took it
+                logger.warning("trial %s: the pattern %r is not looked for: %s", assignment.trial_id, policy.pattern, error)
 
     def found(self, reports: Iterable[LogsReport]) -> list[LogMatchReport]:
         matches: list[LogMatchReport] = []
