@@ -33,6 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LiveClus
     with contextlib.ExitStack() as nodes:
         try:
             yield found, {name: nodes.enter_context(found.another_agent(name)) for name in ("second", "third")}
+            found.check_bus()
         finally:
             found.down()
 

@@ -34,6 +34,7 @@ T = TypeVar("T", bound=EventData)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
     with LiveCluster(tmp_path_factory.mktemp("search-control") / "cluster") as cluster:
         yield cluster
+        cluster.check_bus()
 
 
 class Search:

@@ -56,6 +56,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield bench
         # All that was decided here is a function of the record.
         assert bench.cluster.json("exp", "replay", "1", "--verify")["ok"]
+        bench.cluster.check_bus()
     finally:
         bench.cluster.down()
 

@@ -180,6 +180,19 @@ class LiveCluster:
             node.terminate()
             node.wait(COMMAND_SECONDS_MAX)
 
+    def refused_on_the_bus(self) -> list[str]:
+        """What NATS did not let somebody say or hear: of our own processes nothing, for the whole life of a cluster. One that
+        lacks a right often does not hear of it where it asks: its question has no answer."""
+        logs = [self.directory / "nats" / "nats.log", *(self.directory / "logs").glob("*.log")]
+        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+        return [line for line in lines if "violation" in line.lower()]
+
+    def check_bus(self) -> None:
+        """At the end of a test: all had the rights that they needed, and the bus holds what the database does."""
+        verdict = self.json("log", "verify")
+        assert (verdict["tampered"], verdict["unchecked"]) == (None, [])
+        assert self.refused_on_the_bus() == []
+
     def client(self) -> Client:
         return Client(Target.find(str(self.directory), None))
 
