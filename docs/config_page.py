@@ -10,6 +10,7 @@ from typing import Any
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig, Length
+from tenuto.schemas.config.experiment import NO_LENGTH
 
 
 def config_schema() -> dict[str, Any]:
@@ -23,6 +24,8 @@ def config_schema() -> dict[str, Any]:
     schema["$defs"]["ConstHyperparameter"]["required"] = ["type", "val"]
     entrypoint = schema["properties"]["entrypoint"]
     del entrypoint["type"]
+    for period in ("min_checkpoint_period", "min_validation_period"):
+        schema["properties"][period]["anyOf"].append({"enum": [dict(value) for value in NO_LENGTH]})
     entrypoint["anyOf"] = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
@@ -129,7 +132,8 @@ class _ConfigPage:
         if "const" in value:
             return f"`{value['const']}`"
         if "enum" in value:
-            return ", ".join(f"`{item}`" for item in value["enum"])
+            shown = [str(item).replace("'", "") if isinstance(item, dict) else item for item in value["enum"]]
+            return ", ".join(f"`{item}`" for item in shown)
         if "$ref" in value:
             name = value["$ref"].rpartition("/")[2]
             target = self._definitions[name]

@@ -164,7 +164,8 @@ def default_name(entrypoint: str | None) -> str:
 
 
 DEFAULT_NAME = "experiment"
-_NO_LENGTH = ({"batches": 0}, {"epochs": 0})
+NO_LENGTH = ({"batches": 0}, {"epochs": 0})
+"""What a period may be, beside a length."""
 
 
 class ExperimentConfig(Model):
@@ -188,11 +189,11 @@ class ExperimentConfig(Model):
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
     """Which store checkpoints go to, and how many are kept."""
     min_checkpoint_period: Length | None = None
-    """Save at least this often. None: at validations only."""
+    """Save at least this often. None, or 0: at validations only."""
     checkpoint_period_minutes: float | None = Field(default=None, gt=0, le=100_000)
     """Save also when so many minutes have passed since the last checkpoint. None: not by the clock."""
     min_validation_period: Length | None = None
-    """Validate at least this often. None: only at the lengths that the search compares."""
+    """Validate at least this often. None, or 0: only at the lengths that the search compares."""
     log_period: Length = Length(batches=10)
     """Report training metrics this often, averaged over the batches between."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
@@ -249,7 +250,7 @@ class ExperimentConfig(Model):
     @classmethod
     def _none_is_none(cls, value: Any) -> Any:
         """A period of 0 says "not at all", as in Determined."""
-        return None if value in _NO_LENGTH else value
+        return None if value in NO_LENGTH else value
 
     @field_validator("hyperparameters", mode="before")
     @classmethod

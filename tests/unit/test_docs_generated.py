@@ -6,14 +6,17 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import jsonschema
+import pydantic
 import pytest
 import yaml
+
+from tenuto.schemas.config import ExperimentConfig
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,6 +64,23 @@ def test_schema_refuses_what_the_model_refuses(space: str) -> None:
     module = generator()
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(_config(space), module.config_schema())
+
+
+@pytest.mark.parametrize("period", ["min_checkpoint_period", "min_validation_period", "log_period"])
+@pytest.mark.parametrize("value", [{"batches": 0}, {"epochs": 0}, {"batches": 1}, {"batches": -1}, {"records": 0}, None])
+def test_schema_and_model_take_the_same_periods(period: str, value: object) -> None:
+    config = {**_config("lr: 0.1"), period: value}
+
+    def takes(check: Callable[[object], object], problem: type[Exception]) -> bool:
+        try:
+            check(config)
+        except problem:
+            return False
+        return True
+
+    schema = generator().config_schema()
+    by_model = takes(ExperimentConfig.model_validate, pydantic.ValidationError)
+    assert takes(lambda given: jsonschema.validate(given, schema), jsonschema.ValidationError) is by_model
 
 
 def _config(space: str) -> dict[str, object]:

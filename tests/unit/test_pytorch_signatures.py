@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from tenuto.workers.harness.errors import UserError, describe
+from tenuto.workers.harness.errors import UserError, describe, will_repeat
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import LRScheduler, MetricReducer, PyTorchCallback, PyTorchTrial, PyTorchTrialContext, Reducer
 from tenuto.workers.pytorch.callbacks import PyTorchCallback as Base
@@ -35,6 +35,7 @@ def refusal(kind: type[PyTorchTrial], info: TrialInfo = INFO) -> str:
     """The sentence, and that it names this file and a line."""
     with pytest.raises(UserError) as refused:
         PyTorchTrainer(kind, info)
+    assert will_repeat(refused.value), "a restart would meet the same"
     said = describe(refused.value, Path(__file__).parent)
     assert re.match(r"test_pytorch_\w+.py:\d+: ", said), said
     return said

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, WillRepeat
 
 NEAR = 0.88
 """From this likeness on (difflib's ratio) a name is taken for a misspelling of another one."""
@@ -21,9 +21,9 @@ def check_class(kind: type, base: type, argument: str = "context") -> None:
     missing = sorted(getattr(kind, "__abstractmethods__", ()))
     if missing:
         needs = " and ".join([", ".join(missing[:-1]), missing[-1]] if len(missing) > 1 else missing)
-        raise UserError(f"{kind.__name__} needs {needs}: write what {base.__name__} asks for.", at=kind)
+        raise WillRepeat(f"{kind.__name__} needs {needs}: write what {base.__name__} asks for.", at=kind)
     if not _fits(kind, 1):
-        raise UserError(
+        raise WillRepeat(
             f"{kind.__name__}.__init__ is called with one argument, the {argument}: write def __init__(self, {argument}).",
             at=vars(kind).get("__init__", kind),
         )
@@ -53,7 +53,7 @@ def check_function(function: Any, arguments: Sequence[str]) -> None:
     """As `check_call`, of a function that belongs to no object."""
     if not _fits(function, len(arguments)):
         name = getattr(function, "__name__", repr(function))
-        raise UserError(
+        raise WillRepeat(
             f"{name} is called with {len(arguments)} argument ({', '.join(arguments)}), which it does not take.", at=function
         )
 
@@ -63,10 +63,10 @@ def check_runs(subject: Any, name: str) -> None:
     function = getattr(subject, name)
     where = f"{type(subject).__name__}.{name}"
     if not callable(function):
-        raise UserError(f"{where} is {function!r}, and no function; write a method, or leave it out.", at=type(subject))
+        raise WillRepeat(f"{where} is {function!r}, and no function; write a method, or leave it out.", at=type(subject))
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         what = "has a yield" if inspect.isgeneratorfunction(function) else "is an async function"
-        raise UserError(f"{where} {what}, so a call would not run it; write a plain function.", at=function)
+        raise WillRepeat(f"{where} {what}, so a call would not run it; write a plain function.", at=function)
 
 
 def caller(subject: Any, name: str, arguments: Sequence[str], optional: int = 0) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ def _wrong_arguments(subject: Any, name: str, forms: Sequence[Sequence[str]]) ->
     given = ", ".join(str(parameter).split(":")[0].split("=")[0] for parameter in _parameters(function) or ())
     ways = " or ".join(f"{name}({', '.join(form)})" for form in forms)
     wanted = ", ".join(["self", *forms[0]])
-    return UserError(
+    return WillRepeat(
         f"{type(subject).__name__}.{name}({given}) cannot be called as {ways}: write def {name}({wanted}).", at=function
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Distributed, Optimizations
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.keras.trial import KerasTrial
 
 POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
@@ -20,26 +20,28 @@ def apply(config: Mapping[str, Any]) -> None:
     _check(Distributed.model_validate(config.get("distributed") or {}))
     optimizations = Optimizations.model_validate(config.get("optimizations") or {})
     if optimizations.aggregation_frequency > 1:
-        raise UserError("optimizations.aggregation_frequency: in Keras, give the optimizer gradient_accumulation_steps instead.")
+        raise WillRepeat("optimizations.aggregation_frequency: in Keras, give the optimizer gradient_accumulation_steps instead.")
     if optimizations.clip_grad_norm is not None or optimizations.clip_grad_value is not None:
-        raise UserError("optimizations.clip_grad_*: in Keras, give the optimizer global_clipnorm, clipnorm or clipvalue instead.")
+        raise WillRepeat(
+            "optimizations.clip_grad_*: in Keras, give the optimizer global_clipnorm, clipnorm or clipvalue instead."
+        )
     if optimizations.mixed_precision is not None:
         keras.config.set_dtype_policy(POLICIES[optimizations.mixed_precision])
 
 
 def _check(distributed: Distributed) -> None:
     if distributed.strategy == "fsdp":
-        raise UserError(
+        raise WillRepeat(
             "distributed.strategy is fsdp, which divides PyTorch trials only; a Keras trial holds its whole model on each slot: "
             "remove the strategy."
         )
     if distributed.global_batch_size == "scale":
-        raise UserError(
+        raise WillRepeat(
             "distributed.global_batch_size: scale is for PyTorch trials; the batches of a Keras trial are those of all slots: "
             "remove it, and the rule for the learning rate."
         )
     if distributed.sync_batch_norm:
-        raise UserError(
+        raise WillRepeat(
             "distributed.sync_batch_norm is for PyTorch trials; in Keras, give the layer BatchNormalization(synchronized=True), "
             "which counts on the TensorFlow back end."
         )
@@ -48,9 +50,9 @@ def _check(distributed: Distributed) -> None:
 def checked_model(trial: KerasTrial) -> Any:
     model = trial.build_model()
     if not isinstance(model, keras.Model):
-        raise UserError(f"build_model returned {type(model).__name__}; it must return a keras.Model.", at=trial.build_model)
+        raise WillRepeat(f"build_model returned {type(model).__name__}; it must return a keras.Model.", at=trial.build_model)
     if not model.compiled:
-        raise UserError(
+        raise WillRepeat(
             "build_model returned a model that is not compiled; call model.compile(optimizer=..., loss=..., metrics=...) in it.",
             at=trial.build_model,
         )

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.keras.trial import KerasTrial
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray, np.generic)
@@ -46,7 +46,7 @@ def check_trial(trial: KerasTrial) -> list[str]:
         if callable(function := getattr(trial, method, None)) and not signatures.is_overridden(
             trial, KerasTrial, ELSEWHERE[method].partition("(")[0]
         ):
-            raise UserError(f"{name}.{method} would never be called: write {ELSEWHERE[method]} instead.", at=function)
+            raise WillRepeat(f"{name}.{method} would never be called: write {ELSEWHERE[method]} instead.", at=function)
     return [
         f"{name}.{method} is never called; is {meant} meant?" for method, meant in signatures.misspelt(trial, KerasTrial, METHODS)
     ]
@@ -65,7 +65,7 @@ def check_callback(callback: Any) -> None:
         if name in elsewhere and callable(getattr(callback, "state_dict", None)):
             continue  # written for both
         what_to_do = f"write {hint} instead." if hint else f"hooks are {', '.join(sorted(hooks))}."
-        raise UserError(f"{kind.__name__}.{name} would never be called: {what_to_do}", at=getattr(callback, name))
+        raise WillRepeat(f"{kind.__name__}.{name} would never be called: {what_to_do}", at=getattr(callback, name))
     signatures.check_methods(callback, base, hooks)
 
 
@@ -73,10 +73,10 @@ def checked(trial: Any) -> list[Any]:
     """Raises UserError for what is no Keras callback."""
     callbacks = trial.build_callbacks()
     if not isinstance(callbacks, Sequence) or not all(isinstance(item, keras.callbacks.Callback) for item in callbacks):
-        raise UserError("build_callbacks must return a list of Keras callbacks.", at=trial.build_callbacks)
+        raise WillRepeat("build_callbacks must return a list of Keras callbacks.", at=trial.build_callbacks)
     for item in callbacks:
         if isinstance(item, keras.callbacks.BackupAndRestore):
-            raise UserError(
+            raise WillRepeat(
                 "BackupAndRestore would resume from a file of its own; take it out: trials resume without it.",
                 at=trial.build_callbacks,
             )

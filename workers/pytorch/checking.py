@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from tenuto.workers.harness import signatures
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, WillRepeat
 from tenuto.workers.pytorch import data
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
@@ -64,13 +64,13 @@ def check_trial(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
     kind = type(trial)
     signatures.check_methods(trial, PyTorchTrial, METHODS)
     if not context._models or not context._optimizers:
-        raise UserError(
+        raise WillRepeat(
             f"{kind.__name__}.__init__ must wrap a model and an optimizer: self.model = context.wrap_model(...), "
             "self.optimizer = context.wrap_optimizer(...). What is not wrapped is not saved.",
             at=kind.__init__,
         )
     if kind.evaluate_batch is PyTorchTrial.evaluate_batch and not evaluates_full_dataset(trial):
-        raise UserError(
+        raise WillRepeat(
             f"{kind.__name__} needs evaluate_batch or evaluate_full_dataset: the search compares their metrics.", at=kind
         )
     EvaluationMetrics(trial.evaluation_reducer(), trial.evaluate_batch, trial.evaluation_reducer)
@@ -126,7 +126,7 @@ def checked_callbacks(trial: PyTorchTrial) -> dict[str, PyTorchCallback]:
     """Those that it builds, by name. Raises UserError."""
     callbacks = trial.build_callbacks()
     if not isinstance(callbacks, Mapping) or not all(isinstance(value, PyTorchCallback) for value in callbacks.values()):
-        raise UserError(
+        raise WillRepeat(
             "build_callbacks must return a dict from names to instances of pytorch.PyTorchCallback.", at=trial.build_callbacks
         )
     for callback in callbacks.values():
@@ -140,13 +140,13 @@ def check_callback(callback: PyTorchCallback) -> None:
     for name in signatures.unknown_hooks(callback, PyTorchCallback, HOOKS):
         hint = HOOKS_ELSEWHERE.get(name) or signatures.near(name, HOOKS)
         what_to_do = f"write {hint} instead." if hint else f"hooks are {', '.join(HOOKS)}."
-        raise UserError(
+        raise WillRepeat(
             f"{kind.__name__}.{name} would never be called, as there is no such hook: {what_to_do}", at=getattr(callback, name)
         )
     signatures.check_methods(callback, PyTorchCallback, HOOKS)
     save_start = callback.on_checkpoint_save_start
     if signatures.first_argument(save_start) == "checkpoint":
-        raise UserError(
+        raise WillRepeat(
             f"{kind.__name__}.on_checkpoint_save_start is given the number of batches, and not the checkpoint as in Determined: "
             "write def on_checkpoint_save_start(self, batches), and give what is to be saved to state_dict.",
             at=save_start,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, WillRepeat
 
 
 class Reducer(enum.Enum):
@@ -116,7 +116,7 @@ class EvaluationMetrics:
         """`at`: the user's `evaluate_batch`; `reducers_at`: where the reducers come from. Raises UserError for what is none."""
         for reducer in reducers.values() if isinstance(reducers, Mapping) else (reducers,):
             if not isinstance(reducer, Reducer) and not callable(reducer):
-                raise UserError(
+                raise WillRepeat(
                     f"evaluation_reducer returned {reducer!r}; give pytorch.Reducer values or functions.", at=reducers_at
                 )
         self._reducers, self._at = reducers, at
