@@ -26,6 +26,8 @@ searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length:
 resources: {slots_per_trial: 1, pool: nobody}
 """
 """Waits for ever in a pool without agents: what is tried is the door, not the training."""
+ASK_SECONDS = 0.02
+"""Between two questions of a bystander: fewer than one user may send."""
 ANSWER_SECONDS_MAX = 5.0
 """A bystander's answer takes milliseconds; this is far below what each attack took, and far above a crowded machine's."""
 
@@ -113,6 +115,7 @@ def bystander(door: Door) -> Iterator[Waiting]:
                     found.wrong.append(f"{answer.status_code}: {answer.text[:200]}")
                 found.longest_seconds = max(found.longest_seconds, time.monotonic() - began)
                 found.answers += 1
+                stop.wait(ASK_SECONDS)
 
     asking = Thread(target=ask)
     asking.start()

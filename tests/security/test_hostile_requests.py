@@ -64,6 +64,8 @@ def test_connections_that_trickle_are_closed(ada: Door) -> None:
             answer += piece
         assert answer.startswith(b"HTTP/1.1 408 "), answer
         assert b"came too slowly" in answer
+        assert b"connection: close" in answer.lower()
+        assert body.recv(1) == b"", "a sender that trickles kept its connection"
 
 
 def test_one_users_streams_leave_room_for_others_and_end_with_the_user(admin: Door, ada: Door) -> None:

@@ -100,6 +100,7 @@ async def gateway_world(
     tmp_path: Path,
     kind: type[W] = World,
     config: str = CONFIG,  # type: ignore[assignment]
+    **settings_of_its_own: Any,
 ) -> AsyncIterator[W]:
     """As a fixture `world`, in the modules that use it. `config` is what is submitted if nothing else is said."""
     settings = Settings(
@@ -108,6 +109,7 @@ async def gateway_world(
         rest_port=0,
         rest_token_file=str(tmp_path / "token"),
         context_bytes_max=50_000,
+        **settings_of_its_own,
     )
     log = await PostgresEventLog.connect(database.url)
     service = await build(settings, log, None, SystemClock(), feed=lambda: LogFeed(log))

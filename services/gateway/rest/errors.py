@@ -74,7 +74,9 @@ def error_response(
     ]
     where = None if path is None else visible(path)
     body = ErrorView(error=ErrorBody(code=code, message=visible_lines(message), path=where, problems=tuple(shown)))
-    headers = dict(headers or {}) | ({"Retry-After": str(RETRY_AFTER_SECONDS)} if code in ("unavailable", "too_many") else {})
+    headers = ({"Retry-After": str(RETRY_AFTER_SECONDS)} if code in ("unavailable", "too_many") else {}) | dict(headers or {})
+    if code == "too_slow":
+        headers["Connection"] = "close"  # the rest of the body may come at any time, or never
     if code in ("unauthorized", "expired"):
         headers["WWW-Authenticate"] = "Bearer"
     return Response(body.to_json(), STATUS.get(code, 500), headers, media_type="application/json")

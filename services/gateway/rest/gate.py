@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -13,8 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
-from tenuto.services.gateway.rest.context import ASKING, Gateway
+from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking_token
 from tenuto.services.gateway.rest.errors import DoorError, error_response
+from tenuto.services.gateway.rest.pace import Pace
 
 JSON_BYTES_MAX = 1 << 20
 """Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
@@ -30,10 +32,16 @@ QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
 
 
+STRANGERS_PER_SECOND_MAX = 10.0
+"""Requests without a token that fits, of one address: people mistype one now and then."""
+
+
 class Gate:
     def __init__(self, app: ASGIApp, gateway: Gateway, parameters: Mapping[str, frozenset[str]]) -> None:
         """`parameters`: what each route takes in its query, as its document says."""
         self._app, self._gateway, self._parameters = app, gateway, parameters
+        self._users_pace = Pace(gateway.settings.requests_per_second_max)
+        self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,15 +80,27 @@ class Gate:
         return route
 
     async def _user(self, scope: Scope) -> str:
+        ASKING_TOKEN.set(None)
         header = _header(scope, b"authorization")
-        user = await self._gateway.user_of(header)
+        try:
+            user = await self._gateway.user_of(header)
+        except DoorError:  # the token has expired
+            self._check_stranger(scope)
+            raise
         if user is None:
+            self._check_stranger(scope)
             why = "The token is wrong" if header else "A token is needed"
             raise DoorError(
                 "unauthorized",
                 f"{why}: send your own, or the content of the cluster's token file, as `Authorization: Bearer <token>`.",
             )
+        if asking_token() is not None:  # the cluster's own is the operator's, who may do everything
+            _keep_pace(self._users_pace, user, user)
         return user
+
+    def _check_stranger(self, scope: Scope) -> None:
+        address = str((scope.get("client") or ("",))[0])
+        _keep_pace(self._strangers_pace, address, "this address without a token that fits")
 
     async def _check_right(self, right: Right, user: str, found: Mapping[str, str]) -> None:
         """An experiment that is not there is nobody's: the handler says so."""
@@ -209,6 +229,17 @@ def _no_route(methods: tuple[str, ...]) -> DoorError:
     return DoorError(
         "method_not_allowed", f"This address does not take this method; it takes {allowed}.", headers={"Allow": allowed}
     )
+
+
+def _keep_pace(pace: Pace, sender: str, who: str) -> None:
+    """Raises DoorError where more requests came than may."""
+    if wait := pace.take(sender, asyncio.get_running_loop().time()):
+        seconds = math.ceil(wait)
+        raise DoorError(
+            "too_many",
+            f"Too many requests of {visible(who)}: send this one again in {seconds} s, and fewer of them (docs/rest.md, Limits).",
+            headers={"Retry-After": str(seconds)},
+        )
 
 
 def _check_path(scope: Scope) -> None:

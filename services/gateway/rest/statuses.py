@@ -18,7 +18,7 @@ MEANINGS = {
     409: "It cannot be done as things stand, such as a change of what has ended.",
     410: "It was there, and was deleted or damaged.",
     413: "The body, or what it unpacks to, is too large.",
-    429: "Too many of these at once; `Retry-After` says when to come again.",
+    429: "Too many requests of this user, or too many of these at once; `Retry-After` says when to come again.",
     503: "The database, a store or a service is away; `Retry-After` says when to come again.",
     507: "The cluster's shared directory has no space left.",
 }
@@ -41,7 +41,7 @@ def declare(document: dict[str, Any]) -> None:
 
 def _statuses(method: str, path: str) -> list[int]:
     right = ROUTES[f"{method} {path}"]
-    found = {400, 401, 503}
+    found = {400, 503} if right is Right.OPEN else {400, 401, 429, 503}
     if right in (Right.OWNER, Right.SELF, Right.ADMIN):
         found.add(403)
     if "{" in path or path.endswith(_COMPARES):
@@ -52,8 +52,6 @@ def _statuses(method: str, path: str) -> list[int]:
         found.add(409)
     if path.endswith(("/download", "/verify")):
         found.add(410)
-    if path.endswith((*_COMPARES, "/stream")) or (method == "POST" and path.endswith(_READS_UPLOADS)):
-        found.add(429)
     if method == "POST" and path.endswith(_READS_UPLOADS):
         found.add(507)
     return sorted(found)

@@ -28,7 +28,7 @@ STREAM_TIMEOUT_SECONDS = 60.0
 RECONNECT_SECONDS = 1.0
 OUTAGE_SECONDS_MAX = 600.0
 """So long without the cluster, then a command that waits gives up: the database restarts in seconds, a machine in minutes."""
-AWAY_STATUSES = frozenset({502, 503, 504})
+AWAY_STATUSES = frozenset({429, 502, 503, 504})
 PAGE_EVENTS = 5_000
 CHUNK_BYTES = 1 << 20
 
@@ -290,7 +290,7 @@ class Client:
 
     def _refusal(self, response: http.client.HTTPResponse) -> CliError:
         body = response.read()
-        kind = Refused if response.status < 500 else Away if response.status in AWAY_STATUSES else CliError
+        kind = Away if response.status in AWAY_STATUSES else Refused if response.status < 500 else CliError
         if response.status == 401 and b'"expired"' not in body:
             return Refused(
                 f"The cluster at {self._target.url} refused the token from {self._target.token_source}: give the one that its "

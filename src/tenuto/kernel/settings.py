@@ -40,6 +40,9 @@ class Settings:
     """File with the key of the users' secrets, for gateway and launcher only; made by the first of them that needs it."""
     token_days: float = 90.0
     """Life of a user's token. 0: tokens do not expire."""
+    requests_per_second_max: float = 100.0
+    """Requests of one user to the REST door, whatever the token; ten seconds' worth may come at once. A tenth of what the door
+    answers, so that one user's loop leaves room for others. 0: no limit."""
     context_bytes_max: int = 100 * 1024 * 1024
     """Largest packed model directory: code belongs there, data does not."""
     lease_seconds_max: float = 10.0

@@ -1,0 +1,42 @@
+"""How many requests somebody may send: a rate, and a burst that may go ahead of it. Pure; the caller brings the clock."""
+
+from __future__ import annotations
+
+BURST_SECONDS = 10.0
+"""So many seconds' worth of requests may come at once: a page that asks for fifty trials, a script that submits a sweep."""
+SENDERS_MAX = 10_000
+"""Remembered at once: those of them that sent nothing lately are as good as new, and are forgotten."""
+
+
+class Pace:
+    """Each sender has a moment up to which its requests are paid for; each request moves it on by 1/rate."""
+
+    def __init__(self, per_second: float, burst_seconds: float = BURST_SECONDS, senders_max: int = SENDERS_MAX) -> None:
+        """`per_second`: 0: no limit."""
+        self._cost_seconds = 1.0 / per_second if per_second > 0 else 0.0
+        # One request is always possible, whatever the rate.
+        self._ahead_seconds = max(burst_seconds, self._cost_seconds)
+        self._senders_max = senders_max
+        self._paid_until: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._paid_until)
+
+    def take(self, sender: str, now: float) -> float:
+        """`now`: seconds of a clock that never goes back. Returns 0 where the request may go on, else the seconds until it may:
+        then it counts for nothing."""
+        if self._cost_seconds == 0.0:
+            return 0.0
+        until = max(self._paid_until.get(sender, now), now) + self._cost_seconds
+        wait = until - now - self._ahead_seconds
+        if wait > 1e-9:  # beyond what the sums of many small numbers are wrong by
+            return wait
+        if sender not in self._paid_until and len(self._paid_until) >= self._senders_max:
+            self._forget(now)
+        self._paid_until[sender] = until
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        """Who has nothing outstanding; where all have, those with the least."""
+        busy = sorted((until, sender) for sender, until in self._paid_until.items() if until > now)
+        self._paid_until = {sender: until for until, sender in busy[-(self._senders_max // 2) :]}
