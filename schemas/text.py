@@ -3,6 +3,8 @@ in names no control characters."""
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +27,36 @@ def unstorable(text: str) -> str:
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         return "must not contain half of a surrogate pair, which is no character"
     return ""
+
+
+def storable(text: str) -> str:
+    """The text with U+FFFD, which stands for what is no text, in place of what cannot be stored."""
+    return _UNSTORABLE.sub("\ufffd", text) if unstorable(text) else text
+
+
+def storable_json(body: bytes) -> bytes:
+    """A JSON document whose texts and names can be stored: the very bytes where they can, as nearly always. What is no JSON stays
+    as it is, for whoever reads it to say so."""
+    if not _ESCAPED_UNSTORABLE.search(body):
+        return body
+    try:
+        return json.dumps(storable_document(json.loads(body))).encode()
+    except (ValueError, RecursionError):
+        return body
+
+
+def storable_document(value: Any) -> Any:
+    """The same for plain data. Raises RecursionError."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(name): storable_document(item) for name, item in value.items()}
+    return [storable_document(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_ESCAPED_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+"""As JSON writes them; a NUL or half of a surrogate pair that is not escaped makes it no JSON."""
 
 
 def unprintable(name: str) -> str:

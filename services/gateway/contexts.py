@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import hashlib
 import os
@@ -15,6 +16,9 @@ from typing import IO
 from tenuto.services.gateway.archives import ContextRefused
 
 _INCOMING = ".incoming-"
+DIRECTORY_MODE, ARCHIVE_MODE = 0o750, 0o640
+"""For agents that are root, have the gateway's account or are in its group; not for the account of users' code, which would read
+what others submitted."""
 Judge = Callable[[Path], Awaitable[frozenset[str]]]
 """Names at the top of a packed model directory. Raises ContextRefused."""
 
@@ -60,7 +64,7 @@ class Incoming:
             )
         try:
             if self._file is None:
-                self._directory.mkdir(parents=True, exist_ok=True)
+                self._directory.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
                 self._file = tempfile.NamedTemporaryFile(dir=self._directory, prefix=_INCOMING, delete=False)  # noqa: SIM115
             self._file.write(data)
         except OSError as error:
@@ -84,7 +88,7 @@ class Incoming:
         return StoredContext(self._hash.hexdigest(), self.size_bytes, names)
 
     def _name(self, file: IO[bytes]) -> None:
-        os.chmod(file.name, 0o644)  # agents may run as other users
+        os.chmod(file.name, ARCHIVE_MODE)
         os.replace(file.name, self._directory / f"{self._hash.hexdigest()}.tar.gz")
         descriptor = os.open(self._directory, os.O_RDONLY)
         try:
@@ -99,7 +103,10 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def clean(directory: Path) -> None:
-    """Removes what a killed gateway left half received. Call at start, before anything comes in."""
+    """Removes what a killed gateway left half received, and closes what an earlier version left open. Call at start, before
+    anything comes in."""
+    with contextlib.suppress(OSError):  # there is none yet, or it is the operator's own
+        directory.chmod(DIRECTORY_MODE)
     for path in directory.glob(f"{_INCOMING}*"):
         path.unlink(missing_ok=True)
 

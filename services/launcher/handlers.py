@@ -24,6 +24,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
+from tenuto.schemas.text import storable_json
 from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
@@ -184,7 +185,7 @@ class Listener:
 def _parsed(report: Report, tokens: ReportTokens) -> LauncherReport:
     """Raises Poison."""
     try:
-        parsed: Any = LAUNCHER_REPORT.validate_json(report.body)
+        parsed: Any = LAUNCHER_REPORT.validate_json(storable_json(report.body))
     except ValidationError as error:
         raise Poison(report, f"it cannot be read: {error}") from error
     if parsed.agent_id != report.agent_id:

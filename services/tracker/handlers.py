@@ -24,6 +24,7 @@ from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of, trial_of
 from tenuto.schemas.reports import TRACKER_REPORT, CheckpointReport, LogMatchReport, LogsReport, MetricsReport, TrackerReport
+from tenuto.schemas.text import storable_json
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.projections import Logs, write_logs, write_metrics
 from tenuto.services.tracker.state import State
@@ -87,7 +88,7 @@ class Receiver:
 
     def _parsed(self, report: Report, model: type[M]) -> M:
         try:
-            return self._checked(report, model.from_json(report.body))
+            return self._checked(report, model.from_json(storable_json(report.body)))
         except ValidationError as error:
             raise Poison(report, f"it cannot be read: {error}") from error
 
@@ -115,7 +116,7 @@ async def _write(reports: Sequence[Report], write: Callable[[Sequence[Report]], 
 
 def _tracker_report(report: Report) -> TrackerReport:
     try:
-        return TRACKER_REPORT.validate_json(report.body)
+        return TRACKER_REPORT.validate_json(storable_json(report.body))
     except ValidationError as error:
         raise Poison(report, f"it cannot be read: {error}") from error
 
@@ -130,6 +131,4 @@ def _storable(report: Report, body: Model) -> str:
         raise Poison(report, "it counts more batches than can be stored")
     if isinstance(body, CheckpointReport) and not body.checkpoint_id.startswith(f"{allocation_id}-"):
         raise Poison(report, f"checkpoint {body.checkpoint_id!r} is not named for its allocation {allocation_id}")
-    if any("\0" in name for name in getattr(body, "metrics", ())):
-        raise Poison(report, "a metric's name has a zero character")
     return str(allocation_id)

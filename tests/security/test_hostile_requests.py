@@ -161,6 +161,7 @@ def test_addresses_that_mean_nothing_are_refused(eve: Door, path: str, says: str
 
 def test_bodies_that_mean_nothing_are_refused_and_the_connection_goes_on(ada: Door) -> None:
     """All on one connection: raw, so that no client hides that it had to make another one."""
+    number = ada.submit().json()["id"]
     connection = ada.raw()
     answers = ada.reading(connection)
 
@@ -174,7 +175,7 @@ def test_bodies_that_mean_nothing_are_refused_and_the_connection_goes_on(ada: Do
             found[name.lower()] = value
         return status, found, json.loads(answers.read(int(found["content-length"])))
 
-    patch = "PATCH /api/v1/experiments/1 HTTP/1.1"
+    patch = f"PATCH /api/v1/experiments/{number} HTTP/1.1"
     for line, body, expected in [
         (patch, b'{"weight": NaN}', 400),
         (patch, b'{"priority": 99999999999999999999}', 400),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +99,67 @@ def test_a_secret_reaches_its_worker_and_nobody_else(cluster: LiveCluster, admin
                 assert b"correct-horse" not in path.read_bytes() or path.parent.name == "secrets", path
         assert (cluster.directory / "secret.key").stat().st_mode & 0o077 == 0
         assert olga.http.delete("/secrets/key").json() == []
+
+
+WAITING = b"""
+import os, pathlib, time
+import tenuto
+run = tenuto.init()
+print("rank", os.environ["RANK"], "has", len(os.environ["API_KEY"]), "characters:", os.environ["API_KEY"], flush=True)
+while not pathlib.Path(os.environ["GO"]).exists():
+    time.sleep(0.05)
+raise RuntimeError("over")
+"""
+
+
+def test_both_ranks_of_a_gang_have_a_secret_and_a_removed_one_is_told(cluster: LiveCluster, admin: Door, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    config = SECRET_CONFIG.replace("max_restarts: 0", "max_restarts: 1\nresources: {slots_per_trial: 2}")
+    with closing(user_of(admin, "gerda")) as gerda:
+        assert gerda.http.put("/secrets/key", json={"value": VALUE}).status_code == 200
+        made = gerda.submit(config.replace("PLAIN: text", f"GO: '{go}'"), archive({"train.py": WAITING}))
+        assert made.status_code == 201, made.text
+        number = made.json()["id"]
+
+        def lines() -> list[str]:
+            return [line["text"] for line in gerda.http.get(f"/trials/{number}-1/logs").json()]
+
+        shown = {f"rank {rank} has {len(VALUE)} characters: [secret API_KEY]" for rank in (0, 1)}
+        assert shown <= set(cluster.once(lines, lambda found: shown <= set(found)))
+        assert gerda.http.delete("/secrets/key").status_code == 200
+        go.touch()
+        told = cluster.once(lines, lambda found: any("waits to start" in line for line in found))
+        assert "the trial waits to start: gerda has no secret key any more" in "\n".join(told)
+        assert gerda.http.put("/secrets/key", json={"value": VALUE}).status_code == 200
+        cluster.wait_for(lambda: gerda.http.get(f"/experiments/{number}").json()["state"] == "failed")
+    assert "horse" not in admin.http.get("/events?limit=5000").text
+
+
+UNSTORABLE = b"""
+import tenuto
+with tenuto.init() as run:
+    run.report_training(1, {"a\\0b": 1.0, "c\\ud800": 2.0})
+    run.report_validation(1, {"loss": 1.0, "a\\0b": 1.0, "c\\ud800": 2.0})
+    run.alert("nul \\0 and half \\udc80")
+    print("printed \\0", flush=True)
+    raise RuntimeError("broken \\0 and \\udc80")
+"""
+
+
+def test_what_no_database_stores_is_shown_as_such_and_holds_up_nothing(cluster: LiveCluster, admin: Door) -> None:
+    config = SECRET_CONFIG.replace("environment: {variables: {API_KEY: {secret: key}, PLAIN: text}}\n", "")
+    config = config.replace("{batches: 1}", "{batches: 2}")  # so that the error comes before the end
+    number = admin.submit(config, archive({"train.py": UNSTORABLE})).json()["id"]
+    cluster.wait_for(lambda: admin.http.get(f"/experiments/{number}").json()["state"] == "failed")
+    assert "broken \ufffd and \ufffd" in admin.http.get(f"/trials/{number}-1").json()["error"]
+    [validation] = admin.http.get(f"/trials/{number}-1/validations").json()
+    assert [name.rstrip("\ufffd") for name in sorted(validation["metrics"])] == ["a\ufffdb", "c", "loss"]
+    lines = cluster.once(
+        lambda: [line["text"] for line in admin.http.get(f"/trials/{number}-1/logs").json()],
+        lambda found: any("nul" in line for line in found) and any("printed" in line for line in found),
+    )
+    assert "printed \ufffd" in lines
+    assert "alert (info): nul \ufffd and half \ufffd" in lines
+    points = cluster.once(lambda: admin.http.get(f"/trials/{number}-1/metrics").json(), bool)
+    assert [name.rstrip("\ufffd") for name in sorted(points[0]["metrics"])] == ["a\ufffdb", "c"]
+    assert admin.http.get("/status").json()["parked"] == 0

@@ -14,6 +14,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
+from tenuto.schemas.text import storable
+
 TEXT_BYTES_MAX = 1 << 20
 """Of what is read whole: an exit code, an address, the sentence about an error."""
 
@@ -35,9 +37,9 @@ def open_foreign(path: Path, owner: int | None) -> BinaryIO:
 
 
 def read_foreign(path: Path, owner: int | None) -> str:
-    """Its beginning, as text. Raises OSError."""
+    """Its beginning, as text that can be stored. Raises OSError."""
     with open_foreign(path, owner) as file:
-        return file.read(TEXT_BYTES_MAX).decode(errors="replace")
+        return storable(file.read(TEXT_BYTES_MAX).decode(errors="replace"))
 
 
 def place(path: Path, text: str) -> None:

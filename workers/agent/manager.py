@@ -65,8 +65,8 @@ class Manager:
         """Reports left the spool."""
         self._runs, self._disk, self._contexts, self._grace_seconds = runs, disk, contexts, grace_seconds
         self.scratch = Scratch(node.directory, node.base, node.account)
-        self._starter = Starter(node, contexts, self.scratch, warm, command)
-        self._printed = Printed(node, runs, disk, clock, self.spooled)
+        self._printed = Printed(node, runs, spool, disk, clock, self.spooled)
+        self._starter = Starter(node, contexts, self.scratch, warm, command, self._printed.tell)
         self._reports = RunReports(node, runs, spool, disk, self.spooled, self.committed)
         self._live: dict[str, Live] = {}
         self._done: dict[str, Run] = {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
+from tenuto.schemas.text import storable
 from tenuto.workers.agent.foreign import open_foreign, read_foreign
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
@@ -66,7 +67,7 @@ def _error_text(exit_code: int, files: RunFiles) -> str:
         with open_foreign(files.stderr, files.owner) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - STDERR_BYTES_READ))
-            lines = file.read().decode(errors="replace").splitlines()[-STDERR_LINES_SHOWN:]
+            lines = storable(file.read().decode(errors="replace")).splitlines()[-STDERR_LINES_SHOWN:]
     except OSError:
         lines = []
     head = f"The worker process exited with code {exit_code}."

@@ -12,6 +12,7 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX as MATCHED_CHARACTERS_MAX
 from tenuto.schemas.config.log_policies import PatternError, matcher
 from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
+from tenuto.schemas.text import storable
 from tenuto.workers.agent.foreign import open_foreign
 from tenuto.workers.agent.hiding import Hide, nothing
 from tenuto.workers.agent.processes import RunFiles
@@ -48,7 +49,7 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
     if (final and not full) or (full and end == 0):
         end = len(data)
     lines = data[:end].replace(b"\r", b"\n").split(b"\n")
-    texts = tuple(hide(line.decode(errors="replace"))[:LINE_CHARACTERS_MAX] for line in lines if line)
+    texts = tuple(storable(hide(line.decode(errors="replace")))[:LINE_CHARACTERS_MAX] for line in lines if line)
     return Chunk(texts, offset + end)
 
 

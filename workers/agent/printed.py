@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from tenuto.kernel.clock import Clock
-from tenuto.schemas.reports import LogsReport
+from tenuto.schemas.reports import LogLine, LogsReport
 from tenuto.workers.agent import hiding
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.database import Disk
@@ -17,14 +17,15 @@ from tenuto.workers.agent.output import Matcher, log_reports, read_lines, read_r
 from tenuto.workers.agent.processes import RunFiles
 from tenuto.workers.agent.reconcile import rank_on
 from tenuto.workers.agent.runs import Runs
-from tenuto.workers.agent.spool import NewReport
+from tenuto.workers.agent.spool import NewReport, Spool
 
 
 class Printed:
     """Of all runs of one agent. Each run's output is read by one task at a time."""
 
-    def __init__(self, node: Node, runs: Runs, disk: Disk, clock: Clock, spooled: Changed) -> None:
-        self._node, self._runs, self._disk, self._clock, self._spooled = node, runs, disk, clock, spooled
+    def __init__(self, node: Node, runs: Runs, spool: Spool, disk: Disk, clock: Clock, spooled: Changed) -> None:
+        self._node, self._runs, self._spool, self._disk = node, runs, spool, disk
+        self._clock, self._spooled = clock, spooled
 
     def hide(self, live: Live) -> Hide:
         if live.hide is None:
@@ -55,6 +56,17 @@ class Printed:
         live.run = replace(live.run, stdout_offset=out.offset, stderr_offset=err.offset)
         self._spooled.notify()
         return True
+
+    async def tell(self, live: Live, text: str) -> None:
+        """A line of the agent's own in the log of a run."""
+        run = live.run
+        rank = rank_on(run.assignment, self._node.agent_id)
+        line = LogLine(time_us=self._clock.now_us(), rank=rank, stream="tenuto", text=text)
+        report = LogsReport(trial_id=run.assignment.trial_id, allocation_id=run.allocation_id, lines=(line,))
+        await self._disk(
+            self._spool.append, NewReport("logs", report.kind, run.allocation_id, report.to_json(), run.assignment.trace)
+        )
+        self._spooled.notify()
 
     async def _read_ranks(self, live: Live, files: RunFiles, *, final: bool) -> bool:
         run = live.run

@@ -21,6 +21,7 @@ from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.reports import TRACKER_REPORT, LogMatchReport, LogsReport, MetricsReport
 from tenuto.schemas.subjects import Lane
+from tenuto.schemas.text import storable_json
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.database import Disk
@@ -156,7 +157,7 @@ def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewRe
     if len(body) > REPORT_BYTES_MAX:
         logger.error("allocation %s sent a report of %d bytes; at most %d are taken", allocation_id, len(body), REPORT_BYTES_MAX)
         return NewReport(cast(Lane, lane), "too_large", allocation_id, body[:TOO_LARGE_BYTES_KEPT], trace)
-    kind, owner = "unreadable", allocation_id
+    kind, owner, body = "unreadable", allocation_id, storable_json(body)
     try:
         if lane == "tracker":
             report = TRACKER_REPORT.validate_json(body)

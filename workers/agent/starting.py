@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from tenuto.workers.agent import hiding, processes
@@ -26,11 +26,18 @@ SECRETS_SECONDS = 1.0
 """Between looks whether a run that waits for its secrets was killed."""
 
 
+Tell = Callable[[Live, str], Awaitable[None]]
+
+
 class Starter:
     """Of one agent. Several runs may be started at once."""
 
-    def __init__(self, node: Node, contexts: Contexts, scratch: Scratch, warm: WarmPool, command: Sequence[str]) -> None:
+    def __init__(
+        self, node: Node, contexts: Contexts, scratch: Scratch, warm: WarmPool, command: Sequence[str], tell: Tell
+    ) -> None:
+        """`tell`: puts a line into the log of a run."""
         self._node, self._contexts, self._scratch, self._warm, self._command = node, contexts, scratch, warm, tuple(command)
+        self._tell = tell
         self._secrets: dict[str, str] = {}
         """Values by reference, as the launcher said them last; in memory only."""
         self._told = Changed()
@@ -76,13 +83,23 @@ class Starter:
     async def _secret_values(self, live: Live) -> dict[str, str]:
         """By variable. Waits for those that the launcher did not say yet, unless the run is killed."""
         wanted = live.run.assignment.config.environment.secrets
-        warned = False
+        looks = 0
         while (missing := sorted(set(wanted.values()) - self._secrets.keys())) and live.run.killed_for is None:
-            if not warned:
+            looks += 1
+            if looks == 2:  # it is no matter of the order in which messages come
                 logger.info("allocation %s waits for the secrets %s", live.run.allocation_id, ", ".join(missing))
-            warned = True
+                await self._tell(live, _waits(missing))
             told = self._told.next()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SECRETS_SECONDS):
                     await told.wait()
         return {} if missing else {variable: self._secrets[reference] for variable, reference in wanted.items()}
+
+
+def _waits(missing: Sequence[str]) -> str:
+    names = ", ".join(reference.partition("/")[2] for reference in missing)
+    owners = ", ".join(sorted({reference.partition("/")[0] for reference in missing}))
+    return (
+        f"the trial waits to start: {owners} has no secret {names} any more, or it cannot be read; set it again with "
+        f"`tenuto secret set`, or end the experiment with `tenuto exp kill`."
+    )

@@ -25,6 +25,7 @@ from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import StragglerReport
+from tenuto.schemas.text import storable
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
@@ -219,6 +220,7 @@ def _leave_on_sigterm(box: DirectiveBox) -> None:
 
 
 def _write_error(error_file: str, text: str) -> None:
+    text = storable(text)
     print(f"tenuto: the trial failed: {text}", file=sys.stderr, flush=True)
     if error_file:
         temporary = f"{error_file}.partial"

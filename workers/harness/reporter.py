@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, Protocol
 
+from pydantic_core import PydanticSerializationError
+
 from tenuto.schemas.base import Model
 from tenuto.schemas.reports import MetricsReport, ProgressReport
+from tenuto.schemas.text import storable_document
 from tenuto.workers.harness.agent_client import AgentClient, Outgoing
 from tenuto.workers.harness.directives import AgentGone
 
@@ -89,6 +92,15 @@ class _Pending:
         return Outgoing(self.sequence, self.lane, self.data[:CALL_BYTES_MAX])
 
 
+def _written(body: Model) -> tuple[Model, bytes]:
+    """With U+FFFD for what is no text, such as half of a surrogate pair in a file's name, which JSON cannot say."""
+    try:
+        return body, body.to_json()
+    except PydanticSerializationError:
+        cleaned = type(body).model_validate(storable_document(body.model_dump()))
+        return cleaned, cleaned.to_json()
+
+
 class Reporter:
     """Keeps each report until the agent has it on disk. Numbers are consecutive per (allocation, rank), over all lanes."""
 
@@ -110,7 +122,7 @@ class Reporter:
 
     def report(self, lane: Lane, *bodies: Model) -> None:
         """In this order, and in one call to the agent. Returns at once, unless too many reports wait. Raises AgentGone."""
-        written = [(body, body.to_json()) for body in bodies]
+        written = [_written(body) for body in bodies]
         with self._changed:
             self._wait(PENDING_REPORTS_MAX - 1)
             for body, data in written:

@@ -1,0 +1,89 @@
+"""deploy/compose.yaml gives each process the settings that its code asks for, and the files that these name."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tenuto.kernel.settings import Settings
+from tests.support.live_cluster import ROOT
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
+ON_THE_BUS = {"database_url", "nats_url", "nats_user", "nats_password_file"}
+"""Of every service: read in the kernel's frame."""
+MODULES = {
+    "relay": "src/tenuto/kernel/relay.py",
+    **{name: f"services/{name}" for name in ("searcher", "scheduler", "launcher", "tracker", "gateway")},
+}
+NOT_NEEDED = {"stores_file", "anchor_targets", "anchor_key_file", "database_owner_url"}
+"""Without the first there is only the shared store, without the next two nothing is noted elsewhere; migrations have a container
+of their own."""
+
+
+def asked_for(path: Path) -> set[str]:
+    """Settings without a default that the code of a process reads."""
+    bare = {item.name for item in fields(Settings) if item.default == ""}
+    found = set()
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute) and "settings" in ast.unparse(node.value) and node.attr in bare:
+                found.add(node.attr)
+    return found - NOT_NEEDED
+
+
+def environment(service: str) -> dict[str, str]:
+    found: dict[str, str] = COMPOSE["services"][service]["environment"]
+    return found
+
+
+@pytest.mark.parametrize("service", sorted(MODULES))
+def test_each_service_is_given_what_its_code_asks_for(service: str) -> None:
+    needed = {f"TENUTO_{name.upper()}" for name in asked_for(ROOT / MODULES[service]) | ON_THE_BUS}
+    assert needed <= environment(service).keys()
+    known = {f"TENUTO_{item.name.upper()}" for item in fields(Settings)}
+    assert environment(service).keys() <= known, "a variable that no process reads"
+    module = MODULES[service].removeprefix("src/tenuto/").removesuffix(".py").replace("/", ".")
+    assert COMPOSE["services"][service]["command"] == [f"tenuto.{module}"]
+
+
+@pytest.mark.parametrize("service", sorted({*MODULES, "agent"}))
+def test_files_that_settings_name_are_mounted(service: str) -> None:
+    mounted = [_split(volume)[1] for volume in COMPOSE["services"][service]["volumes"]]
+    for name, value in environment(service).items():
+        value = value.replace(":?}", "}")
+        if name.endswith(("_FILE", "_DIRECTORY")):
+            assert any(value == target or value.startswith(f"{target}/") for target in mounted), name
+
+
+def _split(volume: str) -> list[str]:
+    """Source and target; a variable that must be set has a colon of its own."""
+    return volume.replace(":?}", "}").removesuffix(":ro").split(":")
+
+
+def test_gateway_and_launcher_share_the_key_and_nobody_else_has_it() -> None:
+    """Nor is it in the image, or in a directory that agents see."""
+    with_key = {
+        name
+        for name, item in COMPOSE["services"].items()
+        if any(_split(volume)[0] == "keys" for volume in item.get("volumes", ()))
+    }
+    assert with_key == {"gateway", "launcher"}
+    assert environment("gateway")["TENUTO_SECRET_KEY_FILE"] == environment("launcher")["TENUTO_SECRET_KEY_FILE"]
+    named = {
+        _split(volume)[0] for item in COMPOSE["services"].values() for volume in item.get("volumes", ()) if volume[0].isalpha()
+    }
+    assert named == COMPOSE["volumes"].keys()
+
+
+def test_the_account_of_users_code_has_no_way_to_what_others_submitted() -> None:
+    """Packed model directories are for the gateway's account (1000) and its group; that of workers is another one."""
+    image = (ROOT / "deploy/Dockerfile").read_text()
+    assert "--uid 1000 tenuto" in image
+    assert "--uid 1001 --user-group tenuto-worker" in image
+    assert COMPOSE["services"]["agent"]["user"] == "root"
+    assert environment("agent")["TENUTO_WORKER_USER"] == "tenuto-worker"
