@@ -80,7 +80,7 @@ def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any
         "finished_twice": [trial for trial, count in finished.items() if count > 1],
         "broken_rules": broken_rules(events)[:5],
         "replays_that_differ": [number for number, code in replays.items() if code],
-        "log": verified.stdout.strip().splitlines()[-1:],
+        "log": verified.stdout.strip().splitlines()[:1],
         "log_verified": verified.returncode == 0,
         "events": len(events),
         "granted": kinds["AllocationGranted"],

@@ -1,4 +1,4 @@
-"""Pauses before restarts: who comes to grief again and again waits longer each time, and everybody starts again in the end."""
+"""Pauses before restarts: a trial that fails again and again waits longer each time, and every one starts again in the end."""
 
 from __future__ import annotations
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
@@ -14,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tenuto.kernel.replay import fold, verify_decisions
-from tenuto.schemas.envelope import encode_event
 from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
 from tenuto.schemas.events.pool import AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.request import (
@@ -324,36 +319,3 @@ class AnyPolicy(AnyHistory):
 
 TestAnyPolicy = AnyPolicy.TestCase
 TestAnyPolicy.settings = settings(TestAnyHistory.settings, max_examples=120)
-
-REFOLD = """
-import sys
-from tenuto.kernel.replay import fold, verify_decisions
-from tenuto.schemas.envelope import decode_event
-from tenuto.services.scheduler.core import SchedulerCore
-events = [decode_event(line.rstrip(b"\\n")) for line in sys.stdin.buffer]
-core = SchedulerCore()
-assert verify_decisions(core, events).ok
-sys.stdout.buffer.write(core.dump(fold(core, events)))
-"""
-
-
-def test_another_process_replays_the_log_to_the_same_bytes() -> None:
-    """With another hash seed, so that an iteration in hash order would show."""
-    driver = Driver()
-    for number in range(1, 8):
-        driver.feed(submitted(number, slots=1 + number % 3, priority=(10, 42, 60)[number % 3]), *requested(number, *range(1, 6)))
-    for name in ("north", "south", "east", "west", "up", "down"):
-        driver.feed(joined(name, 3))
-    for allocation in sorted(driver.state.allocations)[::2]:
-        driver.feed(exited(allocation, "lost"))
-    driver.feed(AgentLost(agent_id="south", reason="lease"), ExperimentPauseRequested(experiment_id=3))
-    for seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", REFOLD],
-            input=b"\n".join(encode_event(event) for event in driver.log) + b"\n",
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-        )
-        assert done.stdout == driver.core.dump(driver.state)
-    assert json.loads(driver.core.dump(driver.state))["grants"] > 10

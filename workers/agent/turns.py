@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 def fair_shares(waiting: Mapping[str, int], room: int, last_served: str) -> dict[str, int]:
-    """How many each gets of `room`: as equal as what they wait for allows. Whoever comes behind `last_served` in the order of
-    names is served first, so that little room goes round."""
+    """Places of `room` for each name, as equal as the numbers that wait allow. The name after `last_served`, in alphabetical
+    order, is served first: where room is little, all get their turn."""
     names = sorted(name for name, count in waiting.items() if count > 0)
     order = [name for name in names if name > last_served] + [name for name in names if name <= last_served]
     shares = dict.fromkeys(order, 0)

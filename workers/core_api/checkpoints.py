@@ -266,7 +266,7 @@ class Checkpoints:
         self._latest = Checkpoint(source.checkpoint_id, steps, metadata, source.location, source.weights_only)
         if self._session.gang is None or self._session.gang.leads:
             if source.trusted_user:
-                say(f"these are files of {source.trusted_user}'s trial, which who submitted this experiment said to trust")
+                say(f"these are files of a trial of {source.trusted_user}: the submitter of this experiment chose to trust them")
             does = "begins with the weights of" if source.weights_only else "resumes from"
             say(f"{does} checkpoint {source.checkpoint_id} at step {steps}")
         # What another trial reached, whose checkpoint this one begins from, is not this one's.

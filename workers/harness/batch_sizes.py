@@ -1,4 +1,4 @@
-"""The batch of one slot, as a number that remembers what it is."""
+"""The batch size of one slot: a number that can be told from other numbers."""
 
 from __future__ import annotations
 

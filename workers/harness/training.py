@@ -134,7 +134,7 @@ class TrainingLoop:
             self._say(f"begins with the weights of checkpoint {source.checkpoint_id}")
             return
         if source.trusted_user:
-            self._say(f"loads what {source.trusted_user}'s trial pickled, which who submitted this experiment said to trust")
+            self._say(f"loads objects that a trial of {source.trusted_user} pickled: this experiment's submitter chose to trust them")
         try:
             record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
             self._trainer.load(directory)

@@ -37,7 +37,7 @@ LOST, BEAT = "lost", "beat"
 
 @dataclass
 class _End:
-    """One connection, with what came and what is to go."""
+    """One connection, with the bytes that were received and those still to be sent."""
 
     connection: socket.socket
     index: int | None

@@ -32,7 +32,7 @@ def credentials(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write them to this file, which only you can read, not to the screen.")
     ] = None,
-    renew: Annotated[bool, typer.Option(help="Make a new password; the old one is worth nothing any more.")] = False,
+    renew: Annotated[bool, typer.Option(help="Make a new password; the old one is no longer valid.")] = False,
 ) -> None:
     """Print what an agent logs in to the bus with, as settings; made where the agent has none."""
     from tenuto.kernel.bus_permissions import agent_user

@@ -105,7 +105,7 @@ def remove(context: typer.Context, name: Name, file: File = None) -> None:
     """Take a declaration away. What is stored stays there, and is out of reach until a store of that name is declared again."""
     definition, place = _known(context, name, file), _file(context, file)
     _declare(place, {key: value for key, value in _declared(place).items() if key != name})
-    say(f"Store {name} is declared no more; what is stored at {definition.url} stays there.")
+    say(f"The declaration of store {name} is removed; what is stored at {definition.url} stays there.")
 
 
 def _file(context: typer.Context, file: Path | None) -> Path:

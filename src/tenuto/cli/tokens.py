@@ -51,7 +51,7 @@ def rotate(
     user: OfUser = None,
     json: Json = False,
 ) -> None:
-    """Make a new token in place of one, which is worth nothing from then on."""
+    """Replace a token by a new one. The old one is no longer valid."""
     from tenuto.cli.errors import CliError
 
     rest = client(context)
@@ -68,10 +68,10 @@ def rotate(
 
 @app.command()
 def revoke(context: typer.Context, token_id: Id, user: OfUser = None) -> None:
-    """Take a token away: it is worth nothing any more."""
+    """Take a token away. It is no longer valid."""
     rest = client(context)
     rest.delete(f"/users/{user or _self(rest)}/tokens/{token_id}")
-    say(f"Token {token_id} is worth nothing any more.")
+    say(f"Token {token_id} is no longer valid.")
 
 
 def show(made: Any, json: bool) -> None:

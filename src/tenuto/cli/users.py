@@ -52,7 +52,7 @@ def list_users(context: typer.Context, json: Json = False) -> None:
 def remove(context: typer.Context, name: Name) -> None:
     """Take a user's tokens away. Its experiments go on."""
     client(context).delete(f"/users/{name}")
-    say(f"User {name} is removed; its tokens are worth nothing any more.")
+    say(f"User {name} is removed; its tokens are no longer valid.")
 
 
 @app.command()
