@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import StoreError
@@ -20,11 +18,12 @@ from tenuto.schemas.reports import CheckpointReport, DamageReport, MetricPoint, 
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.restoring import restore
 from tenuto.workers.checkpoints.writer import CheckpointWriter, Fill, Position
-from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
+from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointRecord
 from tenuto.workers.harness.directives import AgentGone, DirectiveBox
-from tenuto.workers.harness.errors import REPEATING, UserError, WillRepeat, metric_warning
+from tenuto.workers.harness.errors import UserError, metric_warning
 from tenuto.workers.harness.gang import Gang, GangBox
 from tenuto.workers.harness.reporter import Reports
+from tenuto.workers.harness.resuming import load_checkpoint
 from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import Trainer
 
@@ -129,29 +128,10 @@ class TrainingLoop:
             self._after_training(target_batches)
 
     def _resume(self, source: SourceCheckpoint, directory: Path) -> None:
-        if source.weights_only:
-            self._trainer.load_weights(directory)
-            self._say(f"begins with the weights of checkpoint {source.checkpoint_id}")
+        record = load_checkpoint(self._trainer, source, directory, self._say)
+        if record is None:
             return
-        if source.trusted_user:
-            self._say(f"loads objects that a trial of {source.trusted_user} pickled: this experiment's submitter chose to trust them")
-        try:
-            record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
-            self._trainer.load(directory)
-        except (OSError, ValidationError) as error:
-            raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
-        except REPEATING as error:
-            raise WillRepeat(
-                f"checkpoint {source.checkpoint_id} cannot be loaded, nor would it be at another start: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        if self._trainer.batches != source.batches:
-            raise CheckpointDamaged(
-                f"checkpoint {source.checkpoint_id} was recorded at batch {source.batches}, "
-                f"but holds batch {self._trainer.batches}."
-            )
         self._saved_at = source.batches
-        self._say(f"resumed from checkpoint {source.checkpoint_id} at batch {source.batches}")
         if record.validation is not None and record.trial_id == self._assignment.trial_id:
             # The worker before may have died between the two reports of that position; a repeated one changes nothing.
             # What another trial reached, whose checkpoint this one begins from, is not this one's.

@@ -1,6 +1,4 @@
-"""What a trial is given: hyperparameters, the device, and the wrappers that let the harness save and restore its parts.
-
-Long, because it is one object to the user: its wrappers share what one batch has done so far."""
+"""What a trial is given: hyperparameters, the device, and the wrappers that let the harness save and restore its parts."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from torch import nn
 from tenuto.schemas.config.experiment import Distributed, Optimizations
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.harness.trial_context import TrialContext
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.pytorch.devices import to_device
 from tenuto.workers.pytorch.distributed import fsdp
 from tenuto.workers.pytorch.distributed.batch_rules import BatchRules, LearningRateScaling
 from tenuto.workers.pytorch.gradients import configured_clip, mark_used, open_gradients
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
+from tenuto.workers.pytorch.position import PositionedContext
 from tenuto.workers.pytorch.reducers import FunctionReducer, MetricReducer, WrappedReducer, check_reducer
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ _NOT_IN_PARTS = (
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class PyTorchTrialContext(TrialContext):
+class PyTorchTrialContext(PositionedContext):
     """Given to `PyTorchTrial.__init__`. Wrap every model, optimizer, scheduler and scaler there, always in the same order:
     that is how a resumed trial finds its state again."""
 
@@ -56,8 +54,6 @@ class PyTorchTrialContext(TrialContext):
         """Ids of optimizers that stepped during the batch being trained."""
         self._scaled: list[Any] = []
         """Scalers that stepped, and were not updated, during the batch being trained."""
-        self._batches = 0
-        self._epoch_batches: int | None = None
         self._ranks: Ranks | None = None
         self._gradients: GradientSync | None = None
         self._shards: Shards | None = None
@@ -343,24 +339,3 @@ class PyTorchTrialContext(TrialContext):
         """By which optimizers multiply their learning rate when they step now, as `distributed.learning_rate_scaling` says. The
         learning rate that the optimizer holds, and a scheduler sets, is without it."""
         return self._scaling.factor(self._batches, self._epoch_batches)
-
-    def current_train_batch(self) -> int:
-        """Batches trained before this one, since the trial began."""
-        return self._batches
-
-    def current_train_epoch(self) -> int:
-        return self._batches // self._epochs_known()
-
-    def is_epoch_start(self) -> bool:
-        return self._batches % self._epochs_known() == 0
-
-    def is_epoch_end(self) -> bool:
-        return (self._batches + 1) % self._epochs_known() == 0
-
-    def _epochs_known(self) -> int:
-        if self._epoch_batches is None:
-            raise UserError(
-                "the length of an epoch is not known: ask in train_batch, and for a stream without a length set "
-                "batches_per_epoch in your trial."
-            )
-        return self._epoch_batches

@@ -1,0 +1,42 @@
+"""Loads what a trial resumes from, or begins with, into its trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tenuto.schemas.assignments import SourceCheckpoint
+from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
+from tenuto.workers.harness.errors import REPEATING, WillRepeat
+from tenuto.workers.harness.trainer import Trainer
+
+
+def load_checkpoint(
+    trainer: Trainer, source: SourceCheckpoint, directory: Path, say: Callable[[str], None]
+) -> CheckpointRecord | None:
+    """Returns its record; None: only the weights are loaded. Raises CheckpointDamaged, WillRepeat, or what else the user's code
+    raises."""
+    if source.weights_only:
+        trainer.load_weights(directory)
+        say(f"begins with the weights of checkpoint {source.checkpoint_id}")
+        return None
+    if source.trusted_user:
+        say(f"loads objects that a trial of {source.trusted_user} pickled: the submitter of this experiment chose to trust them")
+    try:
+        record = CheckpointRecord.from_json((directory / RECORD_FILE).read_bytes())
+        trainer.load(directory)
+    except (OSError, ValidationError) as error:
+        raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
+    except REPEATING as error:
+        raise WillRepeat(
+            f"checkpoint {source.checkpoint_id} cannot be loaded, nor would it be at another start: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    if trainer.batches != source.batches:
+        raise CheckpointDamaged(
+            f"checkpoint {source.checkpoint_id} was recorded at batch {source.batches}, but holds batch {trainer.batches}."
+        )
+    say(f"resumed from checkpoint {source.checkpoint_id} at batch {source.batches}")
+    return record
