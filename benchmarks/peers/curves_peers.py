@@ -1,10 +1,10 @@
 """Syne Tune's, Optuna's and Ray Tune's ASHA on the curves of `curves_ours.py`: `python benchmarks/peers/curves_peers.py FILE`.
 
-Runs in the environment of requirements.txt. Each scheduler is asked by its public interface, in one virtual clock: the same
-workers, the same rows in the same order, a report at each power of two, the same shortest rung and divisor; cost is the length
-trained by all until a loss at most the target was reported. All three are the stopping form. Prints a table with ours;
-20:10, 18:12 behind a peer's cost means that our promotion form cost less with 20 seeds and more with 10, and our stopping form
-with 18 and 12.
+Runs in the environment of requirements.txt. Each scheduler is asked by its public interface, in the same virtual clock: the same
+workers, the same rows in the same order at the same pace, a report at each measured length, the same shortest rung and divisor.
+Cost is all that was trained, also what is under way, when a loss at most the target was reported. All three are the stopping
+form. Prints a table with ours; "20:10 p=0.1, 18:12 p=0.36" behind a peer's cost means that our promotion form cost less with 20
+seeds and more with 10, our stopping form with 18 and 12, and the two-sided sign test of each.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ import random
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-
-WORKERS, DIVISOR = 4, 4
 
 
 class Scheduler(Protocol):
@@ -32,18 +31,21 @@ class Scheduler(Protocol):
         ...
 
     def end(self, number: int) -> None: ...
+    def resume(self) -> int | None:
+        """A trial that waited and trains on, in a free place. Those of the peers never wait."""
+        return None
 
 
-class SyneTune:
+class SyneTune(Scheduler):
     name = "Syne Tune ASHA"
 
-    def __init__(self, first: int, last: int, seed: int, rows: list[int]) -> None:
+    def __init__(self, first: int, last: int, divisor: int, seed: int, rows: list[int]) -> None:
         from syne_tune.config_space import randint
         from syne_tune.optimizer.baselines import ASHA
 
         space = {"row": randint(0, max(rows))}
         self.scheduler = ASHA(
-            space, metric="loss", time_attr="length", max_t=last, grace_period=first, reduction_factor=DIVISOR, random_seed=seed
+            space, metric="loss", time_attr="length", max_t=last, grace_period=first, reduction_factor=divisor, random_seed=seed
         )
         self.trials: dict[int, Any] = {}
 
@@ -62,14 +64,14 @@ class SyneTune:
         pass
 
 
-class Optuna:
+class Optuna(Scheduler):
     name = "Optuna SuccessiveHalvingPruner"
 
-    def __init__(self, first: int, last: int, seed: int, rows: list[int]) -> None:
+    def __init__(self, first: int, last: int, divisor: int, seed: int, rows: list[int]) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=DIVISOR)
+        pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=first, reduction_factor=divisor)
         self.study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed), pruner=pruner)
         self.pruned = optuna.trial.TrialState.PRUNED
         self.trials: dict[int, Any] = {}
@@ -89,14 +91,14 @@ class Optuna:
         self.study.tell(self.trials.pop(number), self.losses.pop(number))
 
 
-class RayTune:
+class RayTune(Scheduler):
     name = "Ray Tune ASHAScheduler"
 
-    def __init__(self, first: int, last: int, seed: int, rows: list[int]) -> None:
+    def __init__(self, first: int, last: int, divisor: int, seed: int, rows: list[int]) -> None:
         from ray.tune.schedulers import ASHAScheduler
 
         self.scheduler = ASHAScheduler(
-            time_attr="length", metric="loss", mode="min", max_t=last, grace_period=first, reduction_factor=DIVISOR
+            time_attr="length", metric="loss", mode="min", max_t=last, grace_period=first, reduction_factor=divisor
         )
         np.random.seed(seed)  # it draws brackets from there
 
@@ -119,33 +121,59 @@ PEERS = (SyneTune, Optuna, RayTune)
 
 
 def search(
-    scheduler: Scheduler, curves: Any, lengths: list[int], rows: list[int], targets: list[float], budget: float, seed: int
+    scheduler: Scheduler,
+    curves: Any,
+    lengths: list[int],
+    rows: Sequence[int],
+    targets: list[float],
+    divisor: int,
+    workers: int,
+    budget: float,
+    seed: int,
 ) -> list[float]:
-    """Cost to each target, in full trainings; infinite beyond the budget. Workers differ in pace by 10 %, as in our simulator."""
-    jitter, trained, best = random.Random(seed), 0, math.inf
-    costs, heap, number = [math.inf] * len(targets), [], 0
-    for _ in range(WORKERS):
+    """Cost to each target, in full trainings; infinite beyond the budget."""
+    costs, heap, number, now, trained = [math.inf] * len(targets), [], 0, 0.0, 0
+    under_way: dict[int, tuple[float, float, int]] = {}
+    reached: dict[int, int] = {}
+    rungs = [lengths[0] * divisor**k for k in range(len(lengths)) if lengths[0] * divisor**k <= lengths[-1]]
+
+    def train(mine: int, at: int) -> None:
+        part = lengths[at] - (lengths[at - 1] if at else 0)
+        rung = next(rung for rung in rungs if rung >= lengths[at])
+        lasts = part * random.Random(f"{seed} {mine} {rung}").uniform(0.9, 1.1)
+        under_way[mine] = (now, lasts, part)
+        heapq.heappush(heap, (now + lasts, mine, at))
+
+    while len(heap) < workers:
         scheduler.start(number, rows[number])
-        heapq.heappush(heap, (lengths[0] * jitter.uniform(0.9, 1.1), number, 0))
+        train(number, 0)
         number += 1
-    while heap and trained < budget * lengths[-1] and best > min(targets) and number < len(rows):
+    while trained < budget * lengths[-1] and math.inf in costs and number < len(rows):
         now, mine, at = heapq.heappop(heap)
-        trained += lengths[at] - (lengths[at - 1] if at else 0)
-        loss = float(curves[rows[mine], at])
-        if loss < best:
-            best = loss
-            costs = [
-                trained / lengths[-1] if math.isinf(cost) and loss <= target else cost
-                for cost, target in zip(costs, targets, strict=True)
-            ]
+        trained += under_way.pop(mine)[2]
+        loss = float(curves[rows[mine]][at])
+        reached[mine] = at
+        running = sum((now - since) / lasts * part for since, lasts, part in under_way.values())
+        for index, target in enumerate(targets):
+            if math.isinf(costs[index]) and loss <= target:
+                costs[index] = (trained + running) / lengths[-1]
         if scheduler.report(mine, lengths[at], loss) and at + 1 < len(lengths):
-            heapq.heappush(heap, (now + (lengths[at + 1] - lengths[at]) * jitter.uniform(0.9, 1.1), mine, at + 1))
+            train(mine, at + 1)
             continue
         scheduler.end(mine)
+        if (resumed := scheduler.resume()) is not None:
+            train(resumed, reached[resumed] + 1)
+            continue
         scheduler.start(number, rows[number])
-        heapq.heappush(heap, (now + lengths[0] * jitter.uniform(0.9, 1.1), number, 0))
+        train(number, 0)
         number += 1
     return costs
+
+
+def sign_test(less: int, more: int) -> float:
+    """Two-sided: how likely a split at least as uneven is where neither is better."""
+    tails = sum(math.comb(less + more, k) for k in range(max(less, more), less + more + 1))
+    return min(1.0, tails / 2 ** (less + more - 1)) if less + more else 1.0
 
 
 def quartiles(costs: Any) -> list[float]:
@@ -156,7 +184,7 @@ def quartiles(costs: Any) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--seeds", type=int, default=1_000, help="at most so many; by default all in the file")
     parser.add_argument(
         "--peers", nargs="+", choices=[peer.__name__ for peer in PEERS], default=[peer.__name__ for peer in PEERS]
     )
@@ -165,11 +193,12 @@ def main() -> None:
     logging.disable(logging.WARNING)
     file = np.load(arguments.file)
     budget, parts = float(file["budget"]), file["parts"]
+    divisor, workers = int(file["divisor"]), int(file["workers"])
     for name in [entry.removesuffix("/curves") for entry in file.files if entry.endswith("/curves")]:
         curves, lengths = file[f"{name}/curves"], [int(one) for one in file[f"{name}/lengths"]]
         orders, targets = file[f"{name}/orders"], file[f"{name}/targets"]
         seeds = min(arguments.seeds, len(orders))
-        print(f"\n**{name}** ({seeds} seeds, {WORKERS} workers)\n")
+        print(f"\n**{name}** ({seeds} seeds, {workers} workers, divisor {divisor})\n")
         print("| scheduler | R/r | " + " | ".join(f"best {part:.2%}" for part in parts) + " |")
         print("|---|---|" + "---|" * len(parts), flush=True)
         for at, ratio in enumerate(file["ratios"]):
@@ -184,11 +213,13 @@ def main() -> None:
                     skip = lengths.index(first)
                     costs.append(
                         search(
-                            peer(first, lengths[-1], seed, rows),
+                            peer(first, lengths[-1], divisor, seed, rows),
                             curves[seed % len(curves)][:, skip:],
                             lengths[skip:],
                             rows,
                             [float(target) for target in targets[seed]],
+                            divisor,
+                            workers,
                             budget,
                             seed,
                         )
@@ -202,10 +233,10 @@ def _row(label: str, ratio: int, costs: Any, budget: float, ours: Any = None) ->
     cells = []
     for target in range(costs.shape[1]):
         low, middle, high = (f"{one:.3g}" if math.isfinite(one) else f">{budget:.0f}" for one in quartiles(costs[:, target]))
-        duels = [
-            f"{int((one < costs)[:, target].sum())}:{int((one > costs)[:, target].sum())}"
-            for one in (() if ours is None else ours)
-        ]
+        duels = []
+        for one in () if ours is None else ours:
+            less, more = int((one < costs)[:, target].sum()), int((one > costs)[:, target].sum())
+            duels.append(f"{less}:{more} p={sign_test(less, more):.2g}")
         cells.append(", ".join([f"{middle} ({low} to {high})", *duels]))
     print(f"| {label} | {ratio} | " + " | ".join(cells) + " |", flush=True)
 

@@ -9,9 +9,9 @@ import pytest
 
 from tenuto.cli.errors import CliError
 from tenuto.cli.sim import budgets, cells, heads, search, variants
-from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config import ExperimentConfig, Length
 from tenuto.services.searcher.simulation.compare import MethodResult, compare, target_of
-from tenuto.services.searcher.simulation.run import Surroundings
+from tenuto.services.searcher.simulation.run import BETWEEN_MAX, Surroundings, simulate
 from tests.support.search_world import submitted
 
 UNIT = {"type": "double", "minval": 0, "maxval": 1}
@@ -50,6 +50,38 @@ def test_a_missing_sampler_is_told_in_a_sentence(tmp_path: Any) -> None:
         pytest.raises(CliError, match="needs the package no-such-package"),
     ):
         search(path, "random", 1, 2, None, 0.0, 0.0, None, None)
+
+
+class Falling:
+    def loss(self, hyperparameters: dict[str, Any], length: int) -> float:
+        return 1 - length / 64
+
+
+@pytest.mark.parametrize(
+    ("period", "costs"),
+    [(None, [16, 64]), ({"batches": 8}, [8, *range(16, 65, 8)]), ({"batches": 1}, [*range(1, 65)]), ({"epochs": 1}, [16, 64])],
+)
+def test_what_is_validated_between_rungs_counts_from_then_on(period: dict[str, int] | None, costs: list[float]) -> None:
+    config = config_of({"x": UNIT}, max_trials=1, max_length={"batches": 64}, divisor=4, max_rungs=2)
+    config = config.model_copy(update={"min_validation_period": None if period is None else Length.model_validate(period)})
+    outcome = simulate(config, Falling(), seed=1)
+    assert [cost for cost, _, _ in outcome.path] == costs
+    assert outcome.cost_to(1 - 24 / 64) == (24 if period and "batches" in period else 64)
+
+
+def test_of_a_million_validations_between_rungs_some_are_looked_at() -> None:
+    looked = []
+
+    class Counting:
+        def loss(self, hyperparameters: dict[str, Any], length: int) -> float:
+            looked.append(length)
+            return 1.0
+
+    config = config_of({"x": UNIT}, max_trials=1, max_length={"batches": 10**7}, divisor=4, max_rungs=2, average_validations=4)
+    config = config.model_copy(update={"min_validation_period": Length.model_validate({"batches": 1})})
+    simulate(config, Counting(), seed=1)
+    assert len(looked) <= 2 * (BETWEEN_MAX + 4)
+    assert looked[-4:] == list(range(10**7 - 3, 10**7 + 1)), "those that are averaged are all there"
 
 
 def result_of(method: str, cost: float, to_target: float | None, reached: int) -> MethodResult:

@@ -37,6 +37,9 @@ from tenuto.services.searcher.state import SearcherState, initial
 EVENTS_MAX = 20_000_000
 """A search that takes more does not end: better an error than a loop for ever."""
 
+BETWEEN_MAX = 64
+"""Validations that are looked at between two targets: of more, every second, third, ... one. A period may be one of a million."""
+
 Own = Callable[[ExperimentSubmitted], Callable[[EventData], list[Operation]]]
 """Makes a user's own searcher for an experiment: it is told what happens, and says what to do."""
 
@@ -96,7 +99,8 @@ class Simulation:
         period = config.min_validation_period
         same_unit = period is not None and period.unit == config.searcher.max_length.unit
         self.period = period.value if period is not None and same_unit else config.searcher.max_length.value
-        """Between two validations, in units of length; without one a trial is validated at its targets only."""
+        """Between two validations, in units of length; without one a trial is validated at its targets only. What is validated on
+        the way counts as found there and then, as in a training."""
         self.random = random.Random(around.seed)
         self.state: SearcherState = initial()
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
@@ -232,14 +236,11 @@ class Simulation:
     def reach(self, trial: _Trial, run: int) -> None:
         if trial.run != run:
             return
+        self.validate_on_the_way(trial)
         self.outcome.trained += trial.target - trial.length
-        if self.averaged > 1:
-            self.validate_on_the_way(trial)
         trial.length = trial.target
         loss = self.curves.loss(trial.hyperparameters, trial.length)
-        if loss < self.outcome.best:
-            self.outcome.best = loss
-            self.outcome.path.append((self.outcome.trained, self.outcome.time, loss))
+        self.notice(loss, 0)
         if self.saves:
             self.put(
                 CheckpointSaved(
@@ -256,10 +257,22 @@ class Simulation:
         self.validate(trial, trial.length, loss)
 
     def validate_on_the_way(self, trial: _Trial) -> None:
-        """The last validations before the target that are averaged with it."""
+        """Told to the searcher are the last ones before the target, which are averaged with it."""
         between = range(trial.length // self.period * self.period + self.period, trial.target, self.period)
-        for length in between[-(self.averaged - 1) :]:
-            self.validate(trial, length, self.curves.loss(trial.hyperparameters, length))
+        told = len(between) - (self.averaged - 1)
+        each = -(-len(between) // BETWEEN_MAX) or 1
+        for index, length in enumerate(between):
+            if index >= told or (index + 1) % each == 0:
+                loss = self.curves.loss(trial.hyperparameters, length)
+                self.notice(loss, length - trial.length)
+                if index >= told:
+                    self.validate(trial, length, loss)
+
+    def notice(self, loss: float, more: int) -> None:
+        """A loss was measured when `more` than what is counted had been trained."""
+        if loss < self.outcome.best:
+            self.outcome.best = loss
+            self.outcome.path.append((self.outcome.trained + more, self.outcome.time, loss))
 
     def validate(self, trial: _Trial, length: int, loss: float) -> None:
         metrics = {self.metric: self.sign * loss}
