@@ -1,0 +1,73 @@
+"""Where early stopping loses to random search, and what helps: `python benchmarks/search_noise_rules.py [--seeds 15]`.
+
+Curves, target and noise of search_noise.py, noise that does not fall with the length and is larger, with the rules of both forms
+of ASHA alone (benchmarks/peers/curves_rules.py, which checks them against the live core).
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+sys.path.insert(0, str(Path(__file__).parent))
+from curves_peers import search
+from curves_rules import Promotion, Rungs, Stopping
+from search_noise import BUDGET, LENGTHS, PART, tables
+
+DIVISOR, WORKERS = 4, 4
+SEARCHES: dict[str, tuple[type[Rungs], int, int]] = {
+    f"{form}, R/r {ratio}{f', mean of {mean}' if mean > 1 else ''}": (rule, ratio, mean)
+    for form, rule in (("asha", Promotion), ("stopping", Stopping))
+    for ratio, mean in ((256, 1), (64, 1), (64, 4), (16, 1), (16, 16))
+}
+FOUND = -1e9
+"""Told as the loss of a configuration of the target that was trained to the end: no noise comes near it."""
+
+
+def seen(table: np.ndarray[Any, Any], lengths: list[int], mean: int, sd: float, good: Any, seed: int) -> list[list[float]]:
+    """What each row shows at each rung: the mean of its last validations there, with the noise of such a mean."""
+    drawn, before, columns = np.random.default_rng(seed), 0, []
+    for length in lengths[:-1]:
+        many = min(mean, length - before)
+        columns.append(table[:, length - many : length].mean(1) + drawn.normal(0, sd / math.sqrt(many), len(table)))
+        before = length
+    return [list(row) for row in np.stack([*columns, np.where(good, FOUND, -FOUND)], 1)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=15)
+    parser.add_argument("--noise", type=float, nargs="+", default=[2.0, 4.0])
+    arguments = parser.parse_args()
+    print("| curves | noise | random | " + " | ".join(SEARCHES) + " |\n|---|---|---|" + "---|" * len(SEARCHES), flush=True)
+    for name, table in tables().items():
+        good = table[:, -1] <= np.sort(table[:, -1])[math.ceil(PART * len(table)) - 1]
+        orders = [random.Random(f"{seed}").choices(range(len(table)), k=30_000) for seed in range(arguments.seeds)]
+        by_random = middle([next(n + 1 for n, row in enumerate(rows) if good[row]) for rows in orders])
+        for noise in arguments.noise:
+            cells = []
+            for rule, ratio, mean in SEARCHES.values():
+                lengths = [LENGTHS // DIVISOR**k for k in range(round(math.log(ratio, DIVISOR)) + 1)][::-1]
+                costs = []
+                for seed, rows in enumerate(orders):
+                    losses = seen(table, lengths, mean, noise * float(table[:, 3].std()), good, seed)
+                    scheduler = rule(lengths[:-1], DIVISOR)
+                    costs += search(scheduler, losses, lengths, rows, [FOUND], DIVISOR, WORKERS, BUDGET, seed)
+                cells.append(middle(costs))
+            print(f"| {name} | {noise:g} | {by_random} | " + " | ".join(cells) + " |", flush=True)
+
+
+def middle(costs: list[float]) -> str:
+    cost = sorted(costs)[(len(costs) - 1) // 2]
+    return f"{cost:.1f}" if math.isfinite(cost) else f">{BUDGET:.0f}"
+
+
+if __name__ == "__main__":
+    main()
