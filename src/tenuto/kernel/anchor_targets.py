@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import http.client
 import os
 import re
 import urllib.request
@@ -66,9 +68,13 @@ class FileTarget:
 
     def keep(self, anchor: Anchor) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, anchor.to_json() + b"\n")
+            size = os.fstat(descriptor).st_size
+            whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"  # else the disk was full, or the machine stopped
+            line = (b"" if whole else b"\n") + anchor.to_json() + b"\n"
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, "only a part of the line could be written", str(self._path))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -81,7 +87,12 @@ class FileTarget:
                 lines = file.read(FILE_BYTES_MAX).splitlines()[1 if size > FILE_BYTES_MAX else 0 :]
         except FileNotFoundError:
             return []
-        return [_parsed(line, self.name) for line in lines[-ANCHORS_MAX:] if line.strip()]
+        whole = [line for line in lines[-ANCHORS_MAX:] if line.endswith(b"}")]  # not those of which only a part was written
+        return [_parsed(line, self.name) for line in whole]
+
+
+_STORED = re.compile(r"[0-9]{20}-[0-9]+\.json")
+"""Names of anchors in a store; there may be other things in it."""
 
 
 class StoreTarget:
@@ -97,7 +108,7 @@ class StoreTarget:
 
     def read(self) -> list[Anchor]:
         store = self._stores.open(self._store, self._below)
-        keys = sorted(entry.key for entry in store.entries("") if entry.key.endswith(".json"))
+        keys = sorted(entry.key for entry in store.entries("") if _STORED.fullmatch(entry.key))
         return [_parsed(b"".join(store.stream(key)), self.name) for key in keys[-STORED_READ_MAX:]]
 
 
@@ -108,9 +119,12 @@ class WebhookTarget:
         self._address, self.name = address, _shown(address)
 
     def keep(self, anchor: Anchor) -> None:
-        request = urllib.request.Request(self._address, anchor.to_json(), {"Content-Type": "application/json"}, method="POST")
-        with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS_MAX):
-            pass  # an answer that is no success raises HTTPError, an OSError
+        try:
+            request = urllib.request.Request(self._address, anchor.to_json(), {"Content-Type": "application/json"}, method="POST")
+            with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS_MAX):
+                pass  # an answer that is no success raises HTTPError, an OSError
+        except (http.client.HTTPException, ValueError) as error:  # what answers speaks no HTTP; the address is none
+            raise OSError(f"{self.name} did not take it: {str(error) or type(error).__name__}") from error
 
     def read(self) -> None:
         return None
