@@ -11,6 +11,8 @@ from tenuto.schemas.base import Model
 
 ANCHORS_MAX = 10_000
 """Compared in one check: a year of hourly ones."""
+ANCHORS_SENT_MAX = 4_000
+"""Of these, sent with one request: a body of JSON may have a megabyte, and each takes some 220 bytes."""
 
 
 class Anchor(Model):

@@ -45,7 +45,10 @@ class Environment(Model):
         given = value.get("variables") if isinstance(value, Mapping) else None
         if not isinstance(given, Mapping) or not any(isinstance(item, Mapping) for item in given.values()):
             return value
-        secrets = dict(value.get("secrets") or {})
+        secrets = value.get("secrets") or {}
+        if not isinstance(secrets, Mapping):
+            raise ValueError("secrets must be a mapping of variables to names of secrets, such as {WANDB_API_KEY: wandb}")
+        secrets = dict(secrets)
         for name, item in given.items():
             if isinstance(item, Mapping):
                 if set(item) != {"secret"} or not isinstance(item["secret"], str):

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from tenuto.schemas.anchors import ANCHORS_MAX, Anchor
+from tenuto.schemas.anchors import ANCHORS_SENT_MAX, Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
@@ -62,7 +62,7 @@ class ChangeBody(Model):
 
 
 class VerifyBody(Model):
-    anchors: tuple[Anchor, ...] = Field(default=(), max_length=ANCHORS_MAX)
+    anchors: tuple[Anchor, ...] = Field(default=(), max_length=ANCHORS_SENT_MAX)
     """Notes of the log's end that were kept elsewhere, to be compared as well."""
 
 

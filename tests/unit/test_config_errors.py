@@ -178,6 +178,11 @@ TABLE = [
         "environment.variables: TENUTO_X is reserved: names that begin with TENUTO_ are",
     ),
     (
+        "secrets that are no mapping",
+        GOOD + "environment: {variables: {KEY: {secret: wandb}}, secrets: 5}\n",
+        "environment: secrets must be a mapping of variables to names of secrets",
+    ),
+    (
         "a directory of the user's own",
         GOOD + "checkpoint_storage: {path: /etc}\n",
         "checkpoint_storage: path: an experiment does not say where a store is",

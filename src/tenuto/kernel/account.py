@@ -13,10 +13,11 @@ import pwd
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tenuto.kernel.storage import beneath
 
 PROBE_SECONDS_MAX = 60.0
 """To start an interpreter that imports this package, on a slow disk."""
@@ -83,6 +84,7 @@ def check_account(account: Account, directory: Path) -> None:
             f"Workers cannot run as {account.name}: it may not enter {directory}, where their files are. Choose a directory "
             "below which others may go, such as /var/lib/tenuto, with --data-dir (TENUTO_DATA_DIRECTORY)."
         )
+    said = b"it did not answer within a minute"
     command = [sys.executable, "-P", "-c", "import sys, tenuto.workers.harness.environment; sys.stdin.read()"]
     try:
         process = subprocess.Popen(
@@ -142,14 +144,9 @@ def hand_over(directory: Path, account: Account) -> None:
     before = directory.lstat().st_uid
     if before == account.uid:
         return
-    for path in _tree(directory):
-        state = path.lstat()
-        if state.st_uid == before and not stat.S_ISLNK(state.st_mode):
-            os.chown(path, account.uid, account.gid, follow_symlinks=False)
+    with beneath.directory(directory, ()) as descriptor:
+        for _, parent, item in beneath.walk(descriptor):
+            state = os.stat(item.name, dir_fd=parent, follow_symlinks=False)
+            if state.st_uid == before and not stat.S_ISLNK(state.st_mode):
+                os.chown(item.name, account.uid, account.gid, dir_fd=parent, follow_symlinks=False)
     account.own(directory, 0o2770)
-
-
-def _tree(directory: Path) -> Iterator[Path]:
-    for parent, names, files in os.walk(directory):
-        for name in (*names, *files):
-            yield Path(parent, name)

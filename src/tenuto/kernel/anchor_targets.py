@@ -7,7 +7,6 @@ import http.client
 import os
 import re
 import urllib.request
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -128,11 +127,6 @@ class WebhookTarget:
 
     def read(self) -> None:
         return None
-
-
-def parsed_lines(lines: Sequence[bytes], where: str) -> list[Anchor]:
-    """Raises OSError for what is no anchor."""
-    return [_parsed(line, where) for line in lines if line.strip()]
 
 
 def _parsed(line: bytes, where: str) -> Anchor:

@@ -279,7 +279,7 @@ async def translated(pool: asyncpg.Pool, batch: Append | None = None) -> AsyncIt
 
 
 def _unavailable(error: BaseException) -> LogUnavailable:
-    return LogUnavailable(f"PostgreSQL cannot be reached: {error or type(error).__name__}")
+    return LogUnavailable(f"PostgreSQL cannot be reached: {str(error) or type(error).__name__}")
 
 
 def _protocol_error(error: Any, batch: Append | None) -> LogError:

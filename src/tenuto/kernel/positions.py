@@ -74,7 +74,7 @@ class Positions:
             try:
                 return await work()
             except DATABASE_FAILED as error:
-                logger.warning("%s waits for PostgreSQL: %s", self._name, error or type(error).__name__)
+                logger.warning("%s waits for PostgreSQL: %s", self._name, str(error) or type(error).__name__)
                 await asyncio.sleep(wait_seconds)
                 wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
 
@@ -99,7 +99,7 @@ class Positions:
                 spool_id, sequence = ("", 0) if row is None else (row["spool_id"], row["sequence"])
             await message.respond(Committed(spool_id=spool_id, sequence=sequence, stored=stored).to_json())
         except (*DATABASE_FAILED, nats.errors.Error) as error:
-            logger.warning("%s could not answer %s: %s", self._name, agent_id, error or type(error).__name__)
+            logger.warning("%s could not answer %s: %s", self._name, agent_id, str(error) or type(error).__name__)
 
     async def _stored(self, agent_id: str, *, clear: bool) -> int | None:
         """Messages of the agent's lane in the stream. `clear`: the agent wants them removed; it has what is not committed."""
@@ -112,6 +112,6 @@ class Positions:
         except NotFoundError:
             return 0
         except (nats.errors.Error, JetStreamError, OSError) as error:
-            logger.debug("%s could not count messages: %s", self._name, error or type(error).__name__)
+            logger.debug("%s could not count messages: %s", self._name, str(error) or type(error).__name__)
             return None
         return (info.state.subjects or {}).get(subject, 0)

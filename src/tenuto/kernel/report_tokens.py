@@ -52,5 +52,5 @@ async def load_report_tokens(pool: asyncpg.Pool[Any]) -> ReportTokens:
             await pool.execute("INSERT INTO report_key (key) VALUES ($1) ON CONFLICT DO NOTHING", secrets.token_hex(KEY_BYTES))
             return ReportTokens(await pool.fetchval("SELECT key FROM report_key"))
         except DATABASE_AWAY as error:
-            seldom.warn(f"the key of reports cannot be read: {error or type(error).__name__}")
+            seldom.warn(f"the key of reports cannot be read: {str(error) or type(error).__name__}")
             await asyncio.sleep(backoff.failed())

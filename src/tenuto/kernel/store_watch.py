@@ -76,6 +76,7 @@ class StoreWatch:
     async def failed(self, stream: str, error: BaseException) -> None:
         """A message was not stored there, or what is stored there cannot be read."""
         if isinstance(error, NoStreamResponseError | NotFoundError) or not await self._answers():
+            self._since.pop(stream, None)  # a server that comes back gets as long as any other
             return  # it is made anew by whoever finds it missing; or it is the server that is away, and it says so itself
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         self._problems[stream] = (
@@ -118,7 +119,9 @@ class StoreWatch:
             with contextlib.suppress(NotFoundError):
                 await self._js.delete_msg(subjects.INGRESS_STREAM, ack.seq)
         except APIError as error:
-            if error.err_code != FULL:
+            if error.err_code == FULL:
+                self.works(subjects.INGRESS_STREAM)
+            else:
                 await self.failed(subjects.INGRESS_STREAM, error)
         except NoStreamResponseError:  # nobody has made it yet, or somebody deleted it
             try:

@@ -132,7 +132,7 @@ class _Subscription:
                 await self._subscribed()
             except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
                 self._seldom.warn(
-                    f"no consumer on {subjects.LOG_STREAM}, so the log is read instead: {error or type(error).__name__}"
+                    f"no consumer on {subjects.LOG_STREAM}, so the log is read instead: {str(error) or type(error).__name__}"
                 )
             self.live = False
             self._wake.set()

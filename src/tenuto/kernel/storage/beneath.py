@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+DEPTH_MAX = 32
+"""Directories within each other: files of checkpoints lie a few levels deep. Each level that is looked into costs a descriptor
+and a part of the stack, and workers make directories as they like."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -86,6 +89,10 @@ def walk(descriptor: int, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
         yield above, descriptor, item
         if not item.is_dir(follow_symlinks=False):
             continue
+        if len(above) >= DEPTH_MAX:
+            raise OSError(
+                errno.ENAMETOOLONG, f"directories lie more than {DEPTH_MAX} deep within each other", "/".join(above[:3])
+            )
         try:
             below = os.open(item.name, _DIRECTORY, dir_fd=descriptor)
         except (FileNotFoundError, NotADirectoryError):
