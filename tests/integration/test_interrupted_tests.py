@@ -16,7 +16,8 @@ import pytest
 from tests.support.janitor import processes_of
 
 ROOT = Path(__file__).parents[2]
-GONE_SECONDS_MAX = 60.0
+GONE_SECONDS_MAX = 240.0
+"""Of a machine on which much else computes; the wait ends as soon as they are gone."""
 SLOW = """
 import time
 from pathlib import Path

@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 from tenuto.workers.launch.progress import COMPUTING, Progress, ProgressFile
 
@@ -67,6 +68,44 @@ def test_millions_of_reads_beside_a_writer_see_whole_records_only(tmp_path: Path
         assert process.poll() is None
     assert not found, f"{len(found)} of {READS} reads are wrong, such as {found[:3]}"
     assert changes > 1_000, "the writer hardly ran beside the reader"
+
+
+class HeldUp:
+    """The mapped file, for a reader that is held up between its looks at the two places while `meanwhile` happens."""
+
+    def __init__(self, file: ProgressFile, meanwhile: Callable[[], None]) -> None:
+        self._map, self._meanwhile, self._looks = file._map, meanwhile, 0
+
+    def __getitem__(self, place: slice) -> bytes:
+        data = self._map[place]
+        self._looks += 1
+        if self._looks == 1:
+            self._meanwhile()
+        return data
+
+
+def test_a_reader_that_is_held_up_never_goes_back_to_an_older_record(tmp_path: Path) -> None:
+    path = tmp_path / "progress"
+    file = ProgressFile(path, 1, create=True)
+    writer = ProgressFile(path, 1)
+    writer.write(0, record(2))
+    writer.write(0, record(3))
+    assert file.read(0) == record(3)
+
+    def meanwhile() -> None:
+        writer.write(0, record(4))
+        before = path.read_bytes()
+        writer.write(0, record(5))
+        after = path.read_bytes()
+        first = next(at for at in range(len(after)) if before[at] != after[at])
+        with path.open("r+b") as cut:
+            cut.write(after[: first + 1] + before[first + 1 :])
+
+    whole = file._map
+    file._map = cast(Any, HeldUp(file, meanwhile))
+    assert file.read(0) == record(3)
+    file._map = whole
+    assert file.read(0) == record(4)
 
 
 def test_a_writer_that_is_killed_or_stopped_at_any_moment_leaves_a_whole_record(tmp_path: Path) -> None:

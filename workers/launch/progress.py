@@ -65,19 +65,25 @@ class ProgressFile:
             self._map = mmap.mmap(file.fileno(), RECORD_BYTES * ranks)
         self._written: dict[int, int] = {}
         """Sequence number of the last record written here, by rank."""
-        self._seen: dict[int, Progress] = {}
+        self._seen: dict[int, tuple[int, Progress]] = {}
+        """Sequence number and record that were read last, by rank."""
         if create:  # a rank that is slow to start has been starting since now
             for index in range(ranks):
                 self.write(index, Progress(0, STARTING, time.monotonic(), 0.0, 0.0))
 
     def read(self, index: int) -> Progress:
-        """The newest whole record; where none can be read now, the one that was read last."""
+        """The newest whole record; where none can be read now, the one that was read last.
+
+        A reader that is held up between the two places may find the older record whole and, a few writes later, the other
+        place in the middle of a write: what was read last is newer then."""
+        seen = self._seen.get(index, (0, _UNWRITTEN))
         for _ in range(READS_MAX):
             found = self._newest(index)
             if found is not None:
-                self._seen[index] = found[1]
+                if found[0] >= seen[0]:
+                    self._seen[index] = seen = found
                 break
-        return self._seen.get(index, _UNWRITTEN)
+        return seen[1]
 
     def write(self, index: int, progress: Progress) -> None:
         sequence = self._written.get(index)
