@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import sqlite3
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 BUSY_SECONDS_MAX = 5.0
 """An agent that is being replaced may still hold the file for a moment."""
@@ -149,11 +152,22 @@ class Disk:
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         # Shielded: a transaction that began is waited for by nobody else if its caller is cancelled, but it does complete.
         future = asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*args, **kwargs))
+        future.add_done_callback(self._done)
         try:
             return await asyncio.shield(future)
-        except sqlite3.Error as error:
-            self.failed(error)
+        except asyncio.CancelledError:
+            future.add_done_callback(_after_its_caller)
             raise
+
+    def _done(self, future: asyncio.Future[T]) -> None:
+        """Damage counts also where nobody waits for the answer any more."""
+        if not future.cancelled() and isinstance(error := future.exception(), sqlite3.Error):
+            self.failed(error)
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
+
+
+def _after_its_caller(future: asyncio.Future[T]) -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        logger.warning("a change of the agent's database, whose caller has left, failed: %s", str(error) or type(error).__name__)
