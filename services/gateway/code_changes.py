@@ -10,12 +10,13 @@ import tarfile
 import warnings
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from tenuto.schemas.config.errors import ConfigError, load_yaml
 from tenuto.schemas.record import IMPORT_PLACE, IMPORT_RECORD, IMPORT_SCRIPT
-from tenuto.services.gateway.policies.differences import CodeChange
+from tenuto.services.gateway.policies.differences import CodeChange, flat_settings
 
 FILES_SHOWN_MAX = 100
 FILE_BYTES_MAX = 1 << 20
@@ -72,7 +73,23 @@ def _changed(path: str, before: _File, after: _File) -> CodeChange:
         if path.endswith(".py") and _same_program(before.content, after.content):
             kind = "comments"
         detail = _changed_lines(path, before.content, after.content)
+        if "/" not in path and path.endswith((".yaml", ".yml")):
+            change = CodeChange(path, kind, detail, _name(before), _name(after))
+            return _changed_configuration(change, before.content, after.content)
     return CodeChange(path, kind, detail, _name(before), _name(after))
+
+
+def _changed_configuration(change: CodeChange, before: bytes, after: bytes) -> CodeChange:
+    """With the settings that differ, where both are an experiment's configuration, which people keep beside the code."""
+    try:
+        both = [load_yaml(text) for text in (before, after)]
+        if not all(isinstance(item, dict) and {"entrypoint", "searcher"} <= item.keys() for item in both):
+            return change
+        flat = [flat_settings(item) for item in both]
+    except (ConfigError, TypeError, ValueError, RecursionError):  # not ours, or not as it is submitted
+        return change
+    changed = sorted(path for path in flat[0].keys() | flat[1].keys() if flat[0].get(path) != flat[1].get(path))
+    return replace(change, settings=tuple(changed)) if changed else replace(change, kind="comments")
 
 
 def _name(file: _File | None) -> str | None:

@@ -42,6 +42,9 @@ from tenuto.services.gateway.commands import (
 from tenuto.services.gateway.policies.permissions import Right, refusal
 from tenuto.services.gateway.state import ADMIN, TOKENS_PER_USER_MAX, USERS_MAX, Live, State
 
+RUNNING_NAMED_MAX = 5
+"""Experiments in one sentence."""
+
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     """Raises Refused for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
@@ -78,9 +81,24 @@ def _change_cluster(state: State, command: ChangeCluster) -> Sequence[EventData]
             raise Refused(f"There is a user {request.name} already; {hint}.", "conflict")
         if len(state.users) >= USERS_MAX:
             raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
+        if left := _left_behind(state, request.name):
+            raise Refused(left, "conflict")
     if isinstance(request, UserRemoved) and request.name not in state.users:
         raise Refused(f"There is no user {request.name}; `tenuto user ls` lists those that there are.", "not_found")
     return [_with_what_stays(state, request, command.stays)]
+
+
+def _left_behind(state: State, user: str) -> str:
+    """Why nobody may have the name of a removed user yet; empty if somebody may. What still runs under it would be the new
+    user's, and get secrets that the new user sets under the same names."""
+    running = sorted(experiment_id for experiment_id, live in state.live.items() if live.user == user)
+    if not running:
+        return ""
+    named = ", ".join(map(str, running[:RUNNING_NAMED_MAX])) + ", ..." * (len(running) > RUNNING_NAMED_MAX)
+    return (
+        f"Of an earlier user {user} experiments have not ended ({named}): end them with `tenuto exp kill`, wait for their end, "
+        "or choose another name."
+    )
 
 
 def _tokens(state: State, command: ChangeTokens) -> Sequence[EventData]:

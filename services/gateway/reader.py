@@ -92,7 +92,7 @@ class Reader:
             logger.warning("the files of two experiments could not be compared: %s", error)
             return None
         found = json.loads(body)
-        return None if found is None else [CodeChange(**item) for item in found]
+        return None if found is None else [CodeChange(**item | {"settings": tuple(item["settings"])}) for item in found]
 
     async def stop(self) -> None:
         for process in self._idle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,22 @@ def test_gateway_and_launcher_share_the_key_and_nobody_else_has_it() -> None:
     assert named == COMPOSE["volumes"].keys()
 
 
+def test_services_are_in_the_group_of_users_code() -> None:
+    """Its number is what the image says, and not the next free one: they read and delete what workers store."""
+    image = (ROOT / "deploy/Dockerfile").read_text().replace("\\\n", " ")
+    [made] = re.findall(r"groupadd --gid (\d+) tenuto-worker\b", image)
+    [user] = [item for item in image.split("&&") if item.strip().startswith("useradd") and "tenuto-worker" in item]
+    assert f"--gid {made} " in user
+    assert "--user-group" not in user, "which takes the next free number"
+    assert image.index("groupadd --gid") < image.index("useradd")
+    for service in MODULES:
+        assert COMPOSE["services"][service]["group_add"] == [made]
+
+
 def test_the_account_of_users_code_has_no_way_to_what_others_submitted() -> None:
     """Packed model directories are for the gateway's account (1000) and its group; that of workers is another one."""
     image = (ROOT / "deploy/Dockerfile").read_text()
-    assert "--uid 1000 tenuto" in image
-    assert "--uid 1001 --user-group tenuto-worker" in image
+    assert "groupadd --gid 1000 tenuto " in image
+    assert "--uid 1000 --gid 1000 tenuto " in image
     assert COMPOSE["services"]["agent"]["user"] == "root"
     assert environment("agent")["TENUTO_WORKER_USER"] == "tenuto-worker"

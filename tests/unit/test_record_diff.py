@@ -307,6 +307,34 @@ def test_files_are_named_by_their_own_hash_and_what_people_read_is_no_cause(tmp_
     assert (found[1].a, found[1].b) == (None, hashlib.sha256(b"read").hexdigest()[:12])
 
 
+FILED = "entrypoint: model_def:Trial\nsearcher: {name: single, metric: loss, max_length: {batches: 100}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "changes", "kind"),
+    [
+        ("hyperparameters: {lr: 0.2}\n", {"config": config(hyperparameters=CONFIG["hyperparameters"] | {"lr": 0.2})}, "cosmetic"),
+        ("hyperparameters: {lr: 0.1} # as before\n", {}, "cosmetic"),
+        ("hyperparameters: {lr: 0.3}\n", {"overrides": {"hyperparameters.lr": "0.1"}}, "cosmetic"),
+        ("hyperparameters: {lr: 0.2}\n", {}, "code"),
+        ("hyperparameters: {lr: 0.1}\nown: 1\n", {"config": config(name="b")}, "code"),
+        ("hyperparameters: [2020-01-01]\n", {}, "code"),
+        ("hyperparameters: {lr: 0.1\n", {}, "code"),
+    ],
+)
+def test_a_configuration_beside_the_code_is_no_cause_where_its_settings_are_named(
+    tmp_path: Path, text: str, changes: dict[str, Any], kind: str
+) -> None:
+    """It may be another one that the code itself reads: then it counts as code."""
+    before = archive(tmp_path / "a", config__yaml=f"{FILED}hyperparameters: {{lr: 0.1}}\n")
+    after = archive(tmp_path / "b", config__yaml=FILED + text)
+    found = differences(side(), side("2", context_hash="d" * 64, **changes), code_changes(before, after))
+    [file] = [item for item in found if item.name == "config.yaml"]
+    assert file.kind == kind
+    if "config" in changes and kind == "cosmetic":
+        assert [item.name for item in found] == ["hyperparameters.lr", "config.yaml"]
+
+
 @pytest.mark.parametrize(
     ("metrics", "weights", "words"),
     [

@@ -22,6 +22,8 @@ class CodeChange:
     before: str | None = None
     """The beginning of the file's hash; None: it is not there."""
     after: str | None = None
+    settings: tuple[str, ...] = ()
+    """Of a file that is an experiment's configuration: paths of what changed in it."""
 
 
 @dataclass(frozen=True)
@@ -202,12 +204,26 @@ def _code(a: Side, b: Side, changes: Iterable[CodeChange] | None) -> Iterator[Di
         if changes is None:
             yield Difference("code", "model directory", a.context_hash[:12], b.context_hash[:12])
         for change in changes or ():
-            kind: Kind = "cosmetic" if change.kind == "comments" or not _is_code(change.path) else "code"
+            named = bool(change.settings) and _stand_among_settings(change.settings, a, b)
+            kind: Kind = "cosmetic" if named or change.kind == "comments" or not _is_code(change.path) else "code"
             note = "comments or layout only" if change.kind == "comments" else change.kind
+            note = "the settings that changed in it are named by themselves" if named else note
             yield Difference(kind, change.path, change.before, change.after, note=note, detail=change.detail)
     left, right = a.git.commit if a.git else None, b.git.commit if b.git else None
     if left is not None and right is not None and left != right:
         yield Difference("cosmetic", "git commit", left, right, note="the packed code is what ran; see the files above")
+
+
+def _stand_among_settings(paths: Iterable[str], a: Side, b: Side) -> bool:
+    """Whether all that changed in a file of settings differs between the two configurations, too, or was overridden there."""
+    left, right = flat_settings(a.config), flat_settings(b.config)
+    known = {path for path in left.keys() | right.keys() if left.get(path) != right.get(path)}
+    known |= {*(a.overrides or {}), *(b.overrides or {})}
+    return all(any(_within(path, other) or _within(other, path) for other in known) for path in paths)
+
+
+def _within(path: str, above: str) -> bool:
+    return path == above or path.startswith(f"{above}.")
 
 
 READ_BY_PEOPLE = (

@@ -128,9 +128,22 @@ async def _store(_: Request, error: Exception) -> Response:
     return error_response("store_away", f"The checkpoint's store cannot be read: {str(error).rstrip('.')}.")
 
 
-async def _unavailable(_: Request, error: Exception) -> Response:
-    logger.warning("answered 503: %s", error)
+DATABASE_ERRORS: tuple[type[Exception], ...] = (
+    LogUnavailable,
+    VersionConflict,
+    ConnectionError,
+    *(kind for kind in DATABASE_AWAY if kind is not OSError),  # which may be a file's, too
+)
+
+
+def unavailable(error: Exception) -> Response:
+    """The answer to one of DATABASE_ERRORS."""
+    logger.warning("answered 503: %s", str(error) or type(error).__name__)
     return error_response("unavailable", AWAY)
+
+
+async def _unavailable(_: Request, error: Exception) -> Response:
+    return unavailable(error)
 
 
 async def _no_secret_key(_: Request, error: Exception) -> Response:
@@ -156,8 +169,7 @@ async def _internal(_: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    database_away = [kind for kind in DATABASE_AWAY if kind is not OSError]  # which may be a file's, too
-    for kind in (LogUnavailable, VersionConflict, ConnectionError, *database_away):
+    for kind in DATABASE_ERRORS:
         app.add_exception_handler(kind, _unavailable)
     app.add_exception_handler(StoreError, _store)
     app.add_exception_handler(SecretKeyError, _no_secret_key)

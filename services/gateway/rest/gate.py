@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking_token
-from tenuto.services.gateway.rest.errors import DoorError, error_response
+from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, unavailable
 from tenuto.services.gateway.rest.pace import Pace
 
 JSON_BYTES_MAX = 1 << 20
@@ -48,7 +48,11 @@ class Gate:
             await self._app(scope, receive, send)
             return
         try:
-            route = await self._judge(scope)
+            try:
+                route = await self._judge(scope)
+            except DATABASE_ERRORS as error:  # whose experiment it is stands there; the application's handlers lie further inside
+                await unavailable(error)(scope, receive, send)
+                return
             body = _Body(receive, _bytes_max(self._gateway, route))
             body.announced(_header(scope, b"content-length"))
             if route != UPLOAD and scope["method"] != "GET":

@@ -24,7 +24,7 @@ from tenuto.embedded.process import (
     start_on_kept_port,
 )
 from tenuto.kernel.bus_permissions import SERVICES_ACCOUNT
-from tenuto.kernel.bus_users import BusUsers, reload
+from tenuto.kernel.bus_users import BusUsers
 from tenuto.kernel.private_files import write_private
 
 READY_TIMEOUT_SECONDS = 1.0
@@ -140,8 +140,16 @@ class NatsServer:
         self.process.wait_ready(self._greets)
 
     def reload(self) -> bool:
-        """Reads its users again. False: it does not run."""
-        return reload(self.data_dir / PID_FILE)
+        """Reads its users again. False: it does not run. The file of a server that was killed may hold the pid of somebody else's
+        process by now, which SIGHUP would end."""
+        try:
+            process = psutil.Process(int((self.data_dir / PID_FILE).read_text()))
+            if not self._is_ours(process):
+                return False
+            process.send_signal(signal.SIGHUP)
+        except (OSError, ValueError, psutil.Error):
+            return False
+        return True
 
     def adopt(self) -> bool:
         """Find a server that already runs on this directory. False: there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from tenuto.embedded.files import Layout
@@ -30,4 +31,5 @@ def tell_of_accounts(layout: Layout, worker_user: str, report: Callable[[str], N
             "Training code runs as your own account here: whoever you let submit experiments can read this cluster's tokens and "
             "passwords. `tenuto up --worker-user NAME` (as root) runs it as another account; docs/security.md says more."
         )
-        layout.told_of_accounts.touch(mode=0o600)
+        with contextlib.suppress(OSError):  # on a full disk it is told again next time, and the cluster goes on
+            layout.told_of_accounts.touch(mode=0o600)

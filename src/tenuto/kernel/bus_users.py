@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
@@ -105,14 +104,3 @@ def _read(file: Path) -> dict[str, str]:
 
 def _password() -> str:
     return secrets.token_urlsafe(PASSWORD_BYTES)
-
-
-def reload(pid_file: Path) -> bool:
-    """Tells the NATS server of that file to read its configuration. False: none runs."""
-    import signal
-
-    try:
-        os.kill(int(pid_file.read_text()), signal.SIGHUP)
-    except (OSError, ValueError):
-        return False
-    return True
