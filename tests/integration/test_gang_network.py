@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gang_bench import GangBench, Network
+from tests.support.namespaces import ip, two_namespaces
 from tests.support.reactions import stop_at
 from tests.support.warm_starts import WarmStarts
 
@@ -26,33 +23,10 @@ CONFIG = {
 HYPERPARAMETERS = {"random": True, "noise": 0.1, "batch": 9, "loader_workers": 0}
 
 
-def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-
 @pytest.fixture
 def namespaces() -> Iterator[tuple[str, str]]:
-    """Two, each with one end of a cable: 10.123.0.1 and 10.123.0.2."""
-    names = (f"tenuto-{os.getpid()}-a", f"tenuto-{os.getpid()}-b")
-    if shutil.which("ip") is None:
-        pytest.skip("there is no `ip` command to make network namespaces with")
-    try:
-        try:
-            for name in names:
-                ip("netns", "add", name)
-            ip("-n", names[0], "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", names[1])
-            ip("netns", "exec", names[0], "true")
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"network namespaces are not allowed here: {error.stderr.decode().strip()}")
-        for index, name in enumerate(names, start=1):
-            ip("-n", name, "address", "add", f"10.123.0.{index}/24", "dev", "cable")
-            for device in ("lo", "cable"):
-                ip("-n", name, "link", "set", device, "up")
+    with two_namespaces() as names:
         yield names
-    finally:
-        for name in names:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                ip("netns", "delete", name)
 
 
 def test_a_cut_link_ends_the_gang_on_both_sides_and_the_trial_goes_on_when_it_is_mended(

@@ -159,17 +159,19 @@ class LiveCluster:
             os.kill(supervisor, signal.SIGCONT)
 
     @contextlib.contextmanager
-    def another_agent(self, name: str, cpu_slots: int = 1) -> Iterator[Node]:
-        """One more agent, as on another machine: with a directory of its own, and the cluster's shared one."""
+    def another_agent(self, name: str, cpu_slots: int = 1, *, inside: tuple[str, ...] = (), **variables: str) -> Iterator[Node]:
+        """One more agent, as on another machine: with a directory of its own, and the cluster's shared one. `inside`: a command
+        that runs it."""
         directory = self.directory.with_name(f"{self.directory.name}-{name}")
         own = dict(line.split("=", 1) for line in self.cli("agent", "credentials", name).stdout.splitlines())
         node = psutil.Popen(
-            [sys.executable, "-m", "tenuto.workers.agent"],
+            [*inside, sys.executable, "-m", "tenuto.workers.agent"],
             env={
                 **psutil.Process(self.pid("agent")).environ(),
                 **own,
                 "TENUTO_DATA_DIRECTORY": str(directory),
                 "TENUTO_CPU_SLOTS": str(cpu_slots),
+                **variables,
             },
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
