@@ -85,7 +85,7 @@ async def build(
     stores = stores_of(settings.shared_directory, settings.stores_file)
     token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
-    projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.HANDLERS)
+    projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.TYPES)
     gateway = Gateway(
         settings=settings,
         clock=clock,

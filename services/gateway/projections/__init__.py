@@ -3,10 +3,11 @@ event about something that the tables do not have (its beginning was parked) cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
 
 from tenuto.schemas.envelope import Event
-from tenuto.services.gateway.projections import agents, allocations, experiments, trials
+from tenuto.services.gateway.projections import agents, allocations, experiments, trials, validations
 from tenuto.services.gateway.projections.common import Connection, Handler
 
 NAME = "views"
@@ -21,9 +22,16 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
+RUNS: dict[str, Callable[[Connection, Sequence[Event]], Awaitable[None]]] = {"ValidationReported": validations.validated}
+"""Events that are folded together where they follow each other in the record."""
+TYPES = frozenset((*HANDLERS, *RUNS))
+
+
 async def apply(connection: Connection, events: Sequence[Event]) -> None:
     """Folds a batch, inside the transaction that also moves the projection's cursor: each event once, in order."""
-    for event in events:
-        handler = HANDLERS.get(event.type)
-        if handler is not None:
-            await handler(connection, event, event.data)
+    for kind, run in groupby(events, key=lambda event: event.type):
+        if kind in RUNS:
+            await RUNS[kind](connection, list(run))
+        elif handler := HANDLERS.get(kind):
+            for event in run:
+                await handler(connection, event, event.data)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import search, trial
 from tenuto.services.gateway.projections.common import Connection, Handler, numbers, to_json
@@ -91,47 +89,6 @@ async def _finished(db: Connection, event: Event, data: trial.TrialFinished) -> 
     )
 
 
-_ADD_VALIDATION = """
-    INSERT INTO trial_validations (experiment_id, trial_number, batches, length, allocation_id, time_us, metrics, metric)
-    SELECT $1, $2, $3, $4, $5, $6, $7::jsonb, ($7::jsonb ->> e.metric)::float8 FROM experiments e WHERE e.experiment_id = $1
-    ON CONFLICT DO NOTHING RETURNING metric"""
-# NaN is never the best: PostgreSQL sorts it above every number, so it is taken out by hand.
-_TRIAL_BEST = """
-    UPDATE trials t SET batches = greatest(t.batches, $3), length = greatest(t.length, $4), latest_metric = $5,
-        said_us = $6, best_metric = CASE WHEN b.better THEN $5 ELSE t.best_metric END,
-        best_batches = CASE WHEN b.better THEN $3 ELSE t.best_batches END
-    FROM (SELECT t2.experiment_id, t2.trial_number,
-              $5::float8 IS NOT NULL AND $5::float8 <> 'NaN' AND (t2.best_metric IS NULL
-                  OR CASE WHEN e.smaller_is_better THEN $5 < t2.best_metric ELSE $5 > t2.best_metric END) AS better
-          FROM trials t2 JOIN experiments e USING (experiment_id)
-          WHERE t2.experiment_id = $1 AND t2.trial_number = $2) b
-    WHERE t.experiment_id = b.experiment_id AND t.trial_number = b.trial_number"""
-_EXPERIMENT_BEST = """
-    UPDATE experiments SET best_metric = $2, best_trial_id = $3
-    WHERE experiment_id = $1 AND $2::float8 IS NOT NULL AND $2::float8 <> 'NaN' AND (best_metric IS NULL
-        OR CASE WHEN smaller_is_better THEN $2 < best_metric ELSE $2 > best_metric END)"""
-
-
-async def _validated(db: Connection, event: Event, data: trial.ValidationReported) -> None:
-    experiment_id, number = numbers(data.trial_id)
-    metrics = to_json(json.loads(event.payload)["metrics"])  # as recorded: NaN is a string
-    row = await db.fetchrow(
-        _ADD_VALIDATION, experiment_id, number, data.batches, data.length, data.allocation_id, event.time_us, metrics
-    )
-    if row is None:
-        return
-    metric = row["metric"]
-    await db.execute(_TRIAL_BEST, experiment_id, number, data.batches, data.length, metric, event.time_us)
-    await db.execute(_EXPERIMENT_BEST, experiment_id, metric, data.trial_id)
-    await db.execute(
-        "UPDATE trial_checkpoints SET metric = $4 WHERE experiment_id = $1 AND trial_number = $2 AND batches = $3",
-        experiment_id,
-        number,
-        data.batches,
-        metric,
-    )
-
-
 async def _saved(db: Connection, event: Event, data: trial.CheckpointSaved) -> None:
     experiment_id, number = numbers(data.trial_id)
     await db.execute(
@@ -201,7 +158,6 @@ HANDLERS: dict[str, Handler] = {
     "StragglerNoticed": _straggler_noticed,
     "TrialFailed": _trial_failed,
     "TrialProgressed": _reached,
-    "ValidationReported": _validated,
     "CheckpointSaved": _saved,
     "CheckpointDeleted": _checkpoint_deleted,
     "CheckpointDamaged": _checkpoint_damaged,
