@@ -43,7 +43,7 @@ from tenuto.schemas.events.trial import TrialProgressed
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
-from tenuto.workers.agent.rpc import PACE_SECONDS_MAX, PACED_REPORTS_MAX, PACED_REPORTS_MIN
+from tenuto.workers.agent.rpc import PACED_REPORTS
 from tenuto.workers.agent.spool import NewReport, Spool
 from tenuto.workers.harness.reporter import BATCH_REPORTS_MAX as CALL_REPORTS_MAX
 from tenuto.workers.harness.reporter import CALLS_PER_SECOND_MAX
@@ -156,9 +156,11 @@ async def noisy_trial(agent: AgentParts, trial: int, made: list[int]) -> None:
         due = time.perf_counter() + 1 / CALLS_PER_SECOND_MAX
         await agent.report(trial, made[0], CALL_REPORTS_MAX)
         made[0] += CALL_REPORTS_MAX
-        queued = agent.spool.queued_of(LANE, f"1-{trial}-1")
-        if queued >= PACED_REPORTS_MIN:
-            due = max(due, time.perf_counter() + PACE_SECONDS_MAX * min(queued / PACED_REPORTS_MAX, 1.0))
+        while True:
+            changed = agent.committed.next()
+            if agent.spool.queued_of(LANE, f"1-{trial}-1") < PACED_REPORTS:
+                break
+            await changed.wait()
         await asyncio.sleep(max(due - time.perf_counter(), 0))
 
 

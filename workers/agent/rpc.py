@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -41,12 +42,11 @@ REPORT_BYTES_MAX = 7 * 1024 * 1024
 """One report, below what the bus takes as one message (8 MiB): a larger one could never leave the spool."""
 TOO_LARGE_BYTES_KEPT = 4_096
 """Of a larger report: its beginning is parked where people can see it."""
-PACED_REPORTS_MIN = 1_000
-PACED_REPORTS_MAX = 20_000
-"""Facts of one allocation that wait for numbers: from the first count on its worker's calls are answered later, at the second
-after PACE_SECONDS_MAX. A trial that makes facts faster than they can be recorded is slowed down to that; where nothing can be
-recorded for long, it fills the disk slowly and goes on."""
-PACE_SECONDS_MAX = 1.0
+PACED_REPORTS = 500
+"""Facts of one allocation that wait for numbers: with so many its worker's call is answered when some of them have gone on. So a
+trial that makes facts faster than they can be recorded is slowed down to that, and its end need not wait for many of them."""
+PACE_SECONDS_MAX = 10.0
+"""Where nothing can be recorded for long, the trial fills the disk slowly and goes on. Less than a worker waits for an answer."""
 SHUTDOWN_SECONDS = 0.5
 LANES_OF_WORKERS: frozenset[str] = frozenset({"tracker", "metrics", "logs"})
 _ACTIONS: dict[Action, pb.Directive.Action] = {
@@ -102,9 +102,13 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
         return pb.ReportReply(last_sequence=last)
 
     async def _pace(self, allocation_id: str) -> None:
-        queued = self._spool.queued_of("tracker", allocation_id)
-        if queued >= PACED_REPORTS_MIN:
-            await asyncio.sleep(PACE_SECONDS_MAX * min(queued / PACED_REPORTS_MAX, 1.0))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PACE_SECONDS_MAX):
+                while True:
+                    committed = self._manager.committed.next()
+                    if self._spool.queued_of("tracker", allocation_id) < PACED_REPORTS:
+                        return
+                    await committed.wait()
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.Directive]:  # noqa: N802
         live = await self._admit(request.allocation_id, context)
