@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import shutil
@@ -88,7 +89,7 @@ def checkpoint(cluster: LiveCluster, model: Path, tmp_path: Path) -> tuple[str, 
 
 
 def download(cluster: LiveCluster, checkpoint_id: str) -> tuple[int, bytes]:
-    """Status and body; the status of a stream that breaks off is 0."""
+    """Status and body; the status of a stream that breaks off is 0, and what had come of it is the body."""
     state = cluster.state()
     request = urllib.request.Request(f"{state['url']}/api/v1/checkpoints/{checkpoint_id}/download")
     request.add_header("Authorization", f"Bearer {Path(state['token_file']).read_text().strip()}")
@@ -97,6 +98,8 @@ def download(cluster: LiveCluster, checkpoint_id: str) -> tuple[int, bytes]:
             return response.status, response.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
+    except http.client.IncompleteRead as error:
+        return 0, error.partial
     except OSError:
         return 0, b""
 
