@@ -6,9 +6,9 @@ Two agents with two slots each. A search (ASHA with checkpoints) and a trial on 
 always under way; when one ends, the next is submitted. After a seeded pause of at most PAUSE_SECONDS_MAX one of the victims gets
 SIGKILL: ranks and other workers most of all, the agents, each service, the relay, the bus with and without its disk, the
 database, and the supervisor, which is then started again. After the last kill everything is canceled, and the seconds are counted
-until nothing holds a slot and no process of a trial is left. Nothing may be missing or doubled: the rules of the record hold,
-every trial that was requested has finished once, each decision taken again from the record is the recorded one, and the log
-verifies.
+until nothing holds a slot and no process of a trial is left. Nothing may be missing or doubled and nothing may fail, as no user
+made an error: the rules of the record hold, every trial that was requested has finished once, each decision taken again from the
+record is the recorded one, and the log verifies.
 """
 
 from __future__ import annotations

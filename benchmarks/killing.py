@@ -78,6 +78,11 @@ def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any
             trial for trial in requested if not finished[trial] and int(trial.split("-")[0]) not in canceled
         ],
         "finished_twice": [trial for trial, count in finished.items() if count > 1],
+        "failed": [
+            f"{event.stream}: {event.data.error}"
+            for event in events
+            if event.type == "ExperimentFailed" or (event.type == "TrialFailed" and event.data.final)
+        ],
         "broken_rules": broken_rules(events)[:5],
         "replays_that_differ": [number for number, code in replays.items() if code],
         "log": verified.stdout.strip().splitlines()[:1],
@@ -92,7 +97,7 @@ def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any
 
 
 def is_sound(report: dict[str, Any]) -> bool:
-    wrong = ("requested_twice", "unfinished_trials", "finished_twice", "broken_rules", "replays_that_differ")
+    wrong = ("requested_twice", "unfinished_trials", "finished_twice", "failed", "broken_rules", "replays_that_differ")
     return not any(report[name] for name in wrong) and report["log_verified"]
 
 

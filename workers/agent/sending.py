@@ -14,6 +14,7 @@ Times are seconds of a monotonic clock.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,8 +27,13 @@ WINDOW_SLOW = 50
 WINDOW_MIN = 4
 """After losses it shrinks so far: a stream that loses most of what it gets is sent little."""
 DELAY_TARGET_SECONDS = 0.1
-"""From sending to commit. The window is as large as commits at the measured rate fill so much time: a report of another trial
-waits behind it, and a larger one would be committed no sooner."""
+"""From sending to commit, beyond what the way alone takes. The window is as large as commits at the measured rate fill so much
+time: a report of another trial waits behind it, and a larger one would be committed no sooner."""
+WAY_KNOWN_SECONDS = 10.0
+"""The least time from sending to commit is that of the way alone, for so long. Then it is measured anew, with few reports (as BBR
+does: Cardwell et al., ACM Queue 14(5), 2016): on a machine that became busy the way takes longer."""
+WAY_REPORTS = 10
+"""On the road while the way is measured: of more, some would wait for the others."""
 ROUND_SECONDS_MIN = 0.2
 ROUND_SECONDS_MAX = 30.0
 """Pause before a new round: doubles with each round that brought no commit."""
@@ -73,6 +79,12 @@ class Sending:
     retry_seconds: float = RETRY_SECONDS_MIN
     mark: Mark | None = None
     """The next commit at or beyond it tells how long commits take."""
+    way_seconds: float = math.inf
+    """Least time from sending to commit of late."""
+    way_at: float = -math.inf
+    """When that was measured."""
+    window_before: int | None = None
+    """Of the window that is made small to measure the way: its size before."""
 
     @property
     def out(self) -> int:
@@ -183,7 +195,8 @@ def _new_round(state: Sending, now: float) -> Sending:
         sent=state.heard,
         round_at=None,
         round_heard=state.heard,
-        window=max(state.window // 2, WINDOW_MIN),
+        window=max((state.window_before or state.window) // 2, WINDOW_MIN),
+        window_before=None,
         mark=None,
         retry_at=now,
         retry_seconds=RETRY_SECONDS_MIN,
@@ -191,28 +204,44 @@ def _new_round(state: Sending, now: float) -> Sending:
 
 
 def _committed(state: Sending, sequence: int, now: float) -> Sending:
-    news, window, mark = sequence - state.heard, state.window, state.mark
+    news, mark = sequence - state.heard, state.mark
     if mark is not None and sequence >= mark.sequence:
-        window, mark = _fitting(window, news, mark, now - mark.sent_at), None
-    elif window < WINDOW_SLOW:
-        window = min(window + news, WINDOW_SLOW)
+        state = _measured(replace(state, mark=None), news, mark, now)
+    elif state.window < WINDOW_SLOW and state.window_before is None:
+        state = replace(state, window=min(state.window + news, WINDOW_SLOW))
     return replace(
         state,
         heard=sequence,
         sent=max(state.sent, sequence),
-        window=window,
-        mark=mark,
         ask_at=now + ASK_SECONDS_MIN,
         ask_seconds=ASK_SECONDS_MIN,
     )
 
 
-def _fitting(window: int, news: int, mark: Mark, delay_seconds: float) -> int:
-    """A window whose reports take DELAY_TARGET_SECONDS, as far as one commit can tell. What did not fill the window says nothing
-    for a larger one; nor does it grow by more than was committed."""
-    fitting = int(mark.out * DELAY_TARGET_SECONDS / max(delay_seconds, 1e-6))
-    if delay_seconds > DELAY_TARGET_SECONDS:
+def _measured(state: Sending, news: int, mark: Mark, now: float) -> Sending:
+    delay_seconds, few = now - mark.sent_at, mark.out <= WAY_REPORTS
+    old = now - state.way_at > WAY_KNOWN_SECONDS
+    if delay_seconds <= state.way_seconds or (old and few):
+        state = replace(state, way_seconds=delay_seconds, way_at=now)
+    elif old and state.window_before is not None:
+        return state  # sent before the window was made small
+    if state.window_before is not None:  # so few tell nothing about a window as large as before
+        return replace(state, window=state.window_before, window_before=None)
+    window = _fitting(state.window, news, mark.out, delay_seconds, state.way_seconds)
+    if old and state.way_at < now:
+        return replace(state, window=min(window, WAY_REPORTS), window_before=window)
+    return replace(state, window=window)
+
+
+def _fitting(window: int, news: int, out: int, delay_seconds: float, way_seconds: float) -> int:
+    """A window whose reports take the way and DELAY_TARGET_SECONDS, as far as one commit can tell. What did not fill the window
+    says nothing for a larger one; nor does it grow by more than was committed."""
+    most_seconds = way_seconds + DELAY_TARGET_SECONDS
+    fitting = int(out * most_seconds / max(delay_seconds, 1e-6))
+    if delay_seconds > most_seconds:
         return min(window, max(fitting, window // 2, WINDOW_SLOW))
-    if 2 * mark.out < window:
+    if 2 * out < window:
         return window
+    if delay_seconds < way_seconds + DELAY_TARGET_SECONDS / 2:
+        fitting = 2 * window  # hardly anything waits
     return max(window, min(window + news, fitting, WINDOW_MAX))
