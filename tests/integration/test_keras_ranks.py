@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
 from tests.integration.test_gang_training import stop_at
 from tests.integration.test_horovod import TENSORFLOW, built, has_tensorflow
 from tests.support.checkpoint_reports import stored_files
@@ -195,5 +196,6 @@ def test_a_script_with_tensorflows_own_strategy_and_a_killed_rank(tmp_path: Path
 def test_strategies_that_cannot_be_had_are_refused(tmp_path: Path, backend: str, changes: Any, words: str) -> None:
     with Bench(tmp_path / "t", backend, "ddp", random=False, **changes) as bench:
         _, [run] = bench.gang(2, END, KERAS_BACKEND=backend)
-        assert run.wait() == 1, run.output()
+        missing = "Horovod is not" in words  # another agent may have it
+        assert run.wait() == (1 if missing else EXIT_CODE_WILL_REPEAT), run.output()
         assert words in run.error
