@@ -47,6 +47,17 @@ def test_every_kind_of_data_goes_on_where_it_was(backend: str) -> None:
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
+@pytest.mark.parametrize("backend", sorted(DATA))
+def test_what_a_trial_keeps_itself_goes_on_or_is_said(backend: str) -> None:
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
+    script = SUPPORT / "scripts" / "keras_attributes.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=2 * WAIT_SECONDS_MAX
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "all as it was"
+
+
 def bench(directory: Path, backend: str, data: str, **changes: Any) -> WorkerBench:
     directory.mkdir()
     config = {

@@ -59,6 +59,16 @@ def checked_model(trial: KerasTrial) -> Any:
     return model
 
 
+def build_variables(model: Any, batch: Any) -> None:
+    """Where they wait for the shapes of a batch."""
+    try:
+        model._symbolic_build(data_batch=batch)
+    except RuntimeError as error:
+        if isinstance(cause := error.__context__, Exception):  # Keras hides the user's error, and line, behind its own
+            raise cause from None
+        raise
+
+
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 
 

@@ -62,6 +62,13 @@ class Batches(ABC):
         """Between two batches."""
         return Place()
 
+    data: Any = None
+    """What the user gave."""
+
+    def own_generators(self) -> list[Any]:
+        """Generators of the user's whose state follows from the position: nobody else saves or restores them."""
+        return []
+
     def close(self) -> None:  # noqa: B027 - most have nothing to stop
         """Stop helper threads."""
 
@@ -170,7 +177,8 @@ class PyDatasetBatches(Batches):
             self.epoch_batches = 0
         if self.epoch_batches < 1:
             raise UserError(f"{build.__name__} returned a PyDataset whose length is not known, or is 0.", at=build)
-        self._data, self._seed, self._shuffle = data, seed, shuffle
+        self.data = self._data = data
+        self._seed, self._shuffle = seed, shuffle
         self._batches = self._asked = self._epochs_ended = 0
         self._threads = ThreadPoolExecutor(data.workers, "tenuto-data") if data.workers > 1 else None
         self._ahead: deque[Future[Any]] = deque()
@@ -224,6 +232,9 @@ class PyDatasetBatches(Batches):
                 self._data.on_epoch_end()
             self._epochs_ended += 1
 
+    def own_generators(self) -> list[Any]:
+        return self._generators
+
     def _reseed(self, seed: int) -> None:
         """Generators that the dataset keeps itself."""
         for index, generator in enumerate(self._generators):
@@ -250,6 +261,7 @@ class LoaderBatches(Batches):
         from tenuto.workers.pytorch.distributed.shards import Shard
         from tenuto.workers.pytorch.training_data import TrainingData
 
+        self.data = loader
         self._shard = None if ranks is None else Shard(*ranks)
         self._data = TrainingData(data.check_loader(loader, build.__name__, build), seed, note)
         self.epoch_batches = epoch_batches or data.epoch_batches(loader)

@@ -5,7 +5,8 @@
   from the beginning of its epoch instead: see ITERATOR_BYTES_MAX.
 - A pipeline that draws from stateful operations (tf.random.uniform in a map, a Python generator) cannot: TensorFlow does not
   save their state. With a fixed seed it also repeats the same numbers in each epoch. So it is built anew for each epoch, under
-  seeds of that epoch, and read again up to the position.
+  seeds of that epoch, and read again up to the position. Generators of the user's that its functions draw from (found by
+  looking which of them the first element of a pass changes) begin each pass seeded from it, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.keras.data import Batches, Place
 from tenuto.workers.keras.randomness import building
+from tenuto.workers.user_state.generators import own_generators, reseed, state_of
+from tenuto.workers.user_state.values import mark
 
 ITERATOR_BYTES_MAX = 32 << 20
 """Of a saved iterator: writing more at each checkpoint would cost more than reading an epoch again when a trial resumes."""
@@ -43,6 +46,12 @@ class DatasetBatches(Batches):
         """Iterators made."""
         self._in_pass = 0
         self._iterator: Any = None
+        self._candidates = _generators_of(build) if self._mode == REBUILT else []
+        self._drawn: list[Any] | None = None
+        """Those that the pipeline draws from. None: no pass has begun."""
+
+    def own_generators(self) -> list[Any]:
+        return self._drawn or []
 
     def seek(self, batches: int, place: Place | None) -> None:
         if place is None:
@@ -62,26 +71,39 @@ class DatasetBatches(Batches):
             _restore(self._iterator, place.files)
         else:
             for _ in range(in_pass):
-                next(self._iterator)
+                self._next()
         self._in_pass = in_pass
 
     def next_batch(self) -> Any:
         if self._iterator is None:
             self._begin_pass()
         try:
-            batch = next(self._iterator)
+            batch = self._next()
         except StopIteration:
             if self._in_pass == 0:
                 raise UserError(
                     f"{self._build.__name__} returned a tf.data.Dataset that gave no batch.", at=self._build
                 ) from None
             self._begin_pass()
-            batch = next(self._iterator)
+            batch = self._next()
         self._in_pass += 1
+        return batch
+
+    def _next(self) -> Any:
+        if self._drawn is not None or not self._candidates:
+            return next(self._iterator)
+        before = [_state_of(item) for item in self._candidates]
+        batch = next(self._iterator)
+        pairs = zip(self._candidates, before, strict=True)
+        self._drawn = [item for item, state in pairs if _state_of(item) != state]
         return batch
 
     def _begin_pass(self) -> None:
         if self._mode == REBUILT:
+            seed = derive_seed(self._seed, "own", self._passes)
+            for index, generator in enumerate(self._candidates):
+                if self._drawn is None or any(generator is item for item in self._drawn):
+                    _reseed(generator, derive_seed(seed, index))
             with building(derive_seed(self._seed, "pass", self._passes)):
                 self._dataset = _steady(self._build())
                 self._iterator = iter(self._dataset)
@@ -97,6 +119,26 @@ class DatasetBatches(Batches):
                 return Place({"mode": SAVED, **values}, files)
             self._mode = COUNTED
         return Place({"mode": self._mode, **values})
+
+
+def _generators_of(build: Callable[[], Any]) -> list[Any]:
+    """Of the user's, among which may be those that the pipeline draws from: TensorFlow's are attributes of the trial."""
+    owner = getattr(build, "__self__", None)
+    kept = sorted(vars(owner).items()) if owner is not None else []
+    own = own_generators(build, skip=(getattr(owner, "context", None), getattr(owner, "model", None)))
+    return [*own, *(item for _, item in kept if isinstance(item, tf.random.Generator))]
+
+
+def _state_of(generator: Any) -> str:
+    state = generator.state.numpy() if isinstance(generator, tf.random.Generator) else state_of(generator)
+    return mark(state, versions=False)
+
+
+def _reseed(generator: Any, seed: int) -> None:
+    if isinstance(generator, tf.random.Generator):
+        generator.reset_from_seed(seed % 2**63)
+    else:
+        reseed(generator, seed)
 
 
 def _steady(dataset: Any) -> Any:

@@ -14,11 +14,11 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Reproducibility
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import UserError, WillRepeat
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.harness.signatures import check_class
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
-from tenuto.workers.keras import building, data, randomness
+from tenuto.workers.keras import building, data, randomness, users
 from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras.backends import open_backend
 from tenuto.workers.keras.checkpoint import (
@@ -76,6 +76,9 @@ class KerasTrainer(Trainer):
         """A batch that was fetched to build the model, and is trained next."""
         self._built = self._began = self._ended = self._told_stop = False
         self._place = data.Place()
+        known = [self._training.data, self._validation]
+        self._attributes = users.attributes_of(self.trial, self._callbacks, self.model, known, self._training.own_generators)
+        self._structure: users.Structure | None = None
         self._collected: tuple[int, Callable[[Path], None]] | None = None
         """(batches, the state there), with several ranks."""
 
@@ -121,6 +124,7 @@ class KerasTrainer(Trainer):
             batch = self._next_batch()
             if self._batch_hooks:
                 self._list.on_train_batch_begin(batch_in_epoch)
+            self._make_functions(batch)
             self._logs = self._backend.step(model, batch)
             self._batches += 1
             if self._batch_hooks:
@@ -147,18 +151,18 @@ class KerasTrainer(Trainer):
         """Model, optimizer and metrics get their variables, where they wait for the shapes of a batch."""
         if not self._built:
             with self._backend.scope():
-                self._build_variables(batch)
+                building.build_variables(self.model, batch)
             self._backend.make_functions(self.model)
             self._backend.diversify(self.model)
+            self._structure = users.Structure(self.model)
             self._built = True
 
-    def _build_variables(self, batch: Any) -> None:
-        try:
-            self.model._symbolic_build(data_batch=batch)
-        except RuntimeError as error:
-            if isinstance(cause := error.__context__, Exception):  # Keras hides the user's error, and line, behind its own
-                raise cause from None
-            raise
+    def _make_functions(self, batch: Any) -> None:
+        """Again, where the user's code compiled the model again."""
+        if getattr(self.model, "train_function", None) is None:
+            with self._backend.scope():
+                building.build_variables(self.model, batch)
+            self._backend.make_functions(self.model)
 
     def _look_for_stop(self) -> None:
         if getattr(self.model, "stop_training", False) and not self._told_stop:
@@ -261,12 +265,13 @@ class KerasTrainer(Trainer):
             "random": randomness.random_state(),
             "given": self._given,
             "built": built_over(self.model),
-            **(users := self._users()),
+            **(own := self._users()),
         }
+        users.note_unsaved(self.trial, self._attributes, self._structure, self._backend)
         self._backend.share_statistics(self.model)
         if self._replicas is None:
             return Captured(self.model, values, self._place, self._backend.record()).write
-        values["ranks"] = self._replicas.collect(self.model, users)
+        values["ranks"] = self._replicas.collect(self.model, own)
         with self._replicas.reduced_metrics(self.model):
             return Captured(self.model, values, self._place, self._backend.record()).write
 
@@ -275,6 +280,7 @@ class KerasTrainer(Trainer):
         return {
             "callbacks": [(type(item).__name__, callback_state.state_of(item)) for item in self._callbacks],
             "trial": dict(self.trial.state_dict()),
+            "attributes": self._attributes.state(),
         }
 
     def _hold_batch(self) -> None:
@@ -289,7 +295,7 @@ class KerasTrainer(Trainer):
         values = loaded.values
         saved = [name for name, _ in values["callbacks"]]
         if saved != (have := [type(item).__name__ for item in self._callbacks]):
-            raise UserError(
+            raise WillRepeat(
                 f"the checkpoint holds the callbacks {saved}, but build_callbacks returned {have}; it must return the same ones "
                 "each time.",
                 at=self.trial.build_callbacks,
@@ -303,6 +309,7 @@ class KerasTrainer(Trainer):
         self._place = loaded.place
         self._held = self._backend.to_batch(self._training.next_batch())
         self._build(self._held)
+        self._rebuild(values)
         self._backend.retrace(self.model, values["signatures"])
         self._began = False
         self._begin()
@@ -316,16 +323,22 @@ class KerasTrainer(Trainer):
             self._backend.diversify(self.model)
         else:
             own = self._replicas.take_own(self.model, values.get("ranks"))
-        users = (own or values).get("users", values)
-        for callback, (_, state) in zip(self._callbacks, users["callbacks"], strict=True):
+        saved_users = (own or values).get("users", values)
+        for callback, (_, state) in zip(self._callbacks, saved_users["callbacks"], strict=True):
             callback_state.restore(callback, state)
-        if users["trial"]:
-            self.trial.load_state_dict(users["trial"])
         self._backend.resume(loaded.exactness)
+        with self._backend.scope():
+            users.restore(self.trial, self._attributes, saved_users, self._backend)
         if own is not None or self.context.rank == 0:
             randomness.restore_random_state((own or values)["random"])
         else:
             randomness.seed_everything(derive_seed(self._seed, "training", self.context.rank, "from", self._batches))
+
+    def _rebuild(self, values: Mapping[str, Any]) -> None:
+        if type(self.trial).rebuild is not KerasTrial.rebuild:
+            with self._backend.scope():
+                self.trial.rebuild(self.model, values["trial"])
+            self._make_functions(self._held)
 
     def load_weights(self, directory: Path) -> None:
         if not self._built:

@@ -17,6 +17,9 @@ class KerasTrial(TrialBase):
     """One configuration in training.
 
     Validation metrics are reported under the names that `model.fit` gives them: `val_loss`, `val_accuracy`, ...
+    Attributes of the trial and its callbacks that training changes are saved: arrays, tensors, generators, numbers, strings and
+    their containers, Keras's and TensorFlow's variables, metrics and layers, and objects of your own made of these. Other state
+    goes through `state_dict` and `load_state_dict`.
     """
 
     deterministic: ClassVar[bool] = True
@@ -57,6 +60,11 @@ class KerasTrial(TrialBase):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Given what `state_dict` returned, after `__init__` and `build_model`."""
+
+    def rebuild(self, model: Any, state: Mapping[str, Any]) -> None:
+        """Called before a checkpoint is loaded, with the built model and what `state_dict` returned when it was saved: for models
+        whose structure training changes (layers that are frozen or freed, `enable_lora`, another `compile`). Make the same
+        changes again; weights and the optimizer's state are loaded after it."""
 
     @classmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:

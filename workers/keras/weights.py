@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import WillRepeat
 
 WEIGHTS_FILE = "model.safetensors"
 LAYOUT = "tenuto"
@@ -77,13 +77,13 @@ def load_weights(model: Any, directory: str | Path) -> None:
 
 
 def assign(variables: Sequence[Any], arrays: Arrays, what: str) -> None:
-    """In order. Raises UserError where they are other ones than those that were saved."""
+    """In order. Raises WillRepeat where they are other ones than those that were saved."""
     again = "build the same model, optimizer and metrics each time."
     if len(variables) != len(arrays):
-        raise UserError(f"{what}: the checkpoint holds {len(arrays)} arrays, but there are {len(variables)} variables; {again}")
+        raise WillRepeat(f"{what}: the checkpoint holds {len(arrays)} arrays, but there are {len(variables)} variables; {again}")
     for variable, (name, array) in zip(variables, arrays, strict=True):
         if tuple(variable.shape) != array.shape:
-            raise UserError(
+            raise WillRepeat(
                 f"{what}: {getattr(variable, 'path', variable)} has shape {tuple(variable.shape)}, but {name} in the checkpoint "
                 f"has {array.shape}; {again}"
             )

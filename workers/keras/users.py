@@ -1,0 +1,137 @@
+"""State that a KerasTrial and its callbacks keep as attributes: saved and restored without a word of theirs. What cannot be is
+said, as is a model whose structure training changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tenuto.workers.harness.exactness import ExactnessRecord
+from tenuto.workers.keras.checkpoint import optimizers_of, variables_of
+from tenuto.workers.keras.trial import KerasTrial
+from tenuto.workers.user_state import generators
+from tenuto.workers.user_state.attributes import Attributes
+
+CHANGED = (
+    "the structure of the model changed since build_model ({what}), which builds it as it was: a restarted trial cannot load "
+    "this checkpoint and ends there; make the change in build_model, or again in rebuild(self, model, state) of the trial, which "
+    "is called before a checkpoint is loaded"
+)
+NAMES_SHOWN_MAX = 4
+_LIBRARIES = ("keras", "tensorflow")
+
+
+class Variables:
+    """Of a library's object (a variable, a generator, a metric, a layer, an optimizer): its state, by place."""
+
+    def __init__(self, found: Sequence[Any]) -> None:
+        self._found = found
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"values": [_whole(np.asarray(variable.numpy())) for variable in self._found]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """False: they are other ones now."""
+        now = [np.asarray(variable.numpy()) for variable in self._found]
+        then = state["values"]
+        if [(item.shape, item.itemsize) for item in now] != [(item.shape, item.itemsize) for item in then]:
+            return False
+        for variable, have, value in zip(self._found, now, then, strict=True):
+            variable.assign(value.view(have.dtype) if value.dtype != have.dtype else value)
+        return True
+
+
+def _whole(array: Any) -> Any:
+    """Numbers that NumPy does not know, such as bfloat16, by their bits."""
+    return array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
+
+
+def adapted(value: Any) -> Variables | None:
+    if not any(kind.__module__.partition(".")[0] in _LIBRARIES for kind in type(value).__mro__):
+        return None
+    if _is_variable(value):
+        return Variables([value])
+    if _is_variable(state := getattr(value, "state", None)):
+        return Variables([state])
+    found = getattr(value, "variables", None)
+    return Variables(found) if isinstance(found, (list, tuple)) and all(map(_is_variable, found)) else None
+
+
+def _is_variable(value: Any) -> bool:
+    return callable(getattr(value, "assign", None)) and callable(getattr(value, "numpy", None))
+
+
+def attributes_of(
+    trial: KerasTrial, callbacks: Sequence[Any], model: Any, data: Sequence[Any], drawn: Callable[[], list[Any]]
+) -> Attributes:
+    """Without the model, and the data: those are saved in other ways. `drawn`: generators that the data finds by itself."""
+
+    def others() -> set[int]:
+        kinds = variables_of(model)
+        own = [model, trial.context, *model._flatten_layers(), *optimizers_of(model), *model.metrics, *data, *drawn()]
+        return {id(item) for item in (*own, *(variable for kind in kinds.values() for variable in kind))}
+
+    roots: dict[str, Any] = {"self": trial}
+    for index, item in enumerate(callbacks):
+        if generators.is_users(type(item)) and not hasattr(item, "state_dict"):
+            roots[f"callback {index} ({type(item).__name__})"] = item
+    types: tuple[type, ...] = (keras.utils.PyDataset,)
+    return Attributes(roots, skip=others, skip_types=types, adapts=adapted)
+
+
+class Structure:
+    """Of the model, as it was when its variables were made."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._begun = self._layout()
+
+    def _layout(self) -> dict[str, Any]:
+        found: dict[str, Any] = {layer.path: bool(layer.trainable) for layer in self._model._flatten_layers()}
+        return found | {variable.path: tuple(variable.shape) for variable in variables_of(self._model)["weights"]}
+
+    def change(self) -> str | None:
+        now, begun = self._layout(), self._begun
+        if now == begun:
+            return None
+        parts = []
+        for what, names in (
+            ("new", sorted(now.keys() - begun.keys())),
+            ("gone", sorted(begun.keys() - now.keys())),
+            ("other", sorted(name for name in now.keys() & begun.keys() if now[name] != begun[name])),
+        ):
+            if names:
+                more = f" and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+                parts.append(f"{what}: {', '.join(names[:NAMES_SHOWN_MAX])}{more}")
+        return CHANGED.format(what="; ".join(parts))
+
+
+def note_unsaved(trial: KerasTrial, attributes: Attributes, structure: Structure | None, exactness: ExactnessRecord) -> None:
+    """After the attributes' state was taken."""
+    rebuilds = type(trial).rebuild is not KerasTrial.rebuild
+    if structure is not None and not rebuilds and (sentence := structure.change()):
+        exactness.note_lost(sentence)
+    if sentence := attributes.slow():
+        exactness.tell_once(sentence)
+    for (root, *_), name, kind in attributes.unsaved():
+        if root != "self" or type(trial).state_dict is KerasTrial.state_dict:  # else its own code may save it
+            exactness.note_lost(
+                f"{name} is a {kind}, which a checkpoint cannot hold as it is; make it in __init__ if it is made later, give its "
+                "state in state_dict and take it in load_state_dict, or keep nothing there that training depends on"
+            )
+
+
+def restore(trial: KerasTrial, attributes: Attributes, saved: Mapping[str, Any], exactness: ExactnessRecord) -> None:
+    """What `load_state_dict` changes is the user's own affair; the other attributes are as they were."""
+    before = attributes.marks()
+    if saved["trial"]:
+        trial.load_state_dict(saved["trial"])
+    after = attributes.marks()
+    touched = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    if lost := attributes.restore(saved.get("attributes") or (), touched):
+        exactness.note_lost(
+            f"there is no place for {', '.join(lost)} after __init__; make these attributes there, or save them in state_dict"
+        )
