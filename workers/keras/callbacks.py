@@ -22,6 +22,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "build_callbacks": (),
     "state_dict": (),
     "load_state_dict": ("state",),
+    "rebuild": ("model", "state"),
 }
 ELSEWHERE: Mapping[str, str] = {
     "on_train_workload_begin": "on_epoch_begin(self, epoch, logs)",
@@ -88,6 +89,16 @@ def state_of(callback: Any) -> dict[str, Any]:
     if callable(state_dict := getattr(callback, "state_dict", None)):
         return dict(state_dict())
     return {name: value for name, value in vars(callback).items() if name not in _NOT_STATE and _is_plain(value)}
+
+
+def check_saved(trial: KerasTrial, callbacks: Sequence[Any], saved: Sequence[tuple[str, Any]]) -> None:
+    names = [name for name, _ in saved]
+    if names != (have := [type(item).__name__ for item in callbacks]):
+        raise WillRepeat(
+            f"the checkpoint holds the callbacks {names}, but build_callbacks returned {have}; it must return the same ones "
+            "each time.",
+            at=trial.build_callbacks,
+        )
 
 
 def restore(callback: Any, state: Mapping[str, Any]) -> None:

@@ -30,6 +30,7 @@ def _gpu_states(torch: Any) -> list[Any]:
 def seed_everything(seed: int) -> None:
     """Also Keras's global generator, which `keras.random` uses where it is given no seed. `keras.utils.set_random_seed` would do,
     but it imports TensorFlow wherever that is installed."""
+    state = _global_generator().state  # it draws its first state from Python's generator, which is seeded after that
     random.seed(seed)
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
     if (tensorflow := sys.modules.get("tensorflow")) is not None:
@@ -40,7 +41,6 @@ def seed_everything(seed: int) -> None:
             torch.cuda.manual_seed(seed)
         else:
             torch.manual_seed(seed)
-    state = _global_generator().state
     state.assign(np.asarray([seed % _SEED_LIMIT, 0], dtype=np.asarray(state.numpy()).dtype))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 
 from tenuto.schemas.config.experiment import Reproducibility
-from tenuto.workers.harness.errors import UserError, WillRepeat
+from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
 from tenuto.workers.harness.signatures import check_class
 from tenuto.workers.harness.trainer import Trainer, TrialInfo
@@ -74,6 +74,8 @@ class KerasTrainer(Trainer):
         """What the last training step returned."""
         self._held: Any = None
         """A batch that was fetched to build the model, and is trained next."""
+        self._recent: Any = None
+        """The batch that was trained last."""
         self._built = self._began = self._ended = self._told_stop = False
         self._place = data.Place()
         known = [self._training.data, self._validation]
@@ -124,7 +126,8 @@ class KerasTrainer(Trainer):
             batch = self._next_batch()
             if self._batch_hooks:
                 self._list.on_train_batch_begin(batch_in_epoch)
-            self._make_functions(batch)
+            self._recent = batch
+            self._make_functions()
             self._logs = self._backend.step(model, batch)
             self._batches += 1
             if self._batch_hooks:
@@ -157,11 +160,11 @@ class KerasTrainer(Trainer):
             self._structure = users.Structure(self.model)
             self._built = True
 
-    def _make_functions(self, batch: Any) -> None:
-        """Again, where the user's code compiled the model again."""
+    def _make_functions(self) -> None:
+        """Again, where the user's code compiled the model again: a checkpoint holds what a compiled model has."""
         if getattr(self.model, "train_function", None) is None:
             with self._backend.scope():
-                building.build_variables(self.model, batch)
+                building.build_variables(self.model, self._recent if self._held is None else self._held)
             self._backend.make_functions(self.model)
 
     def _look_for_stop(self) -> None:
@@ -197,6 +200,7 @@ class KerasTrainer(Trainer):
         if not self._built:
             self._hold_batch()
         self._begin()
+        self._make_functions()
         kept = {kind: variables_of(self.model)[kind] for kind in ("metrics", "generators")}
         before = {kind: copies_of(variables) for kind, variables in kept.items()}
         with randomness.isolated_randomness(derive_seed(self._seed, "validation")):
@@ -254,6 +258,7 @@ class KerasTrainer(Trainer):
     def _capture(self) -> Callable[[Path], None]:
         if not self._built:
             self._hold_batch()
+        self._make_functions()
         if self._held is None:
             self._place = self._training.place()
         values = {
@@ -293,13 +298,7 @@ class KerasTrainer(Trainer):
     def load(self, directory: Path) -> None:
         loaded = Loaded(directory)
         values = loaded.values
-        saved = [name for name, _ in values["callbacks"]]
-        if saved != (have := [type(item).__name__ for item in self._callbacks]):
-            raise WillRepeat(
-                f"the checkpoint holds the callbacks {saved}, but build_callbacks returned {have}; it must return the same ones "
-                "each time.",
-                at=self.trial.build_callbacks,
-            )
+        callback_state.check_saved(self.trial, self._callbacks, values["callbacks"])
         self._collected = None
         self._batches, self._taken_at, self._epoch_ends = values["batches"], values["taken_at"], values["epoch_ends"]
         self._logs = values["logs"]
@@ -338,7 +337,7 @@ class KerasTrainer(Trainer):
         if type(self.trial).rebuild is not KerasTrial.rebuild:
             with self._backend.scope():
                 self.trial.rebuild(self.model, values["trial"])
-            self._make_functions(self._held)
+            self._make_functions()
 
     def load_weights(self, directory: Path) -> None:
         if not self._built:

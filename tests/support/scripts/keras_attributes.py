@@ -195,7 +195,6 @@ def makes_changes_of_the_structure_again() -> None:
         trained(Frozen, (6,))
 
 
-trained(Kept)  # the first model of a process draws after what Keras loads then has drawn; a trial's processes are all alike
 goes_on()
 says_what_it_cannot()
 makes_changes_of_the_structure_again()
