@@ -41,3 +41,35 @@ def test_an_error_in_loading_ends_the_trial_at_once_and_one_in_training_does_not
         (bench.context_directory / "train.py").write_text("import tenuto\nwith tenuto.init() as run\n")
         run = bench.start(bench.agent(1))
         assert run.wait() == EXIT_CODE_WILL_REPEAT, run.output()
+
+
+SAYS = """
+import tenuto
+
+with tenuto.init() as run:
+    run.epoch_batches = 1
+    steps = run.checkpoint.latest.steps if run.checkpoint.latest else 0
+    if steps < 2:
+        for _ in range(2):
+            run.checkpoint.not_exact("the replay   buffer is not saved")
+    for operation in run.operations():
+        while steps < operation.steps:
+            steps += 1
+            with run.checkpoint.save(steps) as directory:
+                (directory / "steps.txt").write_text(str(steps))
+        run.report_validation(steps, {"total": 1.0})
+"""
+
+
+def test_what_a_script_says_it_leaves_out_is_on_record(tmp_path: Path) -> None:
+    sentence = "the replay buffer is not saved"
+    with script(tmp_path, SAYS) as bench:
+        source = None
+        for length, said in ((2, 1), (4, 0)):  # the second goes on from the first, and does not say it again
+            agent = bench.agent(length, source)
+            agent.react = stop_at(length)
+            run = bench.start(agent)
+            assert run.wait() == 0, run.output()
+            assert run.output().count(f"this trial is not resumed exactly: {sentence}") == said
+            source = agent.checkpoints()[-1]
+            assert source.breaks == (sentence,)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from tenuto.kernel.storage.checkpoints import save as store_whole
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.assignments import SourceCheckpoint
-from tenuto.schemas.reports import CheckpointReport, DamageReport
+from tenuto.schemas.reports import BREAK_CHARACTERS_MAX, BREAKS_MAX, CheckpointReport, DamageReport
 from tenuto.workers.checkpoints import restoring
 from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place
@@ -28,6 +28,7 @@ from tenuto.workers.core_api.shards import ShardedSave
 from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.checkpoint_files import RECORD_FILE, CheckpointDamaged, CheckpointRecord
 from tenuto.workers.harness.errors import UserError, mark_repeating, repeats_in_loading
+from tenuto.workers.harness.exactness import add_breaks, breaks_in
 
 METADATA_FILE = "tenuto_metadata.json"
 """In each checkpoint of a script: what it gave as `metadata`."""
@@ -64,6 +65,8 @@ class Checkpoints:
         self._saving: dict[str, Checkpoint] = {}
         """Given to the writer, by id."""
         self._ids: set[str] = set()
+        self._breaks: list[str] = []
+        """What the script said, in this process or before, that a resumed trial does not find again."""
         self._loads = 0
         """How often the script was seen to have loaded what it restores."""
         self._shards = 0
@@ -128,6 +131,18 @@ class Checkpoints:
         asks `run.should_preempt()` or reports something says so, too."""
         self._loads += 1
 
+    def not_exact(self, sentence: str) -> None:
+        """Says that this trial, resumed, does not go on as if it had never stopped, and why ("the replay buffer is not saved"):
+        once in the log, in `exactness.json`, and in `tenuto trial describe`. Raises UserError for no sentence."""
+        if not isinstance(sentence, str) or not sentence.strip():
+            raise UserError(f"run.checkpoint.not_exact({sentence!r}): give a sentence that says why.")
+        sentence = " ".join(sentence.split())[:BREAK_CHARACTERS_MAX]
+        if sentence in self._breaks or len(self._breaks) >= BREAKS_MAX:
+            return
+        self._breaks.append(sentence)
+        if self._session.gang is None or self._session.gang.leads:
+            say(f"this trial is not resumed exactly: {sentence}")
+
     @contextmanager
     def _judged(self, checkpoint: Checkpoint) -> Iterator[None]:
         """Around the script's loading: an error of its code would come again at each start."""
@@ -176,6 +191,7 @@ class Checkpoints:
             if gang is None or gang.leads:
                 (filling / RECORD_FILE).write_bytes(self._record(steps, length).to_json() + b"\n")
                 (filling / METADATA_FILE).write_text(text + "\n")
+                add_breaks(filling, self._breaks)
         except BaseException as error:
             _abandon(sharded)
             failure = storage_error(error, filling)
@@ -262,6 +278,8 @@ class Checkpoints:
             metadata = json.loads(metadata_file.read_text()) if metadata_file.exists() else {}
         except (OSError, ValidationError, ValueError) as error:
             raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
+        if not source.weights_only:
+            self._breaks = list(breaks_in(directory))
         steps = 0 if source.weights_only else source.batches
         self._latest = Checkpoint(source.checkpoint_id, steps, metadata, source.location, source.weights_only)
         if self._session.gang is None or self._session.gang.leads:

@@ -42,6 +42,20 @@ def breaks_in(directory: Path) -> tuple[str, ...]:
     return tuple(" ".join(item.split())[:BREAK_CHARACTERS_MAX] for item in plain[:BREAKS_REPORTED_MAX])
 
 
+def add_breaks(directory: Path, sentences: list[str]) -> None:
+    """To the record in a checkpoint's files, or to a new one. Raises OSError."""
+    if not sentences:
+        return
+    path = directory / EXACTNESS_FILE
+    try:
+        found = json.loads(path.read_bytes())
+        known = list(found["breaks"])
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        found, known = {"exact": False, "surroundings": {}}, []
+    found["breaks"] = known + [sentence for sentence in sentences if sentence not in known]
+    path.write_bytes(json.dumps(found, indent=1, sort_keys=True).encode())
+
+
 class ExactnessRecord(ABC):
     """One process's watch. `say`: tells the user a sentence; each is told once."""
 
