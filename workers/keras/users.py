@@ -3,6 +3,7 @@ said, as is a model whose structure training changed."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -79,6 +80,8 @@ def attributes_of(
         if generators.is_users(type(item)) and not hasattr(item, "state_dict"):
             roots[f"callback {index} ({type(item).__name__})"] = item
     types: tuple[type, ...] = (keras.utils.PyDataset,)
+    if (tensorflow := sys.modules.get("tensorflow")) is not None:
+        types += (tensorflow.data.Dataset,)  # a description of the data; only its iterators have a place
     return Attributes(roots, skip=others, skip_types=types, adapts=adapted)
 
 

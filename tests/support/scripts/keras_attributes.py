@@ -85,6 +85,7 @@ class Kept(KerasTrial):
 
         kinds = (tf.TensorSpec((2,), tf.float32), tf.TensorSpec((), tf.float32))
         made = tf.data.Dataset.from_generator(records, output_signature=kinds)
+        self.source = made
         made = made.map(lambda x, y: (x + 0.1 * self.of_map.uniform((2,)), y))  # type: ignore[attr-defined]
         return made.batch(4).prefetch(2)
 
