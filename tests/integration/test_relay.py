@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -168,6 +169,33 @@ async def test_a_stream_made_anew_starts_near_the_head(nats: NatsServer, monkeyp
         collector = Collector(StreamFeed(log, client))
         async with running(collector.run()):
             await collector.until(100)
+
+
+@pytest.mark.parametrize("how", ["deleted", "emptied"])
+async def test_a_stream_that_is_lost_while_nothing_happens_is_made_anew(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Effects wait for it, and without it each of their questions is refused at once."""
+    monkeypatch.setattr(relay_module, "LOOK_SECONDS", 0.1)
+    log = MemoryEventLog()
+    await add(log, 20)
+    async with connected(nats) as bus, running(Relay(log, bus, settings_for(nats)).run()):
+        js = bus.jetstream()
+        await _until_stream_is_at(js, 20)
+        await js.delete_stream(subjects.LOG_STREAM)
+        if how == "emptied":  # by somebody else who made it again
+            await bus_module.ensure_stream(js, bus_module.log_stream_config(settings_for(nats), 1))
+        await _until_stream_is_at(js, 20)
+        assert (await js.stream_info(subjects.LOG_STREAM)).state.messages == 20
+
+
+async def _until_stream_is_at(js: Any, sequence: int) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(NotFoundError):
+                if (await js.stream_info(subjects.LOG_STREAM)).state.last_seq == sequence:
+                    return
+            await asyncio.sleep(0.02)
 
 
 async def test_an_event_too_large_for_a_message_is_read_from_the_log(nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:

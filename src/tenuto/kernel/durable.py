@@ -23,7 +23,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig, ConsumerInfo
 from nats.js.errors import Error as JetStreamError
-from nats.js.errors import NotFoundError
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.bus import connect_options
@@ -44,6 +44,8 @@ _LOST = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
 
 Handle = Callable[[Msg], Awaitable[None]]
 """Takes over the message, and with it the duty to acknowledge it. Must not raise, and should return at once."""
+Fetch = Callable[..., Awaitable[list[Msg]]]
+"""Of a pull subscription of nats-py."""
 Establish = Callable[[Any], Awaitable[ConsumerConfig]]
 """Given the JetStream context, makes sure that the stream is there and says what the consumer must be like."""
 
@@ -100,6 +102,7 @@ class DurableConsumer:
             while True:
                 try:
                     await self.broker.start()
+                    self._pace()
                     break
                 except _LOST as error:
                     self._seldom.warn(f"{self._name} cannot subscribe, trying again: {str(error) or type(error).__name__}")
@@ -123,6 +126,12 @@ class DurableConsumer:
         info: ConsumerInfo = await self._connection.jetstream().consumer_info(self._stream, self._name)
         return info
 
+    def _pace(self) -> None:
+        """FastStream asks again at once after an answer that nobody serves the consumer: where it is gone, without end."""
+        subscription = self._subscriber.subscription
+        if subscription is not None:
+            subscription.fetch = paced(subscription.fetch)  # type: ignore[method-assign,assignment]
+
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
@@ -144,6 +153,19 @@ class DurableConsumer:
             return False
         self._seldom.over(f"{self._name} has its consumer again")
         return True
+
+
+def paced(fetch: Fetch) -> Fetch:
+    """The same, with a pause of WATCH_SECONDS before it says that the consumer or the connection is away."""
+
+    async def fetched(*args: Any, **options: Any) -> list[Msg]:
+        try:
+            return await fetch(*args, **options)
+        except (ServiceUnavailableError, nats.errors.ConnectionClosedError):
+            await asyncio.sleep(WATCH_SECONDS)
+            raise
+
+    return fetched
 
 
 async def _undecoded(message: NatsMessage) -> NatsMessage:

@@ -35,6 +35,8 @@ IN_FLIGHT_MAX = 500
 """Messages sent and not yet acknowledged: enough to fill the link; what a lost connection makes the relay send again."""
 ACK_SECONDS_MAX = 5.0
 """Longest wait for an acknowledgement; then the stream is asked where it stands."""
+LOOK_SECONDS = 5.0
+"""Between looks at the stream while there is nothing to publish: how long it stays away on an idle cluster after it was lost."""
 REPUBLISH_EVENTS_MAX = 10_000
 """A stream that has to be made anew starts so far behind the head. Consumers further behind read the log anyway."""
 MESSAGE_BYTES_MAX = 900 * 1024
@@ -104,13 +106,24 @@ class Relay:
             batch = await self._log.read(position, IN_FLIGHT_MAX)
             if not batch:
                 self._stores.works(subjects.LOG_STREAM)  # it holds the whole log
-                await watch.wait_beyond(position)
+                if not await self._waited(position, watch):
+                    return
                 continue
             await self._publish(batch)
             position = batch[-1].position
             self._backoff.worked()
             self._stores.works(subjects.LOG_STREAM)
             self._seldom.over()
+
+    async def _waited(self, position: int, watch: HeadWatch) -> bool:
+        """For more to publish, or for the next look. False: the stream has forgotten events. Raises NotFoundError where it is
+        gone, and what a bus raises that is away."""
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await watch.wait_beyond(position)
+        except TimeoutError:
+            return bool((await self._js.stream_info(subjects.LOG_STREAM)).state.last_seq >= position)
+        return True
 
     async def _publish(self, batch: list[Event]) -> None:
         """Sends all, then awaits all acknowledgements. One wrong expectation fails every later one of the batch."""
