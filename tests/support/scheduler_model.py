@@ -35,10 +35,6 @@ class Model:
         elif kind in ("ExperimentPauseRequested", "ExperimentResumeRequested"):
             paused = kind == "ExperimentPauseRequested"
             self.experiments[data.experiment_id].update({"paused": True, "reserved": False} if paused else {"paused": False})
-            if not paused:  # people who resume it do not wait
-                for trial in self.trials.values():
-                    if trial["experiment"] == data.experiment_id:
-                        trial["pause_of"] = None
         elif kind == "ExperimentPriorityChanged":
             self.experiments[data.experiment_id].update(priority=data.priority, reserved=False)
         elif kind == "ExperimentMoved":
