@@ -107,17 +107,15 @@ class Chaos:
 
     def idle_seconds(self) -> float:
         """From now until nothing holds a slot and no process of a trial is left; everything is canceled first."""
-        began = time.monotonic()
-        open_ = set(self.experiments)
+        began, asked = time.monotonic(), set[int]()
         while time.monotonic() - began < WAIT_SECONDS_MAX:
-            for number in sorted(open_):
-                done = self.cluster.cli("exp", "cancel", str(number), check=False)
-                if done.returncode == 0 or "ended" in done.stderr or "already" in done.stderr or "completed" in done.stderr:
-                    open_.discard(number)
             with contextlib.suppress(AssertionError, ValueError):
-                states = {item["state"] for item in self.cluster.json("exp", "ls")}
-                if states <= OVER and not self.cluster.workers():
+                live = {item["id"] for item in self.cluster.json("exp", "ls") if item["state"] not in OVER}
+                if not live and not self.cluster.workers():
                     return time.monotonic() - began
+                for number in sorted(live - asked):
+                    if self.cluster.cli("exp", "cancel", str(number), check=False).returncode == 0:
+                        asked.add(number)
             time.sleep(POLL_SECONDS)
         raise AssertionError(f"not idle after {WAIT_SECONDS_MAX:.0f} s:\n{self.cluster.tail()}")
 
