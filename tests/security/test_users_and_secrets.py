@@ -80,7 +80,7 @@ def test_a_secret_reaches_its_worker_and_nobody_else(cluster: LiveCluster, admin
         number = made.json()["id"]
         cluster.wait_for(lambda: olga.http.get(f"/experiments/{number}").json()["state"] not in ("active", "canceling"))
         lines = cluster.once(
-            lambda: [line["text"] for line in olga.http.get(f"/experiments/{number}/logs").json()],
+            lambda: lines_of(olga, f"/experiments/{number}/logs"),
             lambda found: any("the key is" in line for line in found) and any("refused" in line for line in found),
         )
         assert f"the key is [secret API_KEY] and has {len(VALUE)} characters" in lines
@@ -99,6 +99,12 @@ def test_a_secret_reaches_its_worker_and_nobody_else(cluster: LiveCluster, admin
                 assert b"correct-horse" not in path.read_bytes() or path.parent.name == "secrets", path
         assert (cluster.directory / "secret.key").stat().st_mode & 0o077 == 0
         assert olga.http.delete("/secrets/key").json() == []
+
+
+def lines_of(door: Door, path: str) -> list[str]:
+    """Of a log; none until what writes it is there."""
+    answer = door.http.get(path)
+    return [line["text"] for line in answer.json()] if answer.status_code == 200 else []
 
 
 WAITING = b"""
@@ -122,7 +128,7 @@ def test_both_ranks_of_a_gang_have_a_secret_and_a_removed_one_is_told(cluster: L
         number = made.json()["id"]
 
         def lines() -> list[str]:
-            return [line["text"] for line in gerda.http.get(f"/trials/{number}-1/logs").json()]
+            return lines_of(gerda, f"/trials/{number}-1/logs")
 
         shown = {f"rank {rank} has {len(VALUE)} characters: [secret API_KEY]" for rank in (0, 1)}
         assert shown <= set(cluster.once(lines, lambda found: shown <= set(found)))
@@ -155,7 +161,7 @@ def test_what_no_database_stores_is_shown_as_such_and_holds_up_nothing(cluster: 
     [validation] = admin.http.get(f"/trials/{number}-1/validations").json()
     assert [name.rstrip("\ufffd") for name in sorted(validation["metrics"])] == ["a\ufffdb", "c", "loss"]
     lines = cluster.once(
-        lambda: [line["text"] for line in admin.http.get(f"/trials/{number}-1/logs").json()],
+        lambda: lines_of(admin, f"/trials/{number}-1/logs"),
         lambda found: any("nul" in line for line in found) and any("printed" in line for line in found),
     )
     assert "printed \ufffd" in lines

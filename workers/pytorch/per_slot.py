@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
-from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 
 _WHAT_TO_DO = (
@@ -23,7 +23,7 @@ _WHAT_TO_DO = (
 
 
 def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, build: Any) -> DataLoader[Any]:
-    """The training loader with the batch of all slots. `build`: the user's function that made it. Raises UserError where the
+    """The training loader with the batch of all slots. `build`: the user's function that made it. Raises WillRepeat where the
     batch of one slot was asked for, and nobody can tell what the loader made of it."""
     if not context._asked_per_slot:
         return loader
@@ -31,7 +31,7 @@ def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, bu
     size = loader.batch_size if loader.batch_size is not None else getattr(sampler, "batch_size", None)
     if isinstance(size, PerSlotBatchSize):
         if sampler is not None and type(sampler) is not BatchSampler:
-            raise UserError(
+            raise WillRepeat(
                 f"{build.__name__} gives {type(sampler).__name__} the batch size of one slot, but Tenuto divides the batches "
                 "that it makes among the slots: give it context.get_global_batch_size().",
                 at=build,
@@ -39,7 +39,7 @@ def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, bu
         return _again(loader, context.get_global_batch_size())
     elastic = isinstance((context.get_experiment_config().get("resources") or {}).get("slots_per_trial"), Mapping)
     if context.may_have_several_slots and (elastic or size != context.get_global_batch_size()):
-        raise UserError(
+        raise WillRepeat(
             f"the batch size of one slot was asked for, but {build.__name__} returned a loader with "
             f"{'batches of its own' if size is None else f'batches of {size}'}, which would be divided among the slots. "
             f"{_WHAT_TO_DO}",
