@@ -83,6 +83,15 @@ def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any
             for event in events
             if event.type == "ExperimentFailed" or (event.type == "TrialFailed" and event.data.final)
         ],
+        "exits_of_failed": {
+            failed.data.trial_id: [
+                f"{item.time_us // 10**6}: {item.data.outcome}, code {item.data.exit_code}, {(item.data.error or '')[:120]}"
+                for item in events
+                if item.type == "WorkersExited" and item.data.trial_id == failed.data.trial_id
+            ]
+            for failed in events
+            if failed.type == "TrialFailed" and failed.data.final
+        },
         "broken_rules": broken_rules(events)[:5],
         "replays_that_differ": [number for number, code in replays.items() if code],
         "log": verified.stdout.strip().splitlines()[:1],

@@ -200,7 +200,8 @@ class ExperimentConfig(Model):
     log_period: Length = Length(batches=10)
     """Report training metrics this often, averaged over the batches between."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
-    """Times a trial starts again after an error of its own code. Infrastructure failures do not count."""
+    """Times a trial starts again after an error of its own code. Infrastructure failures do not count. So often, but at least
+    five times, it also starts again when its workers die by a signal or hang, with no checkpoint or validation between."""
     log_policies: list[LogPolicy] = Field(default=[], max_length=LOG_POLICIES_MAX, exclude_if=_is_empty)
     """What follows when a worker prints a line that matches a pattern."""
     environment: Environment = Environment()

@@ -21,9 +21,9 @@ from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, State,
 
 class TrackerCore:
     name = "tracker"
-    rule_version = 3
+    rule_version = 4
     """2: a checkpoint that was kept only because other trials started from it goes when they need it no more. 3: losses are given
-    up by what ended the workers, and a failure that would repeat at once."""
+    up by what ended the workers, and a failure that would repeat at once. 4: deaths are borne as often as `max_restarts` says."""
     consumes = frozenset(
         {
             "ExperimentSubmitted",

@@ -42,7 +42,8 @@ from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
 
 DEATHS_MAX = 5
 """Restarts after deaths in a row that brought nothing (no checkpoint, no validation): workers that died by a signal, or a rank
-that hung. They are free as long as the trial gets on; but code that dies each time (out of memory) must not restart for ever."""
+that hung. They are free as long as the trial gets on; but code that dies each time (out of memory) must not restart for ever.
+Where the user's `max_restarts` is more, so many."""
 LOSSES_MAX = 100
 """The same for losses of any kind. An agent that is gone or a network that is down is nobody's fault and ends by itself, so a
 trial outlasts a night of it: with the pauses between restarts (at most five minutes) that is more than eight hours."""
@@ -171,9 +172,10 @@ def _after_exit(state: State, data: WorkersExited) -> Sequence[EventData]:
             return [_failed(trial, data, error, final=True, invalid_hyperparameters=True)]
         final = trial.failures > experiment.max_restarts or data.exit_code == EXIT_CODE_WILL_REPEAT
         return [_failed(trial, data, error, final)]
-    if data.outcome == "lost" and (trial.deaths > DEATHS_MAX or trial.losses > LOSSES_MAX):
+    dies = trial.deaths > max(DEATHS_MAX, experiment.max_restarts)
+    if data.outcome == "lost" and (dies or trial.losses > LOSSES_MAX):
         cause = data.error or "its processes were killed or its agent went away"
-        hint = ". Look for what kills them, such as too little memory." if trial.deaths > DEATHS_MAX else ""
+        hint = ". Look for what kills them, such as too little memory." if dies else ""
         error = (
             f"the trial's workers were lost {trial.losses} times in a row without a checkpoint or a validation between; "
             f"the last time: {cause}{hint}"

@@ -38,7 +38,15 @@ def test_nothing_is_left_running(tmp_path: Path, how: signal.Signals) -> None:
     command = [sys.executable, "-m", "pytest", *options, "-c", str(ROOT / "pyproject.toml"), str(file)]
     process: subprocess.Popen[bytes] | None = None
     try:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # Who runs these tests in the background (`make test &` in a script) has it ignored, which is inherited.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         [worker] = _workers_when(held, process)
         assert {"postgres", "weed"} <= set(_names(processes_of(worker)))
         os.killpg(process.pid, how)

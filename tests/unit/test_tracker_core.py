@@ -108,6 +108,16 @@ def test_losses_without_progress_are_bounded_and_progress_starts_the_count_again
     assert "such as too little memory" in failed.error  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("max_restarts", [0, DEATHS_MAX + 4])
+def test_deaths_are_borne_as_often_as_the_user_says_where_that_is_more(max_restarts: int) -> None:
+    driver, finals = Driver(max_restarts=max_restarts), 0
+    for number in range(max(DEATHS_MAX, max_restarts) + 1):
+        allocation = driver.grant()
+        finals = len(driver.exit(allocation, "lost", "killed by signal 9", code=137))
+        driver.release(allocation)
+        assert finals == (number == max(DEATHS_MAX, max_restarts))
+
+
 def test_an_outage_is_survived_where_code_that_dies_is_not() -> None:
     driver = Driver()
     for number in range(LOSSES_MAX):

@@ -73,6 +73,8 @@ class Run:
         """The furthest position that was reported or saved."""
         self._points: list[MetricPoint] = []
         self._points_sent_at = self._progress_sent_at = session.clock.monotonic()
+        self._saving_steps = 0
+        """Position of the latest checkpoint that was begun."""
         self._closed = False
         self.checkpoint = Checkpoints(session, self._saving_at, self._validation_at)
         if self.checkpoint.latest is not None:
@@ -224,7 +226,8 @@ class Run:
         session = self._session
         self._points.append(MetricPoint(batches=steps, time_us=session.clock.now_us(), metrics=values))
         now = session.clock.monotonic()
-        if now - self._points_sent_at >= POINTS_SECONDS_MIN or len(self._points) >= POINTS_MAX:
+        waited = now - self._points_sent_at >= POINTS_SECONDS_MIN or len(self._points) >= POINTS_MAX
+        if waited or steps <= self._saving_steps:
             self._send_points()
         if now - self._progress_sent_at >= PROGRESS_SECONDS_MIN:
             self.report_progress(steps)
@@ -317,7 +320,8 @@ class Run:
     def _saving_at(self, steps: int) -> int:
         self._check_process()
         self._leave_out()
-        self.steps = max(self.steps, steps)
+        self.steps, self._saving_steps = max(self.steps, steps), steps
+        self._send_points()  # a trial that resumes from here does not make them again
         return self._schedule.length(steps)
 
     def _reported(self, what: str, steps: int, metrics: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
