@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
 """What the database, other languages' clients and tensors can hold."""
@@ -15,6 +15,11 @@ DEPTH_MAX = 64
 """Levels of lists and mappings in one document: people write a handful, and deeper ones exhaust a reader's stack."""
 VALUES_MAX = 100_000
 """Values in one document."""
+NAMES_CHARACTERS_MAX = 1_000
+"""The names from the top of a document down to one value, together. Whoever writes out the paths of all values needs their length
+for each: with VALUES_MAX of them still no more than a hundred megabytes."""
+NAME_SHOWN_MAX = 200
+"""Characters of one name in a path that is shown: beyond them nobody reads on."""
 _DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Marks that turn the direction of writing: they make a name look like another one."""
 _KEPT = "\n\t"
@@ -89,31 +94,65 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+class Place(NamedTuple):
+    """Where a value stands in a document. Paths are written out for the one that is refused: of each value they would take the
+    length of all names above it, so a few kilobytes with one long name would fill the memory."""
+
+    above: Place | None
+    name: str | int
+    """In a mapping, or the index in a list."""
+
+
+def path_of(place: Place | None) -> str:
+    """Such as `hyperparameters.layers[2]`; empty for the document itself. Long names are cut."""
+    names: list[str | int] = []
+    while place is not None:
+        names.append(place.name)
+        place = place.above
+    path = ""
+    for name in reversed(names):
+        if isinstance(name, int):
+            path += f"[{name}]"
+        else:
+            shown = visible(name[:NAME_SHOWN_MAX]) + ("..." if len(name) > NAME_SHOWN_MAX else "")
+            path += f".{shown}" if path else shown
+    return path
+
+
 def unacceptable(document: Any, *, integers: bool = True) -> tuple[str, str] | None:
     """The path of the first value of a parsed document (lists, mappings, texts, numbers) that cannot be stored, and why; None
     where all can. `integers`: these, too. Never deeper than DEPTH_MAX, so that it needs no stack of its own."""
-    waiting: list[tuple[str, Any, int]] = [("", document, 0)]
+    waiting: list[tuple[Place | None, Any, int, int]] = [(None, document, 0, 0)]
     seen = 0
     while waiting:
-        path, value, depth = waiting.pop()
+        place, value, depth, characters = waiting.pop()
         seen += 1
-        if seen > VALUES_MAX:
-            return path, f"is the one value more than the {VALUES_MAX} that a document may have"
         if isinstance(value, str):
             if why := unstorable(value):
-                return path, why
+                return path_of(place), why
         elif isinstance(value, int):
             if integers and not INTEGER_MIN <= value <= INTEGER_MAX:
-                return path, "must be an integer of 64 bits: from -2^63 to 2^63 - 1"
+                return path_of(place), "must be an integer of 64 bits: from -2^63 to 2^63 - 1"
         elif isinstance(value, (Mapping, list, tuple)):
             if depth == DEPTH_MAX:
-                return path, f"is nested more than {DEPTH_MAX} levels deep"
+                return path_of(place), f"is nested more than {DEPTH_MAX} levels deep"
+            if seen + len(waiting) + len(value) > VALUES_MAX:
+                return path_of(place), f"brings the document to more than the {VALUES_MAX} values that it may have"
             if isinstance(value, Mapping):
-                for name in value:
-                    if isinstance(name, str) and (why := unstorable(name)):
-                        return path, f"a name in it {why}"
-                items = [(f"{path}.{visible(str(name))}" if path else visible(str(name)), item) for name, item in value.items()]
+                if why := _unacceptable_name(value, characters):
+                    return path_of(place), f"a name in it {why}"
+                items = [(Place(place, str(name)), item, depth + 1, characters + len(str(name))) for name, item in value.items()]
             else:
-                items = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-            waiting.extend((where, item, depth + 1) for where, item in reversed(items))
+                items = [(Place(place, index), item, depth + 1, characters) for index, item in enumerate(value)]
+            waiting.extend(reversed(items))
     return None
+
+
+def _unacceptable_name(names: Iterable[Any], characters: int) -> str:
+    """`characters`: of the names above. Empty: all are acceptable."""
+    for name in names:
+        if isinstance(name, str) and (why := unstorable(name)):
+            return why
+        if characters + len(str(name)) > NAMES_CHARACTERS_MAX:
+            return f"is too long: the names down to one value may have {NAMES_CHARACTERS_MAX} characters together"
+    return ""

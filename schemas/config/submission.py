@@ -22,7 +22,7 @@ from tenuto.schemas.config.hyperparameters import (
 )
 from tenuto.schemas.config.searchers import Searcher
 from tenuto.schemas.config.space import allowed, flat, leaves_by_path, same
-from tenuto.schemas.text import unprintable
+from tenuto.schemas.text import Place, path_of, unprintable
 
 WHOLE_MIN, WHOLE_MAX = -(2**63), 2**63 - 1
 """Whole numbers of 64 bits: what frameworks, samplers and other languages can hold."""
@@ -64,22 +64,27 @@ _LINES = "\n\r\t"
 def unprintable_name(document: Mapping[str, Any]) -> tuple[str, str] | None:
     """The first field with control characters, and why they are refused: names are printed in one piece of a line. Texts may have
     line breaks and tabs."""
-    waiting: list[tuple[str, Any]] = [("", document)]
+    waiting: list[tuple[Place | None, Any]] = [(None, document)]
     while waiting:
-        path, value = waiting.pop()
+        place, value = waiting.pop()
         if isinstance(value, str):
-            one_line = path in ("name", "entrypoint", "searcher.metric") or path.startswith(("labels", "resources"))
-            why = unprintable(value if one_line else value.translate(dict.fromkeys(map(ord, _LINES))))
-            if why and not path.startswith(_FREE_TEXT):
+            if unprintable(value) and (why := _refusal(path := path_of(place), value)):
                 return path, why
         elif isinstance(value, Mapping):
             for name in value:
                 if why := unprintable(str(name)):
-                    return path or "the configuration", f"a name in it {why}"
-            waiting += [(f"{path}.{name}" if path else str(name), item) for name, item in value.items()]
+                    return path_of(place) or "the configuration", f"a name in it {why}"
+            waiting += [(Place(place, str(name)), item) for name, item in value.items()]
         elif isinstance(value, (list, tuple)):
-            waiting += [(f"{path}[{index}]", item) for index, item in reversed(list(enumerate(value)))]
+            waiting += [(Place(place, index), item) for index, item in reversed(list(enumerate(value)))]
     return None
+
+
+def _refusal(path: str, text: str) -> str:
+    """Why the text cannot stand there; empty if it can."""
+    one_line = path in ("name", "entrypoint", "searcher.metric") or path.startswith(("labels", "resources"))
+    why = unprintable(text if one_line else text.translate(dict.fromkeys(map(ord, _LINES))))
+    return "" if path.startswith(_FREE_TEXT) else why
 
 
 def _names(space: Mapping[str, Any], where: str) -> Found:

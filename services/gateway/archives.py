@@ -25,6 +25,8 @@ PATH_BYTES_MAX = 1_000
 """What file systems take, with room for the directory that it is unpacked to."""
 LINKS_FOLLOWED_MAX = 40
 """As Linux does."""
+LINK_PARTS_MAX = 1_000_000
+"""Names on the ways of all links together: dozens for each file that there may be. It takes a second to follow so many."""
 _EXTENDED = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 
@@ -103,6 +105,8 @@ def _checked(member: tarfile.TarInfo) -> str:
     for what in (member.name, member.linkname):
         if why := unprintable(what):
             raise ContextRefused(f"The archive has a name that cannot be shown: it {why}; rename {what[:NAME_BYTES_MAX]!r}.")
+    if len(member.linkname.encode()) > PATH_BYTES_MAX:
+        raise ContextRefused(f"The archive has a link to a path longer than {PATH_BYTES_MAX} bytes: {name[:80]}.")
     encoded = name.encode()
     if len(encoded) > PATH_BYTES_MAX or max(map(len, encoded.split(b"/"))) > NAME_BYTES_MAX:
         raise ContextRefused(
@@ -114,38 +118,59 @@ def _checked(member: tarfile.TarInfo) -> str:
 
 def _check_links(links: Mapping[str, str], hard: list[tuple[str, str]]) -> None:
     """A link must lead to something inside, also through other links. Raises ContextRefused."""
+    ways = _Ways(links)
     for name, target in links.items():
-        if posixpath.isabs(target) or _resolved(posixpath.dirname(name), target, links) is None:
+        if posixpath.isabs(target) or not ways.inside(posixpath.dirname(name), target):
             raise ContextRefused(
                 f"{name} links to {target}, outside the model directory: copy the file, or leave it out in .tenutoignore."
             )
     for name, target in hard:
-        if posixpath.isabs(target) or _resolved("", target, links) is None:
+        if posixpath.isabs(target) or not ways.inside("", target):
             raise ContextRefused(
                 f"{name} is a hard link to {target}, outside the model directory: copy the file, or leave it out."
             )
 
 
-def _resolved(place: str, target: str, links: Mapping[str, str]) -> str | None:
-    """Where `target` leads from the directory `place`, links of the archive followed; None: outside, or round in circles."""
-    at = [part for part in place.split("/") if part]
-    waiting = target.split("/")[::-1]
-    followed = 0
-    while waiting:
-        part = waiting.pop()
-        if part in ("", "."):
-            continue
-        if part == "..":
-            if not at:
-                return None
-            at.pop()
-            continue
-        further = links.get("/".join([*at, part]))
-        if further is None:
-            at.append(part)
-            continue
-        followed += 1
-        if followed > LINKS_FOLLOWED_MAX or posixpath.isabs(further):
-            return None
-        waiting.extend(further.split("/")[::-1])
-    return "/".join(at)
+class _Ways:
+    """Follows the links of one archive, all together within LINK_PARTS_MAX."""
+
+    def __init__(self, links: Mapping[str, str]) -> None:
+        self._links = links
+        self._parts = 0
+
+    def inside(self, place: str, target: str) -> bool:
+        """Whether `target` leads to something inside from the directory `place`; not where it goes round in circles. Raises
+        ContextRefused."""
+        at = [""]
+        """The path of each directory from the top to where we are: a way is joined once, and not for each of its names."""
+        for part in filter(None, place.split("/")):
+            at.append(f"{at[-1]}/{part}" if at[-1] else part)
+        waiting = target.split("/")[::-1]
+        followed = 0
+        while waiting:
+            self._count(len(at[-1]))
+            part = waiting.pop()
+            if part in ("", "."):
+                continue
+            if part == "..":
+                if len(at) == 1:
+                    return False
+                at.pop()
+                continue
+            path = f"{at[-1]}/{part}" if at[-1] else part
+            further = self._links.get(path)
+            if further is None:
+                at.append(path)
+                continue
+            followed += 1
+            if followed > LINKS_FOLLOWED_MAX or posixpath.isabs(further):
+                return False
+            waiting.extend(further.split("/")[::-1])
+        return True
+
+    def _count(self, characters: int) -> None:
+        self._parts += 1
+        if self._parts > LINK_PARTS_MAX or characters > 2 * PATH_BYTES_MAX:
+            raise ContextRefused(
+                "The links of the archive lead along paths longer than file systems take; copy the files instead."
+            )

@@ -1,4 +1,4 @@
-"""Has what users send read by processes that may be killed (`reading.py`), off the event loop, a few at a time and in turn."""
+"""Has what users send read by processes that may be killed (`reading.py`), off the event loop, a few at a time, users in turn."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from tenuto.services.gateway.reading import (
     DONE,
     HEADER,
 )
+from tenuto.services.gateway.turns import Turns
 
 logger = logging.getLogger(__name__)
 
-PROCESSES_MAX = 2
-"""One user's slow archive does not hold up another's."""
+ARCHIVES_AT_ONCE = 2
+"""Archives that are read at the same time (or compared): never two of one user, so that a slow one holds up only its sender."""
+CONFIGS_AT_ONCE = 2
+"""Configurations: places of their own, as each takes milliseconds and an archive may take a minute."""
 WAITING_MAX = 64
 """Questions under way or waiting; beyond it senders are asked to come again."""
 WAITING_PER_USER_MAX = 8
@@ -61,7 +64,8 @@ class Reader:
 
     def __init__(self) -> None:
         self._idle: list[Process] = []
-        self._turns = asyncio.Semaphore(PROCESSES_MAX)
+        self._configs = Turns(of_one_user=1, at_once=CONFIGS_AT_ONCE)
+        self._archives = Turns(of_one_user=1, at_once=ARCHIVES_AT_ONCE)
         self._waiting: Counter[str] = Counter()
 
     async def config(self, text: bytes, user: str) -> ExperimentConfig:
@@ -104,7 +108,7 @@ class Reader:
             raise ReaderBusy
         self._waiting[user] += 1
         try:
-            async with self._turns:
+            async with (self._configs if kind == CONFIG else self._archives).turn(user):
                 return await self._answered(kind, body, seconds_max)
         finally:
             self._waiting[user] -= 1

@@ -102,7 +102,7 @@ def test_a_request_that_is_not_multipart_is_refused(header: str) -> None:
         boundary_of(header)
 
 
-def archive(members: dict[str, bytes], link: str | None = None) -> bytes:
+def archive(members: dict[str, bytes], link: str | None = None, links: dict[str, str] | None = None) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, data in members.items():
@@ -112,6 +112,10 @@ def archive(members: dict[str, bytes], link: str | None = None) -> bytes:
         if link:
             info = tarfile.TarInfo(link)
             info.type = tarfile.CHRTYPE
+            tar.addfile(info)
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
             tar.addfile(info)
     return buffer.getvalue()
 
@@ -151,6 +155,10 @@ async def test_a_context_is_stored_by_its_content(tmp_path: Path) -> None:
         (os.urandom(100_001), "too_large"),
         (archive({"zeros": b"\0" * (UNPACKED_BYTES_FREE + 1)}), "too_large"),
         (b"", "invalid"),
+        (archive({}, links={"a": "x/" * 16_000}), "invalid"),  # longer than any path
+        (archive({}, links={"a": "/".join("bbbbbbb"), **{"b" + "/b" * i: "/".join("bbbbbbb") for i in range(6)}}), "invalid"),
+        (archive({}, links={f"{i}": "x/../" * 190 for i in range(3_000)}), "invalid"),  # each short, together a million names
+        (archive({}, links={"a": "x/" * 499, "b": "a/a", "c": "y/" * 400 + "../" * 400 + "a/" + "z/" * 490}), "invalid"),
     ],
 )
 async def test_a_bad_context_is_refused_and_leaves_nothing(tmp_path: Path, data: bytes, code: str) -> None:

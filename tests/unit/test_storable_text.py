@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.schemas.text import storable, storable_json, unstorable
+from tenuto.schemas.config.submission import unprintable_name
+from tenuto.schemas.text import NAMES_CHARACTERS_MAX, VALUES_MAX, storable, storable_json, unacceptable, unstorable
 
 TEXTS = st.text(st.sampled_from('\0\ud800\udfff\\"u0abé😀') | st.characters())
 DOCUMENTS = st.recursive(
@@ -45,3 +47,31 @@ def test_the_same_of_a_text(text: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b'"\\u0000', b"[" * 100_000 + b'"\\u0000"', b'{"a":NaN}', b'"\xf0\x9f\x98\x80"'])
 def test_what_is_no_json_or_needs_no_change_stays_as_it_is(body: bytes) -> None:
     assert storable_json(body) == body
+
+
+@pytest.mark.parametrize("names", [("a" * 500_000,), ("a" * NAMES_CHARACTERS_MAX,), ("a" * 500, "b" * 500)])
+def test_a_document_is_judged_in_little_memory_however_long_the_names_above_its_values(names: tuple[str, ...]) -> None:
+    document: object = [1] * (VALUES_MAX - 10)
+    for name in reversed(names):
+        document = {name: document}
+    tracemalloc.start()
+    try:
+        refused = unacceptable(document)
+        assert (refused is None) == (sum(map(len, names)) <= NAMES_CHARACTERS_MAX)
+        assert isinstance(document, dict)
+        assert unprintable_name(document) is None
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 64 << 20
+
+
+def test_too_many_values_are_refused_before_they_are_looked_at() -> None:
+    assert unacceptable([[1] * VALUES_MAX]) == ("[0]", "brings the document to more than the 100000 values that it may have")
+    assert unacceptable({"a": {"b" * 300: [1, {"c": 2**63}]}}) == (
+        f"a.{'b' * 200}...[1].c",
+        "must be an integer of 64 bits: from -2^63 to 2^63 - 1",
+    )
+    deep = {"a" * 600: {"b" * 401: 1}}
+    assert unacceptable(deep) is not None
+    assert "is too long: the names down to one value" in unacceptable(deep)[1]  # type: ignore[index]
