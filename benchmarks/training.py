@@ -199,7 +199,7 @@ def choose_width(step_ms: float, loader_workers: int) -> int:
 
 
 def measure(options: argparse.Namespace, directory: Path, socket: str, width: int) -> list[tuple[Times, Times]]:
-    client = AgentClient(socket, "stand-in-token", "1-1-1", 0, SystemClock())
+    client = AgentClient(f"unix:{socket}", "stand-in-token", "1-1-1", 0, SystemClock())
     welcome = client.hello()
     assignment = welcome.assignment
     hyperparameters = {"width": width, "loader_workers": options.loader_workers}

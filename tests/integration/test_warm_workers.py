@@ -190,7 +190,7 @@ async def test_a_warm_process_that_was_killed_costs_a_cold_start_and_comes_back(
 async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path) -> None:
     pool = WarmPool(tmp_path, 1)
     nobody = {
-        "TENUTO_AGENT_SOCKET": f"{tmp_path}/no.sock",
+        "TENUTO_AGENT_ADDRESS": f"unix:{tmp_path}/no.sock",
         "TENUTO_ALLOCATION_ID": "1-1-1",
         "TENUTO_TOKEN": "t",
         "TENUTO_RANK": "0",

@@ -315,7 +315,7 @@ class WorkerBench:
         log = self.directory / f"log-{agent.assignment.allocation_id}.txt"
         variables = {
             **self.variables(),
-            "TENUTO_AGENT_SOCKET": str(agent.socket),
+            "TENUTO_AGENT_ADDRESS": f"unix:{agent.socket}",
             "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
             "TENUTO_TOKEN": TOKEN,
             "TENUTO_RANK": "0",

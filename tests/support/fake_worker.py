@@ -35,7 +35,7 @@ def call(method: Any, request: Any) -> Any:
 
 
 def main() -> int:
-    stub: Any = AgentForWorkersStub(grpc.insecure_channel(f"unix:{os.environ['TENUTO_AGENT_SOCKET']}"))
+    stub: Any = AgentForWorkersStub(grpc.insecure_channel(os.environ["TENUTO_AGENT_ADDRESS"]))
     hello = call(stub.Hello, pb.HelloRequest(allocation_id=ALLOCATION, rank=RANK, pid=os.getpid()))
     assignment = Assignment.from_json(hello.assignment)
     mode = assignment.hyperparameters.get("mode", "train")

@@ -123,7 +123,7 @@ class GangBench(WorkerBench):
         )
         everything = {
             **self.variables(),
-            "TENUTO_AGENT_SOCKET": str(agent.socket),
+            "TENUTO_AGENT_ADDRESS": f"unix:{agent.socket}",
             "TENUTO_ALLOCATION_ID": agent.assignment.allocation_id,
             "TENUTO_TOKEN": TOKEN,
             "TENUTO_RANK": str(part.first_rank),

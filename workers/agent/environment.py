@@ -103,7 +103,7 @@ def worker_environment(node: Node, run: Run, temporary: Path, secrets: Mapping[s
     # A user may choose another number of threads, but not other devices: those belong to other allocations.
     environment["CUDA_VISIBLE_DEVICES"] = devices["CUDA_VISIBLE_DEVICES"]
     environment |= {
-        "TENUTO_AGENT_SOCKET": str(node.socket),
+        "TENUTO_AGENT_ADDRESS": f"unix:{node.socket}",
         "TENUTO_ALLOCATION_ID": run.allocation_id,
         TOKEN_VARIABLE: run.token,
         "TENUTO_RANK": str(rank_on(assignment, node.agent_id)),

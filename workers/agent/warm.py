@@ -44,7 +44,7 @@ STAND_BY_SECONDS = 0.1
 """From a start until the next pair is forked ahead: the worker that starts now has the processors first."""
 PER_RUN = frozenset(
     {
-        "TENUTO_AGENT_SOCKET", "TENUTO_ALLOCATION_ID", TOKEN_VARIABLE, "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
+        "TENUTO_AGENT_ADDRESS", "TENUTO_ALLOCATION_ID", TOKEN_VARIABLE, "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
         "TRACEPARENT", "CUDA_VISIBLE_DEVICES", GANG_VARIABLE, "TMPDIR",
     }
 )  # fmt: skip

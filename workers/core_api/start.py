@@ -33,7 +33,7 @@ def init(
     """
     session = current()
     if session is None or (session.run is not None and session.local_directory is not None):
-        if os.environ.get("TENUTO_AGENT_SOCKET"):
+        if os.environ.get("TENUTO_AGENT_ADDRESS"):
             raise UserError(
                 "tenuto.init() belongs into the script that the experiment's entrypoint names, in its own process; a Trial "
                 "class, or a process that the script has started, gets along without it."

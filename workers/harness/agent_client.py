@@ -1,4 +1,4 @@
-"""The worker's side of the conversation with its agent: gRPC over a unix socket, patient while the agent restarts."""
+"""The worker's side of the conversation with its agent: gRPC, patient while the agent restarts."""
 
 from __future__ import annotations
 
@@ -86,12 +86,13 @@ class _Patience:
 class AgentClient:
     """One worker's connection. Thread-safe, as gRPC channels are."""
 
-    def __init__(self, socket: str, token: str, allocation_id: str, rank: int, clock: Clock) -> None:
+    def __init__(self, address: str, token: str, allocation_id: str, rank: int, clock: Clock) -> None:
+        """`address`: of the agent, as gRPC names it."""
         self._allocation_id, self._rank, self._clock = allocation_id, rank, clock
         self._metadata = (("authorization", f"Bearer {token}"),)
         self._closed = threading.Event()
         self._channel = grpc.insecure_channel(
-            f"unix:{socket}",
+            address,
             options=[
                 ("grpc.initial_reconnect_backoff_ms", 100),
                 ("grpc.max_reconnect_backoff_ms", 1000),

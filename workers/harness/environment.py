@@ -11,7 +11,8 @@ from tenuto.workers.launch.token import take_token
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    agent_socket: str
+    agent_address: str
+    """Of its agent, as gRPC names it."""
     allocation_id: str
     token: str
     rank: int
@@ -23,7 +24,7 @@ class WorkerEnvironment:
         """Takes the token away from there. Raises KeyError with the variable's name."""
         environment = os.environ if environment is None else environment
         return cls(
-            agent_socket=environment["TENUTO_AGENT_SOCKET"],
+            agent_address=environment["TENUTO_AGENT_ADDRESS"],
             allocation_id=environment["TENUTO_ALLOCATION_ID"],
             token=take_token(environment),
             rank=int(environment["TENUTO_RANK"]),

@@ -63,7 +63,7 @@ def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = Non
     """Returns the exit code; does not return where the process must not look as if it had ended by itself."""
     clock = SystemClock()
     gang = Gang.join()
-    client = AgentClient(environment.agent_socket, environment.token, environment.allocation_id, environment.rank, clock)
+    client = AgentClient(environment.agent_address, environment.token, environment.allocation_id, environment.rank, clock)
     context_directory = Path.cwd()
     try:
         welcome = client.hello()

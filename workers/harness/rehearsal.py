@@ -47,7 +47,7 @@ def _network() -> None:
     from tenuto.schemas.wire import worker_pb2 as pb
     from tenuto.workers.harness.agent_client import AgentClient
 
-    client = AgentClient(f"/nonexistent/{os.getpid()}", "", "", 0, SystemClock())
+    client = AgentClient(f"unix:/nonexistent/{os.getpid()}", "", "", 0, SystemClock())
     with contextlib.suppress(grpc.RpcError):
         client._stub.Hello(pb.HelloRequest(), timeout=CALL_SECONDS_MAX)
     client.close()

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def our_run() -> Any:
-    if "TENUTO_AGENT_SOCKET" not in os.environ:
+    if "TENUTO_AGENT_ADDRESS" not in os.environ:
         return contextlib.nullcontext()
     import tenuto
 
