@@ -15,7 +15,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.run import GangRendezvousOpened, WorkersExited
 from tenuto.schemas.events.trial import StragglerNoticed
-from tenuto.workers.agent.processes import RUN_VARIABLE
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tests.support.live_cluster import LiveCluster, Node
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]

@@ -26,9 +26,9 @@ from tenuto.schemas.reports import LogsReport, ValidationReport
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersStub
 from tenuto.workers.agent.app import AgentApp, AgentError
-from tenuto.workers.agent.processes import RUN_VARIABLE, marked
-from tenuto.workers.agent.rpc import socket_path
-from tenuto.workers.agent.scratch import short_directory
+from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, marked
+from tenuto.workers.agent.runtimes.process.scratch import short_directory
 from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, ControlPlane, agent_settings, make_assignment, make_context
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -240,7 +240,7 @@ async def test_reports_wait_on_disk_while_the_bus_is_away_and_wiped(bench: Bench
     [worker] = bench.workers("1-1-1")
     await nats.kill()
     await nats.wipe()
-    worker_door = grpc.aio.insecure_channel(f"unix:{socket_path(bench.directory)}")
+    worker_door = grpc.aio.insecure_channel(UnixEndpoint(bench.directory).address)
     with pytest.raises(grpc.aio.AioRpcError) as refused:  # the door is open while the bus is away
         await AgentForWorkersStub(worker_door).Hello(
             pb.HelloRequest(allocation_id="1-1-1", rank=0), metadata=(("authorization", "Bearer no"),)

@@ -15,10 +15,10 @@ from tenuto.embedded.process import is_alive
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Assignment, Assignments
 from tenuto.schemas.events.pool import AgentSlots
-from tenuto.workers.agent import processes as processes_module
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.runtimes.process import processes as processes_module
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, agent_settings, make_assignment, make_context
 
@@ -54,8 +54,8 @@ class Rig:
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while (live := self.app.manager.live(allocation_id)) is None or live.run.phase != "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        assert live.run.pid is not None
-        return live, psutil.Process(live.run.pid)
+        assert live.run.handle is not None
+        return live, psutil.Process(processes_module.Identity.of(live.run.handle).pid)
 
 
 async def until_gone(process: psutil.Process) -> None:
@@ -118,7 +118,7 @@ async def test_where_rank_0_listens_is_reported_once_the_disk_takes_it(rig: Rig,
     manager = cast(Any, rig.app.manager)
     assignment = make_assignment(rig.context).model_copy(update={"slots": parts})
     live = Live(cast(Any, await rig.disk(manager._runs.add, assignment, "token", None)))
-    directory = manager.node.files("1-1-1").directory
+    directory = manager._runtime.host.files("1-1-1").directory
     directory.mkdir(parents=True)
     (directory / RENDEZVOUS_FILE).write_text("127.0.0.1:1/secret")
     rig.disk.full = True

@@ -22,9 +22,10 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
 from tenuto.workers.agent.app import AgentApp
-from tenuto.workers.agent.processes import marked
-from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
-from tenuto.workers.agent.scratch import PATH_BYTES_MAX, Scratch, short_directory
+from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
+from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.process.processes import marked
+from tenuto.workers.agent.runtimes.process.scratch import PATH_BYTES_MAX, Scratch, short_directory
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 MODEL = b"""
@@ -195,4 +196,4 @@ async def test_what_others_made_in_its_place_is_left_alone(tmp_path: Path, monke
     scratch.close()
     assert mine.exists()
     with pytest.raises(OSError, match="no directory that only this user can write to"):
-        await WorkerServer(cast(WorkerDoor, None), socket_path(directory), shared=True).start()
+        await WorkerServer(cast(WorkerDoor, None), UnixEndpoint(directory)).start()

@@ -19,10 +19,12 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.reports import LogsReport
-from tenuto.workers.agent import processes, warm
 from tenuto.workers.agent.app import AgentApp
-from tenuto.workers.agent.processes import RUN_VARIABLE, Identity, RunFiles, _mark_of, marked
-from tenuto.workers.agent.warm import SPARE_PAIRS, WarmPool, WarmSpawned, Zygote
+from tenuto.workers.agent.runtimes.process import processes, warm
+from tenuto.workers.agent.runtimes.process.files import RunFiles, read_exit_code
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, Identity, _mark_of, marked
+from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
+from tenuto.workers.agent.runtimes.process.warm import SPARE_PAIRS, WarmPool, WarmSpawned, Zygote
 from tests.support.control_plane import ControlPlane, agent_settings, make_assignment, make_config, make_context
 
 LOOKS_AROUND = b"""
@@ -64,6 +66,11 @@ class Bench:
     app: AgentApp
     shared: Path
     contexts: dict[bytes, str] = field(default_factory=dict)
+
+    @property
+    def warm(self) -> WarmPool:
+        assert isinstance(self.app.runtime, ProcessRuntime)
+        return self.app.runtime.warm
 
     async def run(self, body: bytes, number: int = 1, **changes: Any) -> str:
         """Trains a trial with that model_def.py to its end; returns its exit's sentence."""
@@ -112,14 +119,14 @@ async def bench(nats: NatsServer, tmp_path: Path, patient: None) -> AsyncIterato
 async def test_a_warm_worker_finds_what_a_cold_one_finds(bench: Bench) -> None:
     for number in (1, 2):
         await bench.run(LOOKS_AROUND, number)
-    assert bench.app._warm.forks == 2
-    bench.app._warm._environments_max = 0
+    assert bench.warm.forks == 2
+    bench.warm._environments_max = 0
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as for an agent that nohup started
     try:
         await bench.run(LOOKS_AROUND, 3)
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert bench.app._warm.forks == 2
+    assert bench.warm.forks == 2
     first, second, cold = await bench.seen(3)
     draws = [run.pop("draws") for run in (first, second, cold)]
     for n in range(3):
@@ -139,7 +146,7 @@ async def test_another_environment_is_warmed_apart(bench: Bench) -> None:
     assert (one["threads"], two["threads"]) == (1, 2)
     assert two["environment"]["WORD"] == "here"
     assert "WORD" not in one["environment"]
-    assert bench.app._warm.forks == 2
+    assert bench.warm.forks == 2
 
 
 async def test_a_keras_trial_starts_from_a_process_that_has_imported_tensorflow(bench: Bench) -> None:
@@ -154,8 +161,8 @@ async def test_a_keras_trial_starts_from_a_process_that_has_imported_tensorflow(
     for run in (first, second):
         assert run == {"there": ["keras", "tensorflow"], "threads": 2}
     assert sets["there"] == ["torch"]
-    assert bench.app._warm.forks == 3
-    assert len(bench.app._warm._zygotes) == 2
+    assert bench.warm.forks == 3
+    assert len(bench.warm._zygotes) == 2
 
 
 async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,23 +175,23 @@ async def test_what_leaves_its_session_is_killed_with_its_run(bench: Bench, monk
 
     monkeypatch.setattr(processes, "kill_rest", noted)
     assert "left one behind" in await bench.run(LEAVES_A_STRAY)
-    assert bench.app._warm.forks == 1
+    assert bench.warm.forks == 1
     assert not marked(bench.app._directory)
     await bench.run(LOOKS_AROUND, 2)
-    assert bench.app._warm.forks == 2
+    assert bench.warm.forks == 2
     assert searched == ["1-1-1"], "the leader of the second run knew that nothing was left"
 
 
 async def test_a_warm_process_that_was_killed_costs_a_cold_start_and_comes_back(bench: Bench) -> None:
     await bench.run(LOOKS_AROUND, 1)
-    (zygote,) = bench.app._warm._zygotes.values()
+    (zygote,) = bench.warm._zygotes.values()
     zygote._process.send_signal(signal.SIGKILL)
     zygote._process.wait()
     runs = 1 + SPARE_PAIRS + 2
     for number in range(2, runs + 1):  # pairs that it had forked ahead still serve, as many as there was time for
         await bench.run(LOOKS_AROUND, number)
     assert len(await bench.seen(runs)) == runs
-    assert bench.app._warm.forks == runs - 1, "all but one of them"
+    assert bench.warm.forks == runs - 1, "all but one of them"
 
 
 async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path) -> None:
@@ -214,7 +221,7 @@ async def test_one_that_was_abandoned_before_its_go_runs_nothing(tmp_path: Path)
     assert not await killed.wait_ended(), "it cannot have said anything"
     await pool.close()
     assert not files.exit.exists()
-    assert processes.read_exit_code(files) is None
+    assert read_exit_code(files) is None
 
 
 async def test_what_cannot_be_imported_is_not_tried_for_ever(tmp_path: Path) -> None:
@@ -248,7 +255,7 @@ async def test_one_that_gives_way_while_it_imports_costs_a_cold_start(tmp_path: 
 
 async def test_the_next_run_is_forked_ahead(bench: Bench) -> None:
     await bench.run(LOOKS_AROUND, 1)
-    (zygote,) = bench.app._warm._zygotes.values()
+    (zygote,) = bench.warm._zygotes.values()
     for number, killed in ((2, False), (3, True)):
         zygote.stand_by()
         waiting = await _stand_by(zygote)
@@ -257,10 +264,10 @@ async def test_the_next_run_is_forked_ahead(bench: Bench) -> None:
                 process.kill()
         await bench.run(LOOKS_AROUND, number)
         assert ((await bench.seen(number))[-1]["parent"] in {process.pid for process in waiting}) is not killed
-    assert bench.app._warm.forks == 3
+    assert bench.warm.forks == 3
     zygote.stand_by()
     waiting = await _stand_by(zygote)
-    await bench.app._warm.close()
+    await bench.warm.close()
     _, alive = psutil.wait_procs(waiting, timeout=60)
     assert not alive, "who stands by leaves with the agent"
 

@@ -20,7 +20,7 @@ import pytest
 
 from tenuto.embedded.postgres import server_account
 from tenuto.kernel.account import find_account
-from tenuto.workers.agent.processes import RUN_VARIABLE
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tests.support.live_cluster import ROOT, LiveCluster
 from tests.support.reachable import way_in
 

@@ -40,7 +40,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
-from tenuto.workers.agent.scratch import kept_variables
+from tenuto.workers.agent.runtimes.process.scratch import kept_variables
 from tests.support.warm_starts import WarmProcess, warm_starts
 
 TOKEN = "stand-in-token"

@@ -18,7 +18,7 @@ import psutil
 
 from tenuto.cli.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
-from tenuto.workers.agent.processes import RUN_VARIABLE
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 TENUTO = Path(sys.executable).with_name("tenuto")

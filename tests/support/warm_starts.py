@@ -1,5 +1,6 @@
-"""Worker processes for tests, forked from one that has imported the framework: as the agent starts them (workers/agent/warm.py),
-and some seconds sooner than a new interpreter. One such process per set of modules serves the whole test session."""
+"""Worker processes for tests, forked from one that has imported the framework: as the agent starts them
+(workers/agent/runtimes/process/warm.py), and some seconds sooner than a new interpreter. One such process per set of modules
+serves the whole test session."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tenuto.workers.agent.processes import RUN_VARIABLE
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 from tenuto.workers.endings import SIGNAL_EXIT_BASE
 from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE

@@ -11,7 +11,7 @@ import pytest
 
 from tenuto.workers.agent.database import open_database
 from tenuto.workers.agent.foreign import TEXT_BYTES_MAX, open_foreign, place, read_foreign
-from tenuto.workers.agent.output import read_lines
+from tenuto.workers.agent.runtimes.process.files import read_lines
 from tenuto.workers.launch.token import DESCRIPTOR_VARIABLE, TOKEN_VARIABLE, hand_down_token, take_token
 
 SHOW = "import os, sys; sys.path.insert(0, sys.argv[1]); from tenuto.workers.launch.token import take_token; " + (

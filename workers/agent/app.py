@@ -9,7 +9,6 @@ import importlib.metadata
 import logging
 import os
 import sqlite3
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -21,7 +20,7 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from tenuto.kernel import bus as bus_module
-from tenuto.kernel.account import Account, NoAccount, check_account, find_account, hand_over
+from tenuto.kernel.account import PASSING
 from tenuto.kernel.backoff import Seldom
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.private_files import private
@@ -34,23 +33,21 @@ from tenuto.schemas.events.agent import Slot
 from tenuto.workers.agent.changed import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Database, Disk, check_database, open_database
-from tenuto.workers.agent.environment import Node, common_environment
 from tenuto.workers.agent.gangs import NoInterface, find_interface
 from tenuto.workers.agent.home import DATABASE, LOCK, Home, database_problem
 from tenuto.workers.agent.manager import Manager
+from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.report_tokens import ReportTokens
-from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer, socket_path
+from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
 from tenuto.workers.agent.runs import Runs
-from tenuto.workers.agent.scratch import PASSING
-from tenuto.workers.agent.slots import find_slots
+from tenuto.workers.agent.runtimes.choose import make_runtime
+from tenuto.workers.agent.runtimes.runtime import RuntimeUnavailable
 from tenuto.workers.agent.spare_heart import SpareHeart
 from tenuto.workers.agent.spool import Spool
-from tenuto.workers.agent.warm import WarmPool
 
 logger = logging.getLogger(__name__)
 
-WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
 STOP_GRACE_SECONDS_MAX = 8.0
 """When the agent is told to stop, its workers get so long to save; those who stop the agent wait a little longer than this."""
 FLUSH_SECONDS_MAX = 2.0
@@ -78,26 +75,16 @@ class AgentApp:
         self._directory = Path(_required(settings.data_directory, "TENUTO_DATA_DIRECTORY")).absolute()
         self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
         self._stores = stores_of(str(self._shared), settings.stores_file)
-        self._settings, self._clock, self._command = settings, clock, command or WORKER_COMMAND
+        self._settings, self._clock = settings, clock
         try:
             address, interface = find_interface(settings.network_interface, urlsplit(settings.nats_url).hostname or "")
         except NoInterface as error:
             raise AgentError(str(error)) from error
+        self._node = Node(settings.agent_id or os.uname().nodename, self._directory, address, interface)
         try:
-            account = find_account(settings.worker_user) if settings.worker_user else None
-        except NoAccount as error:
+            self.runtime = make_runtime(settings, self._node, self._shared, environment=environment, command=command, slots=slots)
+        except RuntimeUnavailable as error:
             raise AgentError(str(error)) from error
-        self._node = Node(
-            agent_id=settings.agent_id or os.uname().nodename,
-            directory=self._directory,
-            socket=socket_path(self._directory),
-            slots=find_slots(settings.cpu_slots) if slots is None else slots,
-            base=os.environ if environment is None else environment,
-            command=tuple(self._command),
-            address=address,
-            interface=interface,
-            account=account,
-        )
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
         self._spare_heart = SpareHeart(settings, self._node.agent_id)
@@ -111,7 +98,6 @@ class AgentApp:
         self._bus: Client | None = None
         self._taking: asyncio.Task[None] | None = None
         """What the last heartbeat's answer brought is being written down."""
-        self._warm = WarmPool(self._directory, 0 if command else settings.warm_environments_max, account)
 
     async def open(self) -> None:
         """Takes the directory, finds earlier workers again, and opens the worker door. Needs no bus. Raises AgentError."""
@@ -119,7 +105,7 @@ class AgentApp:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._lock = _open_lock(self._directory / LOCK)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._directory.chmod(PASSING if self._node.account else 0o700)
+            self._directory.chmod(PASSING if self.runtime.separate_account else 0o700)
         except BlockingIOError:
             if self._lock is not None:
                 self._lock.close()
@@ -128,8 +114,10 @@ class AgentApp:
             ) from None
         except OSError as error:
             raise AgentError(f"{self._directory} cannot be used: {error}.") from error
-        if self._node.account is not None:
-            await asyncio.to_thread(self._admit_account, self._node.account)
+        try:
+            await self.runtime.open()
+        except RuntimeUnavailable as error:
+            raise AgentError(str(error)) from error
         try:
             self._connection = await self._disk(open_database, self._directory / DATABASE)
             self._spool = await self._disk(Spool, self._connection, self._new_spool_id())
@@ -140,42 +128,21 @@ class AgentApp:
         self._disk.failed = self._home.failed
         self.manager = Manager(
             self._node,
+            self.runtime,
             Runs(self._connection, self._spool),
             self._spool,
             self._disk,
-            Contexts(self._shared, self._directory / "contexts", for_others=self._node.account is not None),
+            Contexts(self._shared, self._directory / "contexts", for_others=self.runtime.separate_account),
             self._clock,
             grace_seconds=self._settings.preempt_grace_seconds_max,
-            command=self._command,
-            warm=self._warm,
             tokens=await self._disk(ReportTokens, self._connection),
         )
         self._opened = True
         await self.manager.open()
-        self._warm.warm(common_environment(self._node, self._node.slots[:1]))
+        await self.runtime.warm_up()
         door = WorkerDoor(self.manager, self._spool, self._disk, self._stores)
-        shared = self._node.socket.parent != self._directory
-        self._server = WorkerServer(door, self._node.socket, shared=shared, account=self._node.account)
+        self._server = WorkerServer(door, self.runtime.endpoint)
         await self._server.start()
-
-    def _admit_account(self, account: Account) -> None:
-        """Makes what its processes need. Raises AgentError."""
-        os.umask(0o077)  # what is meant for others is opened to them by name
-        checkpoints = self._shared / "checkpoints"
-        try:
-            check_account(account, self._directory)
-            self._node.home.mkdir(mode=0o700, exist_ok=True)
-            account.own(self._node.home, 0o700)
-            checkpoints.mkdir(parents=True, exist_ok=True)
-            if not account.can_enter(checkpoints):
-                raise NoAccount(f"Workers cannot run as {account.name}: it may not enter {self._shared}, the shared directory.")
-            hand_over(checkpoints, account)
-        except NoAccount as error:
-            raise AgentError(str(error)) from error
-        except OSError as error:
-            raise AgentError(
-                f"Workers cannot run as {account.name}: {self._shared} and {self._directory} cannot be prepared for it ({error})."
-            ) from error
 
     async def run(self) -> None:
         """Until cancelled. The bus may be away: workers go on, and their reports wait on disk."""
@@ -225,10 +192,9 @@ class AgentApp:
         connection, self._connection = self._connection, None
         if self._opened:
             await self.manager.close()
-        await self._warm.close()
         if self._server is not None:
             await self._server.stop()
-            self.manager.scratch.close()
+        await self.runtime.close()
         if self._bus is not None:
             await bus_module.close(self._bus)
         if connection is not None:
@@ -286,7 +252,7 @@ class AgentApp:
             pool=self._settings.pool,
             host=os.uname().nodename,
             version=self._version,
-            slots=self._node.slots,
+            slots=self.runtime.slots,
             labels=self._labels,
             auxiliary_trials_max=max(0, self._settings.auxiliary_trials_max),
             allocations=self.manager.allocations,

@@ -11,7 +11,7 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from tenuto.workers.agent.scratch import PASSING
+from tenuto.kernel.account import PASSING
 
 CONTEXTS_KEPT_MAX = 50
 """Unpacked contexts kept for the next run; code is small, and unpacking again takes well under a second."""

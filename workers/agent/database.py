@@ -69,8 +69,7 @@ CREATE TABLE IF NOT EXISTS runs (
     phase TEXT NOT NULL,
     token TEXT NOT NULL,
     assignment BLOB NOT NULL,
-    pid INTEGER,
-    process_started INTEGER,
+    handle TEXT,                 -- of what runs it, for the agent's runtime alone to read
     killed_for TEXT,
     outcome TEXT,
     exit_code INTEGER,
@@ -114,7 +113,7 @@ def check_database(connection: sqlite3.Connection) -> None:
 
 class transaction:  # noqa: N801 - reads as a statement: `with transaction(connection):`
     """All or nothing. `power_safe=False`: the end of any process loses nothing of it, a power failure may, together with all that
-    came after. That spares an fsync where the loss does no harm: about processes that the power failure ended as well, what the
+    came after. That spares an fsync where the loss does no harm: about workers that the power failure ended as well, what the
     launcher says again, what a receiver still knows."""
 
     def __init__(self, connection: sqlite3.Connection, *, power_safe: bool = True) -> None:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 
 import psutil
 
 from tenuto.schemas.assignments import Assignment
-from tenuto.workers.agent.environment import LOOPBACK, Node
-from tenuto.workers.agent.foreign import place, read_foreign
-from tenuto.workers.agent.processes import RunFiles
-from tenuto.workers.launch.layout import RENDEZVOUS_FILE
+from tenuto.workers.agent.node import LOOPBACK
+from tenuto.workers.agent.runtimes.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
-"""How often it is looked whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
 ROUTE_PORT = 9
 """Nothing is sent there: the kernel is asked for the way only."""
 
@@ -51,21 +46,11 @@ def find_interface(wanted: str, bus_host: str) -> tuple[str, str]:
     return address, addresses.get(address, "")
 
 
-async def opened_rendezvous(files: RunFiles) -> str:
-    """Waits until rank 0's supervisor has said where it listens."""
-    path = files.directory / RENDEZVOUS_FILE
-    while not path.exists():  # noqa: ASYNC110 - another process writes it
-        await asyncio.sleep(LOOK_SECONDS)
-    return read_foreign(path, files.owner)
-
-
-def place_rendezvous(assignment: Assignment, node: Node) -> None:
+async def place_rendezvous(assignment: Assignment, agent_id: str, runtime: Runtime) -> None:
     """Where the supervisor of this agent's ranks looks for it."""
-    if not assignment.rendezvous or assignment.slots[0].agent_id == node.agent_id:
+    if not assignment.rendezvous or assignment.slots[0].agent_id == agent_id:
         return
-    path = node.files(assignment.allocation_id).directory / RENDEZVOUS_FILE
-    if path.parent.is_dir() and not path.exists():
-        try:
-            place(path, assignment.rendezvous)
-        except OSError as error:  # the directory is the worker's: what it does there harms itself alone
-            logger.warning("the ranks of %s cannot be told where rank 0 listens: %s", assignment.allocation_id, error)
+    try:
+        await runtime.place_rendezvous(assignment.allocation_id, assignment.rendezvous)
+    except OSError as error:  # the directory is the worker's: what it does there harms itself alone
+        logger.warning("the ranks of %s cannot be told where rank 0 listens: %s", assignment.allocation_id, error)

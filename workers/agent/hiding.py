@@ -8,8 +8,6 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from tenuto.workers.agent.processes import RunFiles
-
 logger = logging.getLogger(__name__)
 
 LINE_CHARACTERS_MIN = 6
@@ -40,9 +38,9 @@ def hiding(values: Mapping[str, str]) -> Hide:
     return hide if longest_first else nothing
 
 
-def keep(files: RunFiles, values: Mapping[str, str]) -> None:
-    """An agent that is started again while the run goes on must still know what to hide. Raises OSError."""
-    path = _path(files)
+def keep(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None:
+    """An agent that is started again on `directory` while the run goes on must still know what to hide. Raises OSError."""
+    path = _path(directory, allocation_id)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -50,21 +48,21 @@ def keep(files: RunFiles, values: Mapping[str, str]) -> None:
         json.dump(dict(values), file)
 
 
-def kept_hiding(files: RunFiles) -> Hide:
+def kept_hiding(directory: Path, allocation_id: str) -> Hide:
     """Hides nothing where the run did not start, and everything where what it was started with cannot be read, as after a power
     failure."""
     try:
-        values = json.loads(_path(files).read_text())
+        values = json.loads(_path(directory, allocation_id).read_text())
     except FileNotFoundError:
         return nothing
     except (OSError, ValueError) as error:
-        logger.error("what %s prints is not shown, as its secrets cannot be read: %s", files.directory.name, error)
+        logger.error("what %s prints is not shown, as its secrets cannot be read: %s", allocation_id, error)
         return lambda text: UNREADABLE
     return hiding(values)
 
 
-def forget(files: RunFiles) -> None:
-    _path(files).unlink(missing_ok=True)
+def forget(directory: Path, allocation_id: str) -> None:
+    _path(directory, allocation_id).unlink(missing_ok=True)
 
 
 def sweep(directory: Path, live: Collection[str]) -> None:
@@ -74,6 +72,6 @@ def sweep(directory: Path, live: Collection[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _path(files: RunFiles) -> Path:
+def _path(directory: Path, allocation_id: str) -> Path:
     """Not in the run's own directory, which its workers' account can write."""
-    return files.directory.parent.parent / FOLDER / f"{files.directory.name}.json"
+    return directory / FOLDER / f"{allocation_id}.json"

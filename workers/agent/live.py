@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from tenuto.kernel.backoff import Backoff
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.hiding import Hide
-from tenuto.workers.agent.output import Matcher, Offsets
-from tenuto.workers.agent.processes import Identity
+from tenuto.workers.agent.output import Matcher
 from tenuto.workers.agent.runs import Run
-from tenuto.workers.agent.warm import WarmSpawned
+from tenuto.workers.agent.runtimes.runtime import Offsets
 
 RETRY_SECONDS = 1.0
 """Before a run is carried on after an unexpected error, such as a full disk; doubles each time, up to RETRY_SECONDS_MAX."""
@@ -40,12 +39,3 @@ class Live:
     """Of errors while it was carried on."""
     hide: Hide | None = None
     """Puts marks in place of its secrets. None: not read yet."""
-    warm: WarmSpawned | None = None
-    """Its processes, if this agent started them warm: they say when they end."""
-
-    @property
-    def identity(self) -> Identity | None:
-        """Of its first process. None: it has not started."""
-        if self.run.pid is None or self.run.process_started is None:
-            return None
-        return Identity(self.run.pid, self.run.process_started)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import shutil
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,24 +14,23 @@ from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
-from tenuto.workers.agent import hiding, processes
+from tenuto.workers.agent import hiding
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.environment import Node
 from tenuto.workers.agent.gangs import place_rendezvous
 from tenuto.workers.agent.live import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
+from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.printed import Printed
-from tenuto.workers.agent.processes import Identity
-from tenuto.workers.agent.reconcile import Direct, Kill, Refuse, Start, Step, reconcile, slots_on
+from tenuto.workers.agent.reconcile import Direct, Kill, Refuse, Start, Step, reconcile
 from tenuto.workers.agent.report_tokens import ReportTokens
 from tenuto.workers.agent.run_reports import RunReports
 from tenuto.workers.agent.runs import Run, Runs
-from tenuto.workers.agent.scratch import Scratch
+from tenuto.workers.agent.runtimes.runtime import Runtime
+from tenuto.workers.agent.shares import slots_on
 from tenuto.workers.agent.spool import NewReport, Spool
 from tenuto.workers.agent.starting import Starter
-from tenuto.workers.agent.warm import WarmPool, WarmSpawned
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +45,7 @@ class Manager:
     def __init__(
         self,
         node: Node,
+        runtime: Runtime,
         runs: Runs,
         spool: Spool,
         disk: Disk,
@@ -54,8 +53,6 @@ class Manager:
         clock: Clock,
         *,
         grace_seconds: float,
-        command: Sequence[str],
-        warm: WarmPool,
         tokens: ReportTokens,
     ) -> None:
         self.node, self.tokens = node, tokens
@@ -63,11 +60,10 @@ class Manager:
         """Reports were added to the spool."""
         self.committed = Changed()
         """Reports left the spool."""
-        self._runs, self._disk, self._contexts, self._grace_seconds = runs, disk, contexts, grace_seconds
-        self.scratch = Scratch(node.directory, node.base, node.account)
-        self._printed = Printed(node, runs, spool, disk, clock, self.spooled)
-        self._starter = Starter(node, contexts, self.scratch, warm, command, self._printed.tell)
-        self._reports = RunReports(node, runs, spool, disk, self.spooled, self.committed)
+        self._runtime, self._runs, self._disk, self._contexts, self._grace_seconds = runtime, runs, disk, contexts, grace_seconds
+        self._printed = Printed(node, runtime, runs, spool, disk, clock, self.spooled)
+        self._starter = Starter(node, runtime, contexts, self._printed.tell)
+        self._reports = RunReports(node, runtime, runs, spool, disk, self.spooled, self.committed)
         self._live: dict[str, Live] = {}
         self._done: dict[str, Run] = {}
         self._assigned: tuple[Assignment, ...] | None = None
@@ -83,13 +79,12 @@ class Manager:
                 self._done[run.allocation_id] = run
             else:
                 self._live[run.allocation_id] = Live(run)
-        for pid, allocation_id in (await asyncio.to_thread(processes.marked, self.node.directory)).items():
-            live = self._live.get(allocation_id)
-            if live is None or not live.run.holds_slots:
-                logger.warning("killing process %d: allocation %s is not this agent's any more", pid, allocation_id)
-                if not processes.is_cleaner(pid):  # it leaves after the others
-                    processes.kill_process(pid)
-        await asyncio.to_thread(self.scratch.sweep, set(self._live))
+        for allocation_id, handles in (await self._runtime.find()).items():
+            if (found := self._live.get(allocation_id)) is None or not found.run.holds_slots:
+                logger.warning("killing what runs of allocation %s: it is not this agent's any more", allocation_id)
+                for handle in handles:
+                    await self._runtime.kill(handle)
+        await self._runtime.sweep(set(self._live))
         await asyncio.to_thread(hiding.sweep, self.node.directory, set(self._live))
         for live in self._live.values():
             if live.run.phase == "running":
@@ -105,7 +100,7 @@ class Manager:
         return tuple(sorted(self._live))
 
     def live(self, allocation_id: str) -> Live | None:
-        """A run whose processes may speak: starting or running."""
+        """A run whose workers may speak: starting or running."""
         live = self._live.get(allocation_id)
         return live if live is not None and live.run.holds_slots else None
 
@@ -146,12 +141,12 @@ class Manager:
         """Kills all workers without writing anything down: the agent's disk is gone, and its lease tells the rest."""
         self._stopping = True
         for live in [*self._live.values()]:  # others may end, and be forgotten, meanwhile
-            if (identity := live.identity) is not None:
-                processes.kill(identity)
-            await processes.kill_rest(self.node.directory, live.run.allocation_id)
+            if live.run.handle is not None:
+                await self._runtime.kill(live.run.handle)
+            await self._runtime.kill_all(live.run.allocation_id)
 
     async def close(self) -> None:
-        """Lets go of the runs; their processes go on."""
+        """Lets go of the runs; their workers go on."""
         self._stopping = True
         tasks = [task for live in self._live.values() for task in (live.task, live.ending) if task is not None]
         for live in self._live.values():
@@ -184,7 +179,7 @@ class Manager:
                 await self._begin(assignment)
 
     async def _begin(self, assignment: Assignment) -> None:
-        offered = {slot.slot_id for slot in self.node.slots}
+        offered = {slot.slot_id for slot in self._runtime.slots}
         missing = [slot_id for slot_id in slots_on(assignment, self.node.agent_id) if slot_id not in offered]
         if missing:
             await self._refuse(assignment, End("lost", None, f"agent {self.node.agent_id} has no slot {missing[0]}"))
@@ -207,7 +202,7 @@ class Manager:
     async def _direct(self, live: Live, assignment: Assignment) -> None:
         await self._disk(self._runs.note_assignment, assignment)
         live.run = replace(live.run, assignment=assignment)
-        place_rendezvous(assignment, self.node)
+        await place_rendezvous(assignment, self.node.agent_id, self._runtime)
         self._set_grace(live)
         live.changed.notify()
 
@@ -239,12 +234,12 @@ class Manager:
         if not live.run.holds_slots:
             return
         if live.run.killed_for is None:
-            # On disk first: whoever finds the processes gone must know why.
+            # On disk first: whoever finds the workers gone must know why.
             await self._disk(self._runs.note_kill, live.run.allocation_id, action)
             live.run = replace(live.run, killed_for=action)
             logger.info("killing the workers of allocation %s (%s)", live.run.allocation_id, action)
-        if (identity := live.identity) is not None:
-            processes.kill(identity)
+        if live.run.handle is not None:
+            await self._runtime.kill(live.run.handle)
 
     def _carry(self, live: Live) -> None:
         live.task = asyncio.create_task(self._carry_on(live), name=f"run-{live.run.allocation_id}")
@@ -271,34 +266,32 @@ class Manager:
             await self._reports.exited(live)
             live.run = replace(live.run, phase="reported")
         if live.run.phase == "reported":
-            hiding.forget(self.node.files(live.run.allocation_id))
-            await asyncio.to_thread(self.scratch.remove, live.run.allocation_id)  # gigabytes perhaps: its slots are free by now
+            hiding.forget(self.node.directory, live.run.allocation_id)
+            await self._runtime.clean(live.run.allocation_id)  # gigabytes perhaps: its slots are free by now
             await self._reports.committed(live.run.allocation_id)
             await self._forget(live)
 
     async def _start(self, live: Live) -> None:
         run = live.run
-        spawned = await self._starter.spawn(live)
-        if isinstance(spawned, End):
-            await self._note_end(live, spawned)
+        handle = await self._starter.start(live)
+        if isinstance(handle, End):
+            await self._note_end(live, handle)
             return
-        identity, started = spawned.identity, self._reports.started(run.assignment)
         try:
-            await self._disk(self._runs.note_process, run.allocation_id, identity.pid, identity.started, started)
+            await self._disk(self._runs.note_handle, run.allocation_id, handle, self._reports.started(run.assignment))
         except BaseException:
-            spawned.abandon()
+            await self._runtime.abandon(handle)
             raise
-        live.run = replace(live.run, phase="running", pid=identity.pid, process_started=identity.started)
-        spawned.go()
-        live.warm = spawned if isinstance(spawned, WarmSpawned) else None
+        live.run = replace(live.run, phase="running", handle=handle)
+        await self._runtime.go(handle)
         if live.run.killed_for is not None:
-            processes.kill(identity)
+            await self._runtime.kill(handle)
         self.spooled.notify()
 
     async def _watch(self, live: Live) -> None:
-        identity = live.identity
-        assert identity is not None
-        gone = asyncio.create_task(_gone(identity, live.warm))
+        allocation_id, handle = live.run.allocation_id, live.run.handle
+        assert handle is not None
+        gone = asyncio.create_task(self._runtime.wait(allocation_id, handle), name=f"wait-{allocation_id}")
         opened = asyncio.create_task(self._reports.rendezvous(live))
         try:
             while not gone.done():
@@ -307,11 +300,7 @@ class Manager:
         finally:
             gone.cancel()
             opened.cancel()
-        left_nothing = live.warm is not None and live.warm.left_nothing
-        if not left_nothing and not await processes.kill_rest(self.node.directory, live.run.allocation_id):
-            raise RuntimeError("its processes cannot be killed; their slots stay taken")
-        files = self.node.files(live.run.allocation_id)
-        await self._note_end(live, name_end(processes.read_exit_code(files), live.run.killed_for, files))
+        await self._note_end(live, name_end(gone.result(), live.run.killed_for))
 
     async def _note_end(self, live: Live, end: End) -> None:
         if end.error is not None:
@@ -332,11 +321,5 @@ class Manager:
             self._done.pop(old, None)
         self._done[allocation_id] = replace(live.run, phase="done")
         del self._live[allocation_id]
-        await asyncio.to_thread(shutil.rmtree, self.node.files(allocation_id).directory, True)
         in_use = [other.run.assignment.context_hash for other in self._live.values()]
         await asyncio.to_thread(self._contexts.prune, in_use)
-
-
-async def _gone(identity: Identity, warm: WarmSpawned | None) -> None:
-    if warm is None or not await warm.wait_ended():
-        await processes.wait_gone(identity)

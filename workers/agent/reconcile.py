@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.workers.agent.runs import Run
+from tenuto.workers.agent.shares import slots_on
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ OUTCOME_OF_LEAVING: dict[Action, WorkersOutcome] = {
     "pause": "paused",
     "kill": "lost",
 }
-"""How a run ended whose processes are gone and left no exit code, by what it had been told to do."""
+"""How a run ended whose workers are gone and left no exit code, by what it had been told to do."""
 
 
 def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]) -> list[Step]:
@@ -91,22 +92,3 @@ CHANGING = ("action", "target_length", "rendezvous")
 
 def _told(assignment: Assignment) -> tuple[object, ...]:
     return tuple(getattr(assignment, name) for name in CHANGING)
-
-
-def slots_on(assignment: Assignment, agent_id: str) -> tuple[int, ...]:
-    return tuple(slot_id for part in assignment.slots if part.agent_id == agent_id for slot_id in part.slot_ids)
-
-
-def ranks_on(assignment: Assignment, agent_id: str) -> range:
-    """One rank per slot of the gang, in the order of the slots."""
-    first = 0
-    for part in assignment.slots:
-        if part.agent_id == agent_id:
-            return range(first, first + len(part.slot_ids))
-        first += len(part.slot_ids)
-    return range(0)
-
-
-def rank_on(assignment: Assignment, agent_id: str) -> int:
-    """The first of this agent's ranks."""
-    return ranks_on(assignment, agent_id).start

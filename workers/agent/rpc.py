@@ -1,4 +1,4 @@
-"""The agent's side of the conversation with workers: gRPC over a unix socket, a token per allocation."""
+"""The agent's side of the conversation with workers: gRPC, a token per allocation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, cast
 import grpc
 from pydantic import ValidationError
 
-from tenuto.kernel.account import Account
 from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Action, Assignment
@@ -28,13 +26,11 @@ from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_Age
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.live import Live
 from tenuto.workers.agent.manager import Manager
-from tenuto.workers.agent.scratch import make_private, short_directory
+from tenuto.workers.agent.runtimes.runtime import Endpoint
 from tenuto.workers.agent.spool import NewReport, Spool
 
 logger = logging.getLogger(__name__)
 
-SOCKET_PATH_BYTES_MAX = 100
-"""The kernel takes 107; longer data directories get their socket in the temporary directory."""
 REPORTS_PER_CALL_MAX = 1_000
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """A checkpoint report lists its files; a thousand reports in one call stay below this."""
@@ -57,14 +53,6 @@ _ACTIONS: dict[Action, pb.Directive.Action] = {
     "kill": pb.Directive.KILL,
 }
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def socket_path(directory: Path) -> Path:
-    """The same for every agent on this directory, so that workers find the next one where the last one was."""
-    path = directory / "agent.sock"
-    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
-        return path
-    return short_directory(directory) / "agent.sock"
 
 
 class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
@@ -180,28 +168,21 @@ def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewRe
 
 
 class WorkerServer:
-    """Listens on the agent's socket. Only the account of its workers can reach it."""
+    """Listens where the agent's runtime says."""
 
-    def __init__(self, door: WorkerDoor, path: Path, *, shared: bool = False, account: Account | None = None) -> None:
-        """`shared`: the directory of its own is made where others may make some, too. `account`: that workers run as, where it is
-        not the agent's own."""
-        self._door, self._path, self._shared, self._account = door, path, shared, account
+    def __init__(self, door: WorkerDoor, endpoint: Endpoint) -> None:
+        self._door, self._endpoint = door, endpoint
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Raises OSError or RuntimeError if the socket cannot be made."""
-        if self._shared:
-            make_private(self._path.parent, open_for_passing=self._account is not None)
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path.unlink(missing_ok=True)
+        """Raises OSError or RuntimeError if that is not possible."""
+        self._endpoint.prepare()
         options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)]
         self._server = grpc.aio.server(options=options)
         add_AgentForWorkersServicer_to_server(self._door, self._server)  # type: ignore[no-untyped-call]
-        self._server.add_insecure_port(f"unix:{self._path}")
+        self._server.add_insecure_port(self._endpoint.address)
         await self._server.start()
-        if self._account is not None:
-            self._account.own(self._path, 0o600)
-        self._path.chmod(0o600)
+        self._endpoint.opened()
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -17,18 +17,20 @@ from tenuto.schemas.reports import (
 )
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.environment import Node
-from tenuto.workers.agent.gangs import opened_rendezvous
 from tenuto.workers.agent.live import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
+from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runs import Runs
+from tenuto.workers.agent.runtimes.runtime import Runtime
 from tenuto.workers.agent.spool import NewReport, Spool
 
 logger = logging.getLogger(__name__)
 
 
 class RunReports:
-    def __init__(self, node: Node, runs: Runs, spool: Spool, disk: Disk, spooled: Changed, committed: Changed) -> None:
-        self._node, self._runs, self._spool, self._disk = node, runs, spool, disk
+    def __init__(
+        self, node: Node, runtime: Runtime, runs: Runs, spool: Spool, disk: Disk, spooled: Changed, committed: Changed
+    ) -> None:
+        self._node, self._runtime, self._runs, self._spool, self._disk = node, runtime, runs, spool, disk
         self._spooled, self._committed = spooled, committed
 
     def starting(self, assignment: Assignment) -> NewReport:
@@ -51,7 +53,7 @@ class RunReports:
         backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         while True:
             try:
-                address = await opened_rendezvous(self._node.files(live.run.allocation_id))
+                address = await self._runtime.opened_rendezvous(assignment.allocation_id)
                 report = RendezvousReport(
                     trial_id=assignment.trial_id,
                     allocation_id=assignment.allocation_id,

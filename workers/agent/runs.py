@@ -10,11 +10,12 @@ from typing import Literal, cast
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.workers.agent.database import transaction
+from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.spool import NewReport, Spool
 
 Phase = Literal["starting", "running", "ended", "reported", "done"]
-"""starting: on disk, no process ran yet. running: its process is known. ended: no process is left. reported: its exit is in the
-spool. done: its exit is in the record; kept so that an old assignment cannot start it again."""
+"""starting: on disk, nothing of it ran yet. running: its handle is known. ended: nothing of it runs any more. reported: its exit
+is in the spool. done: its exit is in the record; kept so that an old assignment cannot start it again."""
 DONE_RUNS_KEPT_MAX = 1_000
 """An assignment that names an ended allocation is at most a few seconds old; a thousand runs take longer than that."""
 
@@ -26,9 +27,8 @@ class Run:
     phase: Phase
     token: str
     assignment: Assignment
-    pid: int | None = None
-    process_started: int | None = None
-    """Start time of that process in the kernel's count: a pid alone may be another process by now."""
+    handle: Handle | None = None
+    """Of what its runtime has started. None: nothing yet."""
     killed_for: Action | None = None
     """The agent killed it: for this."""
     outcome: WorkersOutcome | None = None
@@ -44,13 +44,12 @@ class Run:
 
 
 _COLUMNS = (
-    "allocation_id, number, phase, token, assignment, pid, process_started, killed_for, outcome, exit_code, error, "
-    "stdout_offset, stderr_offset"
+    "allocation_id, number, phase, token, assignment, handle, killed_for, outcome, exit_code, error, stdout_offset, stderr_offset"
 )
 
 
 class Runs:
-    """Not thread-safe: called through one `Disk`. What a run does is about processes, which a power failure ends: only its end,
+    """Not thread-safe: called through one `Disk`. What a run does is about workers, which a power failure ends: only its end,
     once it is reported, and what it printed must outlast one."""
 
     def __init__(self, connection: sqlite3.Connection, spool: Spool) -> None:
@@ -71,12 +70,11 @@ class Runs:
                 self._spool.append_in(starting)
         return Run(assignment.allocation_id, number, "starting", token, assignment)
 
-    def note_process(self, allocation_id: str, pid: int, process_started: int, started: NewReport) -> None:
+    def note_handle(self, allocation_id: str, handle: Handle, started: NewReport) -> None:
         with transaction(self._connection, power_safe=False):
             self._spool.append_in(started)
             self._connection.execute(
-                "UPDATE runs SET phase = 'running', pid = ?, process_started = ? WHERE allocation_id = ?",
-                (pid, process_started, allocation_id),
+                "UPDATE runs SET phase = 'running', handle = ? WHERE allocation_id = ?", (handle, allocation_id)
             )
 
     def note_assignment(self, assignment: Assignment) -> None:

@@ -1,29 +1,26 @@
-"""Starts a run's processes: model directory, secrets, own directories, then a warm or a cold process."""
+"""Gathers what a run needs, model directory and secrets, and has the runtime start it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import shutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 
-from tenuto.workers.agent import hiding, processes
+from tenuto.kernel.tasks import stop_task
+from tenuto.workers.agent import hiding
 from tenuto.workers.agent.changed import Changed
 from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
-from tenuto.workers.agent.environment import SUPERVISOR_COMMAND, Node, is_gang, worker_environment
 from tenuto.workers.agent.gangs import place_rendezvous
 from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.outcome import End, name_end
-from tenuto.workers.agent.processes import RunFiles, Spawned
-from tenuto.workers.agent.scratch import PASSING, Scratch
-from tenuto.workers.agent.warm import WarmPool, WarmSpawned
+from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
 
 logger = logging.getLogger(__name__)
 
-SECRETS_SECONDS = 1.0
-"""Between looks whether a run that waits for its secrets was killed."""
+LOOK_SECONDS = 1.0
+"""Between looks whether a run that waits for its secrets, or is being prepared, was killed."""
 
 
 Tell = Callable[[Live, str], Awaitable[None]]
@@ -32,12 +29,9 @@ Tell = Callable[[Live, str], Awaitable[None]]
 class Starter:
     """Of one agent. Several runs may be started at once."""
 
-    def __init__(
-        self, node: Node, contexts: Contexts, scratch: Scratch, warm: WarmPool, command: Sequence[str], tell: Tell
-    ) -> None:
+    def __init__(self, node: Node, runtime: Runtime, contexts: Contexts, tell: Tell) -> None:
         """`tell`: puts a line into the log of a run."""
-        self._node, self._contexts, self._scratch, self._warm, self._command = node, contexts, scratch, warm, tuple(command)
-        self._tell = tell
+        self._node, self._runtime, self._contexts, self._tell = node, runtime, contexts, tell
         self._secrets: dict[str, str] = {}
         """Values by reference, as the launcher said them last; in memory only."""
         self._told = Changed()
@@ -46,39 +40,37 @@ class Starter:
         self._secrets = dict(values)
         self._told.notify()
 
-    async def spawn(self, live: Live) -> Spawned | WarmSpawned | End:
-        """Its processes, which wait for their go; or how it ended, if they could not be started."""
+    async def start(self, live: Live) -> Handle | End:
+        """Of what waits for its go; or how it ended, if it could not be started."""
         run = live.run
         try:
             context = await self._contexts.unpack(run.assignment.context_hash)
         except ContextUnavailable as error:
             return End("lost", None, str(error))
-        values = await self._secret_values(live)
-        files = self._node.files(run.allocation_id)
+        work = Work(run.assignment, context, run.token, await self._secret_values(live))
         if live.run.killed_for is not None:
-            return name_end(None, live.run.killed_for, files)
+            return name_end(Exit(None), live.run.killed_for)
         try:
-            environment = worker_environment(self._node, run, self._make_directories(files, run.allocation_id), values)
-            if values:
-                hiding.keep(files, values)
-            place_rendezvous(live.run.assignment, self._node)  # which may have come since `run` was read
-            command = SUPERVISOR_COMMAND if is_gang(run.assignment) else self._command
-            # A process that others are forked from must not hold them.
-            warm = None if values else await self._warm.spawn(files, environment, context, run.assignment.config.entrypoint)
-            return warm or processes.spawn(command, files, environment, context, self._node.account)
+            if not await self._prepared(live, work):
+                return name_end(Exit(None), live.run.killed_for)
+            if work.secrets:
+                hiding.keep(self._node.directory, run.allocation_id, work.secrets)
+            await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # which may have come since
+            return await self._runtime.start(work)
         except OSError as error:
             return End("lost", None, f"the worker process could not be started: {error}")
 
-    def _make_directories(self, files: RunFiles, allocation_id: str) -> Path:
-        """Of a run that has not started. Returns its temporary one. The run's own is given away last: until then no other account
-        can put anything into it. Raises OSError."""
-        shutil.rmtree(files.directory, ignore_errors=True)
-        files.directory.mkdir(mode=0o700, parents=True)
-        temporary = self._scratch.make(allocation_id)
-        if self._node.account is not None:
-            files.directory.parent.chmod(PASSING)
-            self._node.account.own(files.directory, 0o700)
-        return temporary
+    async def _prepared(self, live: Live, work: Work) -> bool:
+        """False: the run was killed meanwhile, as an image may take minutes to come. Raises OSError."""
+        preparing = asyncio.create_task(self._runtime.prepare(work), name=f"prepare-{work.allocation_id}")
+        try:
+            while not preparing.done() and live.run.killed_for is None:
+                await asyncio.wait({preparing}, timeout=LOOK_SECONDS)
+            if preparing.done():
+                preparing.result()
+        finally:
+            await stop_task(preparing)
+        return live.run.killed_for is None
 
     async def _secret_values(self, live: Live) -> dict[str, str]:
         """By variable. Waits for those that the launcher did not say yet, unless the run is killed."""
@@ -91,7 +83,7 @@ class Starter:
                 await self._tell(live, _waits(missing))
             told = self._told.next()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SECRETS_SECONDS):
+                async with asyncio.timeout(LOOK_SECONDS):
                     await told.wait()
         return {} if missing else {variable: self._secrets[reference] for variable, reference in wanted.items()}
 

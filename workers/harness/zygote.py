@@ -2,10 +2,10 @@
 a fork some milliseconds. Started by the agent; nothing of a user's is ever loaded here.
 
 The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it plays the part of the shell in
-agent/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it is given a job, it says its
-process id, waits for its go, writes the worker's exit code to a file, and says so, and whether all that the worker started has
-ended too. The end of the agent's socket, before the go or here, means that the agent is gone or has no use for it: then nothing
-is started any more.
+agent/runtimes/process/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it is given a job,
+it says its process id, waits for its go, writes the worker's exit code to a file, and says so, and whether all that the worker
+started has ended too. The end of the agent's socket, before the go or here, means that the agent is gone or has no use for it:
+then nothing is started any more.
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ PROBE_SECONDS_MAX = 60.0
 WORKER_UMASK = 0o007
 """Files of workers are closed to everybody but their account and its group, by which services of other accounts may read and
 delete checkpoints."""
+PASSING = 0o711
+"""Of a directory that other accounts may go through, but neither list nor change."""
 NEEDED = "CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE, CAP_KILL and CAP_SYS_PTRACE"
 
 

@@ -18,14 +18,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from tenuto.kernel.account import Account
+from tenuto.kernel.account import PASSING, Account
 
 VARIABLES = ("TMPDIR", "TEMP", "TMP")
 """What Python and C programs look for. A configuration that sets one of them has its way."""
 PATH_BYTES_MAX = 64
 """The kernel takes 107 for a socket; multiprocessing and torch add 34 of their own, and other libraries a little more."""
-PASSING = 0o711
-"""Of a directory that other accounts may go through, but neither list nor change."""
 COMPILED = "TORCHINDUCTOR_CACHE_DIR"
 """What torch.compile keeps for the next process. By default in TMPDIR, where no later trial would find it."""
 

@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 
 from tenuto.kernel.account import Account
-from tenuto.workers.agent.foreign import read_foreign
+from tenuto.workers.agent.runtimes.process.files import RunFiles
+from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.launch.token import hand_down_token
 
 RUN_VARIABLE = "TENUTO_RUN"
@@ -53,40 +54,21 @@ echo $code >"$exit_file.partial" && mv "$exit_file.partial" "$exit_file"
 
 
 @dataclass(frozen=True)
-class RunFiles:
-    """Where one run's files are."""
-
-    directory: Path
-    owner: int | None = None
-    """The user id that its processes have, where it is not the agent's own: no other's files are read in their place."""
-
-    @property
-    def exit(self) -> Path:
-        return self.directory / "exit"
-
-    @property
-    def stdout(self) -> Path:
-        return self.directory / "stdout"
-
-    @property
-    def stderr(self) -> Path:
-        return self.directory / "stderr"
-
-    @property
-    def error(self) -> Path:
-        return self.directory / "error.txt"
-
-    def of_rank(self, rank: int) -> RunFiles:
-        """A rank of a gang has files of its own, beside those of its supervisor."""
-        return RunFiles(self.directory / f"rank-{rank}", self.owner)
-
-
-@dataclass(frozen=True)
 class Identity:
     """A process that is not mistaken for a later one with the same pid."""
 
     pid: int
     started: int
+    """In the kernel's count: a pid alone may be another process by now."""
+
+    @property
+    def handle(self) -> Handle:
+        return Handle(f"{self.pid}:{self.started}")
+
+    @classmethod
+    def of(cls, handle: Handle) -> Identity:
+        pid, _, started = handle.partition(":")
+        return cls(int(pid), int(started))
 
 
 class Spawned:
@@ -257,11 +239,3 @@ async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
                 kill_process(pid)
         await asyncio.sleep(min(KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS * 2**round_number))
     return False
-
-
-def read_exit_code(files: RunFiles) -> int | None:
-    """The worker's exit code as the shell saw it; None: the shell was killed too."""
-    try:
-        return int(read_foreign(files.exit, files.owner))
-    except (OSError, ValueError):
-        return None

@@ -1,0 +1,52 @@
+"""Runtimes of workers for the contract suite, and an agent that dies in the middle of a start:
+`runtimes.py KIND DIRECTORY CONTEXT SCRIPT` starts a run, prints its handle, and kills itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
+from tenuto.workers.agent.runtimes.runtime import Runtime, Work
+from tests.support.control_plane import AGENT, make_assignment
+
+KINDS = ("process",)
+SLOTS = tuple(Slot(slot_id=number, kind="cpu", device="cpu") for number in range(2))
+SECRET_OF_THE_AGENT = "word-of-the-bus"
+TOKEN = "token-of-the-run"
+
+
+def make_runtime(kind: str, directory: Path, command: tuple[str, ...]) -> Runtime:
+    """On the agent's directory `directory`/agent. `command`: what workers run in place of the harness."""
+    agent = directory / "agent"
+    agent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    assert kind == "process"
+    base = {"PATH": os.environ["PATH"], "TENUTO_NATS_PASSWORD": SECRET_OF_THE_AGENT}
+    return ProcessRuntime(Node(AGENT, agent), directory / "shared", slots=SLOTS, base=base, command=command)
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return ("/bin/sh", "-c", script)
+
+
+def work_of(context: Path, assignment: Assignment | None = None, **secrets: str) -> Work:
+    return Work(assignment or make_assignment("0" * 64), context, TOKEN, secrets)
+
+
+async def _die(kind: str, directory: Path, context: Path, script: str) -> None:
+    runtime = make_runtime(kind, directory, shell(script))
+    await runtime.open()
+    work = work_of(context)
+    await runtime.prepare(work)
+    print(await runtime.start(work), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    asyncio.run(_die(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]))

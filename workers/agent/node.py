@@ -1,0 +1,20 @@
+"""The node of an agent: its name, its directory, and its address for other nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOPBACK = ("127.0.0.1", "lo")
+"""Of a gang that is on one agent: no other node has to reach it."""
+
+
+@dataclass(frozen=True)
+class Node:
+    agent_id: str
+    directory: Path
+    """The agent's own, on this node's disk."""
+    address: str = LOOPBACK[0]
+    """Where other nodes reach this one's ranks."""
+    interface: str = LOOPBACK[1]
+    """Name of the interface that has it."""

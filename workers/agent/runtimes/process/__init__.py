@@ -1,0 +1,1 @@
+"""Workers as processes of the agent's own machine: started cold, or forked from one that has imported the framework."""

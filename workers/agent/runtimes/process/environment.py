@@ -1,0 +1,82 @@
+"""The environment of a worker process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenuto.kernel.account import Account, home_variables
+from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.process.files import RunFiles
+from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, run_mark
+from tenuto.workers.agent.runtimes.process.scratch import kept_variables, variables
+from tenuto.workers.agent.runtimes.runtime import Work
+from tenuto.workers.agent.runtimes.variables import worker_variables
+from tenuto.workers.agent.shares import is_gang, slots_on
+from tenuto.workers.agent.slots import device_variables
+from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
+
+OWN_PREFIX = "TENUTO_"
+"""Of the variables of the agent, of the cluster and of whoever started it, with tokens and passwords among them: none of a
+worker's business."""
+HANDED_DOWN = frozenset({"TENUTO_CLUSTER_DIRECTORY"})
+"""The mark by which a laptop cluster finds all its processes."""
+
+WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
+SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
+"""What a gang's part on one agent is started by: it starts the ranks."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What all worker processes of one agent share."""
+
+    node: Node
+    slots: tuple[Slot, ...]
+    address: str
+    """Of the agent, as gRPC names it."""
+    base: Mapping[str, str]
+    """The agent's own environment."""
+    command: tuple[str, ...] = WORKER_COMMAND
+    """Of a training process that starts cold."""
+    account: Account | None = None
+    """That workers run as. None: the agent's own."""
+
+    @property
+    def home(self) -> Path:
+        """Of workers that have an account of their own."""
+        return self.node.directory / "home"
+
+    def files(self, allocation_id: str) -> RunFiles:
+        return RunFiles(self.node.directory / "runs" / allocation_id, self.account.uid if self.account else None)
+
+
+def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
+    """Of all workers on such slots."""
+    base = {name: value for name, value in host.base.items() if not name.startswith(OWN_PREFIX) or name in HANDED_DOWN}
+    if host.account is not None:
+        base = {name: value for name, value in base.items() if not name.startswith("XDG_")}
+        base |= home_variables(host.account, host.home) | {PRIVATE_VARIABLE: "1"}
+    return kept_variables(host.account.name if host.account else None) | base | device_variables(slots)
+
+
+def worker_environment(host: Host, work: Work, temporary: Path) -> dict[str, str]:
+    """`temporary`: the allocation's own temporary directory."""
+    assignment, node, files = work.assignment, host.node, host.files(work.allocation_id)
+    held = set(slots_on(assignment, node.agent_id))
+    slots = tuple(slot for slot in host.slots if slot.slot_id in held)
+    environment = common_environment(host, slots[:1] if is_gang(assignment) else slots)  # a rank has the threads of one slot
+    chosen = assignment.config.environment.variables | dict(work.secrets)
+    environment |= variables(temporary, chosen) | chosen
+    # A user may choose another number of threads, but not other devices: those belong to other allocations.
+    environment["CUDA_VISIBLE_DEVICES"] = device_variables(slots)["CUDA_VISIBLE_DEVICES"]
+    environment |= worker_variables(
+        work, node, address=host.address, directory=str(files.directory), error_file=str(files.error), command=host.command
+    )
+    environment[RUN_VARIABLE] = run_mark(node.directory, work.allocation_id)
+    if host.account is not None:
+        environment[PRIVATE_VARIABLE] = "1"  # also where the configuration sets it
+    return environment

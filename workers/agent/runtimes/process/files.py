@@ -1,0 +1,98 @@
+"""The files of a run: what its processes print, how they ended, and what they say about it. They write them whether an agent is
+there or not; an agent that comes later reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tenuto.schemas.text import storable
+from tenuto.workers.agent.foreign import open_foreign, read_foreign
+from tenuto.workers.agent.runtimes.runtime import Exit
+from tenuto.workers.endings import STDERR_BYTES_READ, STDERR_LINES_SHOWN
+
+READ_BYTES_MAX = 256 * 1024
+"""Per look: bounds memory and the size of a report for a worker that prints without end."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where one run's files are."""
+
+    directory: Path
+    owner: int | None = None
+    """The user id that its processes have, where it is not the agent's own: no other's files are read in their place."""
+
+    @property
+    def exit(self) -> Path:
+        return self.directory / "exit"
+
+    @property
+    def stdout(self) -> Path:
+        return self.directory / "stdout"
+
+    @property
+    def stderr(self) -> Path:
+        return self.directory / "stderr"
+
+    @property
+    def error(self) -> Path:
+        return self.directory / "error.txt"
+
+    def of_rank(self, rank: int) -> RunFiles:
+        """A rank of a gang has files of its own, beside those of its supervisor."""
+        return RunFiles(self.directory / f"rank-{rank}", self.owner)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    texts: tuple[str, ...]
+    offset: int
+    """Where to go on, in bytes."""
+
+
+def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None) -> Chunk:
+    """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a line
+    too: that is how progress bars print."""
+    try:
+        with open_foreign(path, owner) as file:
+            file.seek(offset)
+            data = file.read(READ_BYTES_MAX)
+    except OSError:
+        return Chunk((), offset)
+    full = len(data) == READ_BYTES_MAX
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    if (final and not full) or (full and end == 0):
+        end = len(data)
+    lines = data[:end].replace(b"\r", b"\n").split(b"\n")
+    return Chunk(tuple(line.decode(errors="replace") for line in lines if line), offset + end)
+
+
+def read_exit(files: RunFiles) -> Exit:
+    code, said = read_exit_code(files), _said(files)
+    return Exit(code, said, () if said or not code else _last_lines(files))
+
+
+def read_exit_code(files: RunFiles) -> int | None:
+    """The worker's exit code as the shell saw it; None: the shell was killed too."""
+    try:
+        return int(read_foreign(files.exit, files.owner))
+    except (OSError, ValueError):
+        return None
+
+
+def _said(files: RunFiles) -> str:
+    try:
+        return read_foreign(files.error, files.owner).strip()
+    except OSError:
+        return ""
+
+
+def _last_lines(files: RunFiles) -> tuple[str, ...]:
+    try:
+        with open_foreign(files.stderr, files.owner) as file:
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - STDERR_BYTES_READ))
+            return tuple(storable(file.read().decode(errors="replace")).splitlines()[-STDERR_LINES_SHOWN:])
+    except OSError:
+        return ()

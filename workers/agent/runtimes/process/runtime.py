@@ -1,0 +1,202 @@
+"""Runs workers as processes of the agent's own machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, hand_over
+from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.foreign import place, read_foreign
+from tenuto.workers.agent.node import Node
+from tenuto.workers.agent.runtimes.process import processes
+from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
+from tenuto.workers.agent.runtimes.process.environment import (
+    SUPERVISOR_COMMAND,
+    WORKER_COMMAND,
+    Host,
+    common_environment,
+    worker_environment,
+)
+from tenuto.workers.agent.runtimes.process.files import read_exit, read_lines
+from tenuto.workers.agent.runtimes.process.processes import Identity, Spawned
+from tenuto.workers.agent.runtimes.process.scratch import Scratch
+from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned
+from tenuto.workers.agent.runtimes.runtime import (
+    Exit,
+    Handle,
+    Offsets,
+    Output,
+    RuntimeUnavailable,
+    StillRunning,
+    Work,
+)
+from tenuto.workers.agent.shares import is_gang
+from tenuto.workers.launch.layout import RENDEZVOUS_FILE
+
+LOOK_SECONDS = 0.05
+"""How often it is looked whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
+
+
+class ProcessRuntime:
+    def __init__(
+        self,
+        node: Node,
+        shared: Path,
+        *,
+        slots: tuple[Slot, ...],
+        base: Mapping[str, str],
+        command: Sequence[str] = WORKER_COMMAND,
+        account: Account | None = None,
+        warm_environments_max: int = 0,
+    ) -> None:
+        """`shared`: the directory that all agents see. `base`: the environment that workers inherit. `account`: that they run as,
+        where it is not the agent's own. `warm_environments_max`: 0 starts all of them cold."""
+        self._node, self._shared, self._account = node, shared, account
+        self._endpoint = UnixEndpoint(node.directory, account)
+        self.host = Host(node, slots, self._endpoint.address, base, tuple(command), account)
+        self.warm = WarmPool(node.directory, warm_environments_max, account)
+        self._scratch = Scratch(node.directory, base, account)
+        self._opened = False
+        self._temporary: dict[str, Path] = {}
+        """Of allocations that were prepared, until they start."""
+        self._waiting: dict[Handle, Spawned | WarmSpawned] = {}
+        """Started, and not told to go."""
+        self._forked: dict[Handle, WarmSpawned] = {}
+        """They run, and say themselves when they end."""
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return self.host.slots
+
+    @property
+    def endpoint(self) -> UnixEndpoint:
+        return self._endpoint
+
+    @property
+    def separate_account(self) -> bool:
+        return self._account is not None
+
+    async def open(self) -> None:
+        if self._account is not None:
+            await asyncio.to_thread(self._admit, self._account)
+        self._opened = True
+
+    async def warm_up(self) -> None:
+        self.warm.warm(common_environment(self.host, self.slots[:1]))
+
+    async def close(self) -> None:
+        for spawned in self._waiting.values():
+            spawned.abandon()
+        self._waiting.clear()
+        await self.warm.close()
+        if self._opened:  # else the directory may be another agent's
+            self._scratch.close()
+
+    async def find(self) -> Mapping[str, Sequence[Handle]]:
+        found: dict[str, list[Handle]] = {}
+        for pid, allocation_id in (await asyncio.to_thread(processes.marked, self._node.directory)).items():
+            started = processes.start_time(pid)
+            if started is not None and not processes.is_cleaner(pid):
+                found.setdefault(allocation_id, []).append(Identity(pid, started).handle)
+        return found
+
+    async def sweep(self, live: Collection[str]) -> None:
+        await asyncio.to_thread(self._scratch.sweep, live)
+
+    async def prepare(self, work: Work) -> None:
+        """The run's directory is given away last: until then no other account can put anything into it."""
+        directory = self.host.files(work.allocation_id).directory
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(mode=0o700, parents=True)
+        self._temporary[work.allocation_id] = self._scratch.make(work.allocation_id)
+        if self._account is not None:
+            directory.parent.chmod(PASSING)
+            self._account.own(directory, 0o700)
+
+    async def start(self, work: Work) -> Handle:
+        files = self.host.files(work.allocation_id)
+        environment = worker_environment(self.host, work, self._temporary.pop(work.allocation_id))
+        command = SUPERVISOR_COMMAND if is_gang(work.assignment) else self.host.command
+        spawned: Spawned | WarmSpawned | None = None
+        if not work.secrets:  # a process that others are forked from must not hold them
+            spawned = await self.warm.spawn(files, environment, work.context, work.assignment.config.entrypoint)
+        spawned = spawned or processes.spawn(command, files, environment, work.context, self._account)
+        handle = spawned.identity.handle
+        self._waiting[handle] = spawned
+        return handle
+
+    async def go(self, handle: Handle) -> None:
+        spawned = self._waiting.pop(handle)
+        spawned.go()
+        if isinstance(spawned, WarmSpawned):
+            self._forked[handle] = spawned
+
+    async def abandon(self, handle: Handle) -> None:
+        if (spawned := self._waiting.pop(handle, None)) is not None:
+            spawned.abandon()
+
+    async def kill(self, handle: Handle) -> None:
+        processes.kill(Identity.of(handle))
+
+    async def kill_all(self, allocation_id: str) -> bool:
+        return await processes.kill_rest(self._node.directory, allocation_id)
+
+    async def wait(self, allocation_id: str, handle: Handle) -> Exit:
+        forked = self._forked.pop(handle, None)
+        if forked is None or not await forked.wait_ended():
+            await processes.wait_gone(Identity.of(handle))
+        left_nothing = forked is not None and forked.left_nothing
+        if not left_nothing and not await self.kill_all(allocation_id):
+            raise StillRunning("its processes cannot be killed; their slots stay taken")
+        return read_exit(self.host.files(allocation_id))
+
+    async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool) -> Output:
+        files = self.host.files(allocation_id)
+        if rank is not None:
+            files = files.of_rank(rank)
+        out = read_lines(files.stdout, offsets[0], final=final, owner=files.owner)
+        err = read_lines(files.stderr, offsets[1], final=final, owner=files.owner)
+        return Output(out.texts, err.texts, (out.offset, err.offset))
+
+    async def opened_rendezvous(self, allocation_id: str) -> str:
+        files = self.host.files(allocation_id)
+        path = files.directory / RENDEZVOUS_FILE
+        while not path.exists():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(LOOK_SECONDS)
+        return read_foreign(path, files.owner)
+
+    async def place_rendezvous(self, allocation_id: str, address: str) -> None:
+        path = self.host.files(allocation_id).directory / RENDEZVOUS_FILE
+        if path.parent.is_dir() and not path.exists():
+            place(path, address)
+
+    async def clean(self, allocation_id: str) -> None:
+        self._temporary.pop(allocation_id, None)
+        await asyncio.to_thread(self._remove, allocation_id)  # gigabytes perhaps
+
+    def _remove(self, allocation_id: str) -> None:
+        self._scratch.remove(allocation_id)
+        shutil.rmtree(self.host.files(allocation_id).directory, ignore_errors=True)
+
+    def _admit(self, account: Account) -> None:
+        """Makes what processes of another account need. Raises RuntimeUnavailable."""
+        os.umask(0o077)  # what is meant for others is opened to them by name
+        directory, checkpoints = self._node.directory, self._shared / "checkpoints"
+        try:
+            check_account(account, directory)
+            self.host.home.mkdir(mode=0o700, exist_ok=True)
+            account.own(self.host.home, 0o700)
+            checkpoints.mkdir(parents=True, exist_ok=True)
+            if not account.can_enter(checkpoints):
+                raise NoAccount(f"Workers cannot run as {account.name}: it may not enter {self._shared}, the shared directory.")
+            hand_over(checkpoints, account)
+        except NoAccount as error:
+            raise RuntimeUnavailable(str(error)) from error
+        except OSError as error:
+            raise RuntimeUnavailable(
+                f"Workers cannot run as {account.name}: {self._shared} and {directory} cannot be prepared for it ({error})."
+            ) from error

@@ -1,0 +1,29 @@
+"""An agent's share of an assignment: its slots and ranks. Pure."""
+
+from __future__ import annotations
+
+from tenuto.schemas.assignments import Assignment
+
+
+def is_gang(assignment: Assignment) -> bool:
+    """It trains on several slots, so a supervisor starts one process for each."""
+    return sum(len(part.slot_ids) for part in assignment.slots) > 1
+
+
+def slots_on(assignment: Assignment, agent_id: str) -> tuple[int, ...]:
+    return tuple(slot_id for part in assignment.slots if part.agent_id == agent_id for slot_id in part.slot_ids)
+
+
+def ranks_on(assignment: Assignment, agent_id: str) -> range:
+    """One rank per slot of the gang, in the order of the slots."""
+    first = 0
+    for part in assignment.slots:
+        if part.agent_id == agent_id:
+            return range(first, first + len(part.slot_ids))
+        first += len(part.slot_ids)
+    return range(0)
+
+
+def rank_on(assignment: Assignment, agent_id: str) -> int:
+    """The first of this agent's ranks."""
+    return ranks_on(assignment, agent_id).start
