@@ -12,7 +12,6 @@ from math import isfinite, log
 from typing import Any
 
 from tenuto.schemas.config import constraints
-from tenuto.schemas.config.draws import exponent_of, sample, stepped, steps
 from tenuto.schemas.config.hyperparameters import (
     CategoricalHyperparameter,
     ConstHyperparameter,
@@ -20,6 +19,7 @@ from tenuto.schemas.config.hyperparameters import (
     IntHyperparameter,
     LogHyperparameter,
 )
+from tenuto.schemas.config.ranges import BITS, exponent_of, stepped, steps, value_at
 from tenuto.schemas.config.searchers import Searcher
 from tenuto.schemas.config.space import allowed, flat, leaves_by_path, same
 from tenuto.schemas.text import Place, path_of, unprintable
@@ -53,7 +53,7 @@ def check_submission(space: Mapping[str, Any], searcher: Searcher) -> list[tuple
         return found
     for index, start in enumerate(searcher.starting_points):
         found += _point(f"searcher.starting_points[{index}]", flat(start, known), known, searcher)
-    return found or [*_drawn(space)]
+    return found or [*_values(known)]
 
 
 _FREE_TEXT = ("environment.variables.", "log_policies")
@@ -200,9 +200,12 @@ def _settled(point: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[s
     return values, {path for path in known if uses(path) is None or (uses(path) and path not in given)}
 
 
-def _drawn(space: Mapping[str, Any]) -> Found:
-    """One draw, whatever the checks above may have overlooked: in the searcher it would be too late."""
-    try:
-        sample(space, 0, 1)
-    except Exception as error:
-        yield "hyperparameters", f"nothing can be drawn from them ({type(error).__name__}: {error}); change the ranges"
+def _values(known: Mapping[str, Any]) -> Found:
+    """The first, the middle and the last value of each range, whatever the checks above may have overlooked: in the searcher it
+    would be too late."""
+    for path, leaf in known.items():
+        try:
+            for bits in (0, 1 << (BITS - 1), (1 << BITS) - 1):
+                value_at(leaf, bits)
+        except Exception as error:
+            yield f"hyperparameters.{path}", f"nothing can be drawn from it ({type(error).__name__}: {error}); change the range"

@@ -19,6 +19,7 @@ from typing import Literal
 
 from immutables import Map
 
+from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.services.scheduler.slotsets import SlotSet, count, without
 
@@ -276,6 +277,8 @@ class Pool:
     """(number of trials without slots, agent) of the agents that take one more, sorted."""
     auxiliary: Map[int, int] = field(default_factory=Map)
     """Experiment -> its trials without slots that run here and are not leaving; none with 0."""
+    memo: Memo = field(default_factory=Memo, compare=False, repr=False)
+    """What the policies found last, so that a pass need not find all of it again."""
 
     @property
     def kind(self) -> str:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from tenuto.schemas.config import Hyperparameters, Searcher
 from tenuto.services.searcher.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.ranking import Ranking, Rung
+from tenuto.services.searcher.sampling import Space
 from tenuto.services.searcher.state import Asked, Experiment, Place, SearcherState, Trial, TrialStatus
 
 _CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "invalid": "i", "paused": "p", "stopped": "s"}
@@ -116,7 +117,7 @@ def _experiment_from_json(item: dict[str, Any]) -> Experiment:
     return Experiment(
         **{name: item[name] for name in _PLAIN},
         settings=SEARCHER.validate_json(item["settings"]),
-        space=SPACE.validate_json(item["space"]),
+        space=Space(SPACE.validate_json(item["space"])),
         brackets=brackets,
         lengths=flat_lengths(brackets),
         lasts=last_rungs(brackets),

@@ -35,6 +35,7 @@ from tenuto.services.searcher.methods import RULE_VERSION, RULE_VERSIONS_KNOWN, 
 from tenuto.services.searcher.methods.custom import asked_for, changed_creation
 from tenuto.services.searcher.places import placed, vacated
 from tenuto.services.searcher.ranking import Rung
+from tenuto.services.searcher.sampling import Space
 from tenuto.services.searcher.state import (
     ERROR_CHARACTERS_MAX,
     INVALID_MAX,
@@ -96,9 +97,9 @@ def evolve(state: SearcherState, data: EventData) -> SearcherState:
 
 
 def begin(data: ExperimentSubmitted) -> Experiment:
-    config = data.config
-    plan = _plan(method_for(config.searcher, config.hyperparameters))
-    return Experiment(id=data.experiment_id, seed=data.seed, settings=config.searcher, space=config.hyperparameters, **plan)
+    settings, space = data.config.searcher, Space(data.config.hyperparameters)
+    plan = _plan(method_for(settings, space))
+    return Experiment(id=data.experiment_id, seed=data.seed, settings=settings, space=space, **plan)
 
 
 def _plan(method: Method) -> dict[str, Any]:

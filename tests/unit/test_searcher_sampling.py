@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.ranges import power
 from tenuto.services.searcher.codec import SPACE as SPACE_TYPE
 from tenuto.services.searcher.methods import method_for
-from tenuto.services.searcher.sampling import power, sample, trial_seed
+from tenuto.services.searcher.sampling import sample, trial_seed
 from tests.support.search_world import SPACE, submitted
 
 SEEDS = st.integers(0, 2**63 - 1)

@@ -8,8 +8,8 @@ What others hold changes all the time, so a gang that must wait is remembered (S
 before all others of its priority until it starts. Otherwise those who hold less could for ever take the slots kept for it.
 
 Of each owner, what it holds and the order of its experiments are remembered beside the experiments that they were found from,
-which are known by identity (`Pool.groups`). It is a memory of the process and no part of the state: without it every result is
-the same.
+which are known by identity (`Pool.groups`). It is kept in the pool's memo, which is no part of the state: without it every
+result is the same.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class _Group:
     """Priority -> (place, experiment) of those that wait, sorted."""
 
 
-_REMEMBERED: dict[str, dict[Owner, _Group]] = {}
-"""By pool."""
+class _Groups(dict[Owner, _Group]):
+    """Of one pool."""
 
 
 def _groups(pool: Pool) -> dict[Owner, _Group]:
-    old, found, total = _REMEMBERED.get(pool.name, {}), dict[Owner, _Group](), 0
+    old, found, total = pool.memo.get(_Groups) or {}, _Groups(), 0
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
         if group is None or group.members is not members:
             group = _group(pool, members)
         found[owner] = group
         total += len(members)
-    _REMEMBERED[pool.name] = found if total <= REMEMBERED_MAX else {}
+    pool.memo.keep(found if total <= REMEMBERED_MAX else _Groups())
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.services.scheduler.state import Agent, Constraints, Experiment, Pool, State
@@ -17,19 +18,22 @@ Room = tuple[str, ...]
 """Agents, sorted."""
 
 
-_RACKS: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {}
-"""Pool -> its agents, and the racks that they say they are in. Every event about an agent makes the pool's agents anew, so what
-was found for these very ones is true. It is a memory of the process and no part of the state: without it every result is the
-same."""
+class _Racks(NamedTuple):
+    """Every event about an agent makes the pool's agents anew, so what was found for these very ones is true."""
+
+    agents: tuple[str, ...]
+    """Of the pool."""
+    labels: dict[str, str]
+    """Agent -> the rack that it says it is in."""
 
 
 def racks_of(state: State, pool: Pool) -> Mapping[str, str]:
     """Agent -> rack label, of those that have one."""
-    known = _RACKS.get(pool.name)
-    if known is None or known[0] is not pool.agents:
+    known = pool.memo.get(_Racks)
+    if known is None or known.agents is not pool.agents:
         labels = [(agent_id, state.agents[agent_id].rack) for agent_id in pool.agents]
-        known = _RACKS[pool.name] = (pool.agents, {agent_id: rack for agent_id, rack in labels if rack})
-    return known[1]
+        known = pool.memo.keep(_Racks(pool.agents, {agent_id: rack for agent_id, rack in labels if rack}))
+    return known.labels
 
 
 class FreeSlots:

@@ -1,7 +1,7 @@
 """What a pool could hold at all, busy or not: whether a gang may ever start there as its agents are now, and how many at once.
 
-Every event about an agent makes the pool's agents anew, so what was found for these very ones is true. It is a memory of the
-process and no part of the state: without it every result is the same.
+Every event about an agent makes the pool's agents anew, so what was found for these very ones is true. It is kept in the pool's
+memo, which is no part of the state: without it every result is the same.
 """
 
 from __future__ import annotations
@@ -29,17 +29,21 @@ class Reach(NamedTuple):
 
 
 NOWHERE = Reach(0, 0, 0)
-_REMEMBERED: dict[str, tuple[tuple[str, ...], dict[tuple[Constraints, int], Reach]]] = {}
-"""Pool -> its agents, and what was found for them."""
+
+
+class _Reaches(NamedTuple):
+    agents: tuple[str, ...]
+    """Of the pool, for which these were found."""
+    found: dict[tuple[Constraints, int], Reach]
 
 
 def reach_of(state: State, pool: Pool, constraints: Constraints | None, wanted: int) -> Reach:
     if constraints is None:
         return Reach(pool.capacity // wanted, pool.capacity, pool.capacity) if wanted <= pool.capacity else NOWHERE
-    agents, known = _REMEMBERED.get(pool.name, ((), {}))
-    if agents is not pool.agents or len(known) > REMEMBERED_MAX:
-        known = {}
-        _REMEMBERED[pool.name] = (pool.agents, known)
+    kept = pool.memo.get(_Reaches)
+    if kept is None or kept.agents is not pool.agents or len(kept.found) > REMEMBERED_MAX:
+        kept = pool.memo.keep(_Reaches(pool.agents, {}))
+    known = kept.found
     key = (constraints, wanted)
     if key not in known:
         rooms = Ground(state, pool).rooms(constraints, wanted)

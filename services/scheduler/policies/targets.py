@@ -2,8 +2,8 @@
 
 A pass needs all shares, and one event changes few of them. So what was found last is remembered beside what it was found from: of
 each user, the experiments as they stood, their demand, and the division of the user's share among them. What did not change is
-known by identity (`Pool.groups`), so what is remembered is only ever what would be found again. It is a memory of the process
-and no part of the state: without it every result is the same.
+known by identity (`Pool.groups`), so what is remembered is only ever what would be found again. It is kept in the pool's memo,
+which is no part of the state: without it every result is the same.
 """
 
 from __future__ import annotations
@@ -69,15 +69,11 @@ class Remembered:
         return self.remainder.targets
 
 
-_REMEMBERED: dict[str, Remembered] = {}
-"""By pool."""
-
-
 def divided(state: State, pool: Pool, now_us: int) -> Remembered:
     """The pool's slots, divided among its experiments. Good until the next call for this pool."""
-    known = _REMEMBERED.setdefault(pool.name, Remembered())
-    if len(known.targets) > REMEMBERED_MAX:
-        known = _REMEMBERED[pool.name] = Remembered()
+    known = pool.memo.get(Remembered)
+    if known is None or len(known.targets) > REMEMBERED_MAX:
+        known = pool.memo.keep(Remembered())
     return divided_with(state, pool, now_us, known)
 
 

@@ -25,26 +25,12 @@ from tenuto.schemas.config import (
     Nsga2Searcher,
     TpeSearcher,
 )
+from tenuto.schemas.config.ranges import BITS, exponent_of, power, stepped, steps, value_at
 from tenuto.schemas.config.space import allowed, same
 from tenuto.services.searcher.adapters.results import Results, results_of
 from tenuto.services.searcher.commands import ProposeTrial
 from tenuto.services.searcher.methods import method_for
-from tenuto.services.searcher.sampling import (
-    Leaf,
-    Path,
-    draw,
-    draw_bits,
-    drawn,
-    exponent_of,
-    fill,
-    in_use,
-    leaves,
-    power,
-    read,
-    sample,
-    stepped,
-    steps,
-)
+from tenuto.services.searcher.sampling import Leaf, Path, draw_bits, drawn, fill, in_use, leaves, read, sample
 from tenuto.services.searcher.state import Experiment, SearcherState
 
 if TYPE_CHECKING:
@@ -291,9 +277,11 @@ def _cmaes(experiment: Experiment, results: Results, seed: int) -> tuple[str, As
 
     def ask(index: int) -> dict[str, Any]:
         place = cma.ask()
-        values = {path: draw(leaf, draw_bits(experiment.seed, number, f"cmaes/{index}", path)) for path, leaf in known.items()}
+        values = {
+            path: value_at(leaf, draw_bits(experiment.seed, number, f"cmaes/{index}", path)) for path, leaf in known.items()
+        }
         for (path, leaf), at in zip(axes, place, strict=False):
-            values[path] = draw(leaf, min((1 << 128) - 1, max(0, int(float(at) * (1 << 53)) << 75)))
+            values[path] = value_at(leaf, min((1 << BITS) - 1, max(0, int(float(at) * (1 << 53)) << (BITS - 53))))
         return fill(experiment.space, in_use(experiment.space, values))
 
     return name, ask

@@ -23,6 +23,7 @@ from tenuto.services.searcher.methods.sampled import Sampled
 from tenuto.services.searcher.methods.single import Single
 from tenuto.services.searcher.methods.sobol import Sobol
 from tenuto.services.searcher.methods.versions import RULE_VERSION, RULE_VERSIONS_KNOWN
+from tenuto.services.searcher.sampling import kept
 
 METHODS: dict[str, type[Rules[Any]]] = {
     "single": Single,
@@ -54,7 +55,7 @@ def method_for(settings: Searcher, space: Hyperparameters, rule_version: int = R
             f"This experiment is searched by rules version {rule_version}, but this searcher knows versions"
             f" {', '.join(map(str, RULE_VERSIONS_KNOWN))} only; run the searcher of the release that started it, or a newer one."
         )
-    return METHODS[settings.name](settings, space, rule_version)
+    return METHODS[settings.name](settings, kept(space), rule_version)
 
 
 __all__ = ["METHODS", "RULE_VERSION", "RULE_VERSIONS_KNOWN", "Method", "UnknownRules", "method_for"]

@@ -23,25 +23,12 @@ from math import sqrt
 from typing import Any
 
 from tenuto.schemas.config import BohbSearcher, CategoricalHyperparameter, IntHyperparameter, LogHyperparameter
+from tenuto.schemas.config.ranges import BITS, below, exponent_of, power, value_at
 from tenuto.services.searcher.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.methods.asha import Asha
 from tenuto.services.searcher.methods.base import Proposal
 from tenuto.services.searcher.ranking import Ranking
-from tenuto.services.searcher.sampling import (
-    Leaf,
-    Path,
-    below,
-    configuration,
-    draw,
-    draw_bits,
-    exponent_of,
-    fill,
-    in_use,
-    is_random,
-    leaves,
-    power,
-    read,
-)
+from tenuto.services.searcher.sampling import Leaf, Path, configuration, draw_bits, fill, in_use, is_random, leaves, read
 from tenuto.services.searcher.state import Experiment
 
 GOOD_MAX = 32
@@ -54,7 +41,6 @@ CATEGORY_SLACK = 1.0
 """Results worth of doubt about a category: the fewer there are, the closer to even odds."""
 MODEL_ATTEMPTS_MAX = 20
 """Times that the model is asked for a trial until the constraints hold, before it is drawn at random."""
-_BITS = 128
 _MIDDLE = 0.5
 
 
@@ -120,7 +106,7 @@ class Bohb(Asha):
         assert isinstance(self.settings, BohbSearcher)
         number, seed = experiment.requested + 1, experiment.seed
         rung = self._model_rung(experiment)
-        by_chance = draw_bits(seed, number, "bohb.random") >> (_BITS - 53)
+        by_chance = draw_bits(seed, number, "bohb.random") >> (BITS - 53)
         start = number <= len(self.settings.starting_points)
         if start or rung is None or not self.axes or by_chance < self.settings.random_fraction * (1 << 53):
             return super().next_trial(experiment)
@@ -187,12 +173,12 @@ class Bohb(Asha):
             if ratio > best_ratio:
                 best, best_ratio = place, ratio
         assert best is not None
-        values = {path: draw(leaf, 0) for path, leaf in leaves(self.space) if not is_random(leaf)}
+        values = {path: value_at(leaf, 0) for path, leaf in leaves(self.space) if not is_random(leaf)}
         for (path, leaf), at in zip(self.axes, best, strict=True):
             if isinstance(leaf, CategoricalHyperparameter):
                 values[path] = leaf.vals[int(at)]
             else:
-                values[path] = draw(leaf, min((1 << _BITS) - 1, int(at * (1 << 53)) << (_BITS - 53)))
+                values[path] = value_at(leaf, min((1 << BITS) - 1, int(at * (1 << 53)) << (BITS - 53)))
         return fill(self.space, in_use(self.space, values))
 
     def _candidate(self, seed: int, number: int, purpose: str, good: Density) -> tuple[float, ...]:

@@ -28,6 +28,7 @@ from tenuto.schemas.config import (
     LogHyperparameter,
     PbtSearcher,
 )
+from tenuto.schemas.config.ranges import below, power, steps, value_at
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.services.searcher.ladder import Bracket
@@ -44,22 +45,8 @@ from tenuto.services.searcher.methods.base import (
 )
 from tenuto.services.searcher.methods.reasons import completed
 from tenuto.services.searcher.ranking import Key
-from tenuto.services.searcher.sampling import (
-    Leaf,
-    below,
-    configuration,
-    draw,
-    draw_bits,
-    fill,
-    in_use,
-    leaves,
-    power,
-    read,
-    steps,
-)
+from tenuto.services.searcher.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
-
-_BITS = 128
 
 
 class Pbt(Rules[PbtSearcher]):
@@ -213,7 +200,7 @@ class Pbt(Rules[PbtSearcher]):
         values = {}
         for path, leaf in leaves(self.space):
             bits = draw_bits(seed, number, f"pbt.explore/{attempt}", path)
-            fresh = draw(leaf, draw_bits(seed, number, f"pbt.resample/{attempt}", path))
+            fresh = value_at(leaf, draw_bits(seed, number, f"pbt.resample/{attempt}", path))
             try:
                 value = read(origin, path)
             except KeyError:

@@ -20,12 +20,12 @@ from functools import lru_cache
 from typing import Any
 
 from tenuto.schemas.config import SobolSearcher
+from tenuto.schemas.config.ranges import BITS, value_at
 from tenuto.services.searcher.methods.base import Rules
-from tenuto.services.searcher.sampling import Plan, draw, draw_bits, drawn, fill, in_use, is_random, keeps, plan_of, sample
+from tenuto.services.searcher.sampling import Plan, draw_bits, drawn, fill, in_use, is_random, keeps, plan_of, sample
 
 _BITS = 32
-_DRAW_BITS = 128
-"""Of `sampling.draw_bits`: the sequence gives the first 32, the hash the rest."""
+"""Of the BITS of a draw the sequence gives the first ones, the hash the rest."""
 WALK_MAX = 1 << 14
 """Points looked at for those that keep the constraints: about a second after a restart, and none later, as they are kept."""
 
@@ -113,13 +113,13 @@ def point(space: Mapping[str, Any], seed: int, key: int, number: int) -> dict[st
     """The number-th point of the sequence (from 0). `key` decides the digits that the sequence does not."""
     known = dict(plan_of(space).leaves)
     axes = sorted(path for path, leaf in known.items() if is_random(leaf))
-    values = {path: draw(leaf, 0) for path, leaf in known.items() if not is_random(leaf)}
+    values = {path: value_at(leaf, 0) for path, leaf in known.items() if not is_random(leaf)}
     for dimension, path in enumerate(axes):
         bits = draw_bits(seed, key, "sobol", path)
         if dimension < DIMENSIONS_MAX:
-            shift = draw_bits(seed, 0, "sobol/shift", path) >> (_DRAW_BITS - _BITS)
-            bits = (sobol_point(number % (1 << _BITS), dimension) ^ shift) << (_DRAW_BITS - _BITS) | bits >> _BITS
-        values[path] = draw(known[path], bits)
+            shift = draw_bits(seed, 0, "sobol/shift", path) >> (BITS - _BITS)
+            bits = (sobol_point(number % (1 << _BITS), dimension) ^ shift) << (BITS - _BITS) | bits >> _BITS
+        values[path] = value_at(known[path], bits)
     return fill(space, in_use(space, values))
 
 
