@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from tenuto.schemas.config.errors import ConfigError, load_yaml
+from tenuto.schemas.config.errors import ConfigError
+from tenuto.schemas.config.reading import load_yaml
 from tenuto.schemas.record import IMPORT_PLACE, IMPORT_RECORD, IMPORT_SCRIPT
 from tenuto.services.gateway.policies.differences import CodeChange, flat_settings
 

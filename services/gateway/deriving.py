@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.errors import validated
+from tenuto.schemas.config.reading import validated
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 from typing import IO, Any
 
-from tenuto.schemas.config.errors import ConfigError, parse_config
+from tenuto.schemas.config.errors import ConfigError
+from tenuto.schemas.config.reading import parse_config
 from tenuto.services.gateway.archives import ContextRefused, judge
 from tenuto.services.gateway.code_changes import code_changes
 

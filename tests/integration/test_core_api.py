@@ -5,26 +5,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from tenuto.schemas.events.run import EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import CheckpointReport, ValidationReport
-from tests.support.agent_stand_in import AgentStandIn, WorkerBench, wait_for_file
+from tests.support.agent_stand_in import WorkerBench, wait_for_file
+from tests.support.core_api_scripts import SCRIPTS, config, script
 from tests.support.reactions import stop_at
-
-SCRIPTS = Path(__file__).parents[1] / "support" / "scripts" / "summing"
-
-
-def config(**changes: Any) -> dict[str, Any]:
-    return {
-        "name": "summing",
-        "entrypoint": "python train.py --flag 'two words'",
-        "searcher": {"name": "single", "metric": "total", "max_length": {"epochs": 5}},
-        **changes,
-    }
 
 
 @pytest.fixture
@@ -35,19 +23,6 @@ def trial(tmp_path: Path) -> Iterator[WorkerBench]:
 
 def expected_sum(steps: int) -> float:
     return 2.0 * sum(range(steps))
-
-
-def script(directory: Path, text: str, **changes: Any) -> WorkerBench:
-    context = directory / "context"
-    context.mkdir()
-    (context / "train.py").write_text(text)
-    return WorkerBench(directory, context, config(entrypoint="train.py", **changes), {})
-
-
-def fail(trial: WorkerBench, agent: AgentStandIn, code: int = 1, **environment: str) -> str:
-    run = trial.start(agent, **environment)
-    assert run.wait() == code, run.output()
-    return agent.error_file.read_text()
 
 
 def test_reports_checkpoint_then_validation_and_ends_when_stopped(trial: WorkerBench) -> None:
@@ -64,19 +39,6 @@ def test_reports_checkpoint_then_validation_and_ends_when_stopped(trial: WorkerB
     assert {file.path for file in checkpoint.files} == {"sum.txt", "tenuto.json", "tenuto_metadata.json"}
     (alert,) = [line for report in agent.logs for line in report.lines]
     assert (alert.stream, alert.text) == ("tenuto", "alert (warning): done: sum 380, arguments ['--flag', 'two words']")
-
-
-def test_a_script_without_init_is_told_so_at_once(tmp_path: Path) -> None:
-    """And not when it ends, which may be hours later: this one waits for its end to be allowed."""
-    text = "import os, time\nwhile not os.path.exists(os.environ['GO']):\n    time.sleep(0.01)\n"
-    with script(tmp_path, text) as bench:
-        agent = bench.agent(1)
-        run = bench.start(agent, GO=str(tmp_path / "go"))
-        run.wait_output("mentions tenuto, and before train.py calls tenuto.init()")
-        assert run.process.poll() is None
-        (tmp_path / "go").touch()
-        assert run.wait() == 1
-        assert "ended without calling tenuto.init()" in agent.error_file.read_text()
 
 
 def test_goes_on_when_its_target_is_extended(trial: WorkerBench) -> None:
@@ -169,72 +131,6 @@ run.report_validation(run.target_steps(), {"total": start})
         again.react = stop_at(3)
         assert trial.start(again).wait() == 0
         assert again.validations()[-1].metrics == {"total": 10.0}
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("x = 1\n", "train.py ended without calling tenuto.init(), so nothing of it could be recorded"),
-        (
-            "import tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\nrun.report_training(7, {'loss': 1})\n",
-            "train.py ended at step 7 of 20, without a validation: the search waits for 'total'.",
-        ),
-        (
-            "import sys, tenuto\nrun = tenuto.init()\nrun.epoch_batches = 10\n"
-            "run.report_validation(10, {'total': 1})\nsys.exit()\n",
-            "train.py ended at step 10 of 20, last validated at step 10: the search waits for 'total'.",
-        ),
-        (
-            "import tenuto\nwith tenuto.init() as run:\n    run.epoch_batches = 10\n"
-            "    for operation in run.operations():\n        pass\n",
-            "train.py:4: the search asked to train until step 20, but the body of `for operation in run.operations()` ended "
-            "at step 0 without a validation. Train until operation.steps and call "
-            "run.report_validation(20, {'total': ...}) there.",
-        ),
-        (
-            "import tenuto\nrun = tenuto.init()\nrun.report_validation(20, {'total': 1})\n",
-            "train.py:3: searcher.max_length counts epochs: right after tenuto.init(), set run.epoch_batches",
-        ),
-        (
-            "import tenuto\nrun = tenuto.init()\nrun.report_validation(20, {'total': 'high'})\n",
-            "train.py:3: run.report_validation: metric 'total' is 'high'; metrics are numbers.",
-        ),
-        ("import tenuto\ntenuto.init()\ntenuto.init()\n", "train.py:3: tenuto.init() was called before in this script"),
-        (
-            "import tenuto\nrun = tenuto.init()\nwith run.checkpoint.restore(): pass\n",
-            "train.py:3: there is no checkpoint to restore",
-        ),
-        ("x = 1\nraise ValueError('odd')\n", "train.py:2: ValueError: odd"),
-        ("import sys\nsys.exit(3)\n", "train.py:2: the trial's code ended the process by sys.exit(3)"),
-        ("x = (\n", "train.py:1: SyntaxError: '(' was never closed"),
-    ],
-)
-def test_what_a_user_sees(tmp_path: Path, text: str, expected: str) -> None:
-    with script(tmp_path, text) as trial:
-        code = EXIT_CODE_WILL_REPEAT if "SyntaxError" in expected else 1
-        assert fail(trial, trial.agent(2), code=code).splitlines()[0].startswith(expected)
-
-
-def test_a_script_refuses_hyperparameters(tmp_path: Path) -> None:
-    text = """
-import tenuto
-with tenuto.init() as run:
-    if run.hyperparameters.get("heads", 3) == 3:
-        raise tenuto.InvalidHyperparameters("heads must divide width")
-"""
-    with script(tmp_path, text) as trial:
-        agent = trial.agent(1)
-        run = trial.start(agent)
-        assert run.wait() == EXIT_CODE_INVALID_HYPERPARAMETERS, run.output()
-        assert agent.error_file.read_text().startswith("train.py:5: heads must divide width")
-
-
-def test_a_metric_that_is_never_reported_is_named(trial: WorkerBench) -> None:
-    agent = trial.agent(1)
-    agent.react = stop_at(1)
-    run = trial.start(agent, TEST_METRIC="sum")
-    assert run.wait() == 0
-    assert "searcher.metric is 'total', but report_validation was given sum" in run.output()
 
 
 def test_one_position_may_be_saved_twice_and_a_failed_block_leaves_nothing(tmp_path: Path) -> None:
@@ -339,20 +235,3 @@ def test_a_storage_that_takes_nothing_is_told_and_training_goes_on(trial: Worker
     assert run.wait() == 0, run.output()
     assert f"{tmp_path / 'storage'}" in run.output()
     assert "training goes on without it" in run.output()
-
-
-def test_what_was_reached_before_an_error_is_recorded(tmp_path: Path) -> None:
-    text = """
-import tenuto
-with tenuto.init() as run:
-    run.epoch_batches = 10
-    with run.checkpoint.save(3) as directory:
-        (directory / "x").write_text("x")
-    run.report_training(5, {"loss": 1})
-    raise KeyError("mend me")
-"""
-    with script(tmp_path, text) as trial:
-        agent = trial.agent(1)
-        assert fail(trial, agent).splitlines()[0] == "train.py:8: KeyError: 'mend me'"
-        assert [report.batches for report in agent.checkpoints()] == [3], "what was saved before is on record"
-        assert [point.batches for report in agent.metrics for point in report.points] == [5]

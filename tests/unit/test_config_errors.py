@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tenuto.schemas.config.errors import ConfigError, parse_config
+from tenuto.schemas.config.errors import ConfigError
+from tenuto.schemas.config.reading import parse_config
 
 GOOD = """\
 name: digits

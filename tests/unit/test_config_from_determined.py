@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.config import determined_fields, storage
-from tenuto.schemas.config.errors import ConfigError, parse_config
+from tenuto.schemas.config.errors import ConfigError
+from tenuto.schemas.config.reading import parse_config
 from tests.support.determined import CONFIG_FIELDS, HYPERPARAMETERS, SEARCH_METHODS
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs/reference/experiment-config.schema.json").read_text())

@@ -9,7 +9,7 @@ import pytest
 from typer.main import get_command
 
 from tenuto.cli.main import app
-from tenuto.schemas.config.errors import parse_config
+from tenuto.schemas.config.reading import parse_config
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [path for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))) if path.parent.name != "reference"]

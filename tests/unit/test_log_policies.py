@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tenuto.kernel.replay import verify_decisions
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.errors import ConfigError, parse_config
+from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX, matcher
+from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted
 from tenuto.schemas.events.request import ExperimentSubmitted, PoolPolicyChanged

@@ -14,7 +14,7 @@ from tenuto.cli.errors import CliError
 from tenuto.cli.origin import git_state, origin
 from tenuto.cli.overrides import read_overrides, with_overrides
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.errors import parse_config
+from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX
 from tenuto.services.gateway.policies import derive
 from tenuto.services.gateway.policies.derive import OverrideError

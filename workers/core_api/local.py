@@ -26,16 +26,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import tenuto
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Assignment, SourceCheckpoint
 from tenuto.schemas.config import ConstHyperparameter, ExperimentConfig
-from tenuto.schemas.config.errors import ConfigError, explain, parse_config
+from tenuto.schemas.config.errors import ConfigError, explain
+from tenuto.schemas.config.reading import parse_config
 from tenuto.schemas.config.storage import SHARED_STORE, CheckpointStorage
 from tenuto.schemas.events.trial import files_hash
 from tenuto.schemas.ids import allocation_id, location_of, trial_id
 from tenuto.schemas.record import GitState, KnownData
 from tenuto.schemas.reports import DataReport, EnvironmentReport
+from tenuto.version import __version__
 from tenuto.workers.core_api.local_record import (
     CODE_DIRECTORY,
     RUN_FILE,
@@ -85,7 +86,7 @@ def open_local(
         seed=_seed(parsed, clock),
         started_us=clock.now_us(),
         command=tuple(sys.argv),
-        tenuto_version=tenuto.__version__,
+        tenuto_version=__version__,
         python_version=platform.python_version(),
         host=platform.node(),
         given={f"hyperparameters.{name}": text for name, text in _dotted(hyperparameters)},

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tenuto.schemas.config import Length, Unit
+from tenuto.schemas.config import Unit
 from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.checkpoints import Checkpoints
+from tenuto.workers.core_api.lengths import Lengths
 from tenuto.workers.core_api.session import Session, say
 from tenuto.workers.harness import determined_names
 from tenuto.workers.harness.errors import UserError
@@ -64,8 +65,7 @@ class Run:
         others may do the same, without effect. The number of slots may be another one when a trial is resumed."""
         self.local_rank = 0 if gang is None else gang.local_rank
         """Among those on this node: the index of its GPU."""
-        self._epoch_batches: int | None = None
-        self._schedule_made: Schedule | None = None
+        self._lengths = Lengths(assignment.config)
         self._validation: dict[str, float] = {}
         self.validated_at: int | None = None
         """Steps of the latest validation that was reported."""
@@ -104,33 +104,15 @@ class Run:
     @property
     def epoch_batches(self) -> int | None:
         """Batches in one epoch, as the script has set it. Needed where the configuration counts epochs."""
-        return self._epoch_batches
+        return self._lengths.epoch_batches
 
     @epoch_batches.setter
     def epoch_batches(self, value: int) -> None:
-        if operator.index(value) < 1:
-            raise UserError(f"run.epoch_batches is {value}; an epoch has at least one batch.")
-        self._epoch_batches, self._schedule_made = operator.index(value), None
+        self._lengths.epoch_batches = value
 
     @property
     def _schedule(self) -> Schedule:
-        if self._schedule_made is None:
-            if self._epoch_batches is None and (field := self._field_in_epochs()):
-                raise UserError(
-                    f"{field} counts epochs: right after tenuto.init(), set run.epoch_batches to the batches of one epoch."
-                )
-            self._schedule_made = Schedule.of(self._session.assignment.config, self._epoch_batches or 1)
-        return self._schedule_made
-
-    def _field_in_epochs(self) -> str | None:
-        config = self._session.assignment.config
-        lengths: dict[str, Length | None] = {
-            "searcher.max_length": config.searcher.max_length,
-            "min_validation_period": config.min_validation_period,
-            "min_checkpoint_period": config.min_checkpoint_period,
-            "log_period": config.log_period,
-        }
-        return next((name for name, length in lengths.items() if length is not None and length.unit == "epochs"), None)
+        return self._lengths.schedule
 
     def operations(self) -> Iterator[Operation]:
         """Each training that the search asks for, one after the other: train until `operation.steps`, save, then call
@@ -152,7 +134,7 @@ class Run:
                 self._send_points()
                 box.wait_change(directive)  # the search is deciding
                 continue
-            yield Operation(target, directive.target_length, self._schedule_unit())
+            yield Operation(target, directive.target_length, self._lengths.unit)
             if box.current.leave:
                 return
             if self.rank > 0:
@@ -163,9 +145,6 @@ class Run:
                     f"{self._position()}. Train until operation.steps and call "
                     f"run.report_validation({target}, {{{self.metric!r}: ...}}) there."
                 )
-
-    def _schedule_unit(self) -> Unit:
-        return self._session.assignment.config.searcher.max_length.unit
 
     def _position(self) -> str:
         if self.validated_at is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -122,3 +123,11 @@ class TrialBase(ABC):
     @abstractmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:
         """Build the user's trial and its trainer, at batch 0."""
+
+
+def trainer_named(name: str, trial_class: type[TrialBase], info: TrialInfo) -> Trainer:
+    """Build it by the trainer class `module:Class`. By name: a trainer imports the class that users derive their trial from, so
+    that class cannot import the trainer."""
+    module, _, kind = name.partition(":")
+    trainer: Trainer = getattr(import_module(module), kind)(trial_class, info)
+    return trainer

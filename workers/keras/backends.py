@@ -16,8 +16,8 @@ from tenuto.workers.harness.exactness import ExactnessRecord, processor
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.horovod import rendezvous
 from tenuto.workers.keras import randomness
+from tenuto.workers.keras.batches import Share
 from tenuto.workers.keras.checkpoint import floats
-from tenuto.workers.keras.data import Share
 from tenuto.workers.keras.replicas import Replicas
 
 if TYPE_CHECKING:

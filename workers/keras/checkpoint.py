@@ -18,7 +18,7 @@ import numpy as np
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.exactness import EXACTNESS_FILE
 from tenuto.workers.keras import randomness
-from tenuto.workers.keras.data import Place
+from tenuto.workers.keras.batches import Place
 from tenuto.workers.keras.weights import WEIGHTS_FILE, Arrays, assign, copies_of, read_arrays, write_arrays
 
 STATE_ARRAYS_FILE = "state.safetensors"

@@ -24,8 +24,8 @@ import numpy as np
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.keras import randomness
+from tenuto.workers.keras.batches import Share
 from tenuto.workers.keras.checkpoint import buffers_of, floats, variables_of
-from tenuto.workers.keras.data import Share
 from tenuto.workers.keras.weights import copies_of
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.randomness import derive_seed
-from tenuto.workers.keras.data import Batches, Place
+from tenuto.workers.keras.batches import Batches, Place
 from tenuto.workers.keras.randomness import building
 from tenuto.workers.user_state.generators import own_generators, reseed, state_of
 from tenuto.workers.user_state.values import mark

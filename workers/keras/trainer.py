@@ -21,6 +21,7 @@ from tenuto.workers.harness.trainer import Trainer, TrialInfo
 from tenuto.workers.keras import building, data, randomness, users
 from tenuto.workers.keras import callbacks as callback_state
 from tenuto.workers.keras.backends import open_backend
+from tenuto.workers.keras.batches import Batches, Place
 from tenuto.workers.keras.checkpoint import (
     Captured,
     Loaded,
@@ -34,6 +35,7 @@ from tenuto.workers.keras.checkpoint import (
 )
 from tenuto.workers.keras.context import KerasTrialContext
 from tenuto.workers.keras.trial import KerasTrial
+from tenuto.workers.keras.validating import evaluate
 from tenuto.workers.keras.weights import assign, copies_of
 
 
@@ -77,14 +79,14 @@ class KerasTrainer(Trainer):
         self._recent: Any = None
         """The batch that was trained last."""
         self._built = self._began = self._ended = self._told_stop = False
-        self._place = data.Place()
+        self._place = Place()
         known = [self._training.data, self._validation]
         self._attributes = users.attributes_of(self.trial, self._callbacks, self.model, known, self._training.own_generators)
         self._structure: users.Structure | None = None
         self._collected: tuple[int, Callable[[Path], None]] | None = None
         """(batches, the state there), with several ranks."""
 
-    def _open_training_data(self) -> data.Batches:
+    def _open_training_data(self) -> Batches:
         trial, seed = self.trial, derive_seed(self._seed, "training data")
         given = trial.batches_per_epoch
         if given is not None and (type(given) is not int or given < 1):
@@ -204,7 +206,7 @@ class KerasTrainer(Trainer):
         kept = {kind: variables_of(self.model)[kind] for kind in ("metrics", "generators")}
         before = {kind: copies_of(variables) for kind, variables in kept.items()}
         with randomness.isolated_randomness(derive_seed(self._seed, "validation")):
-            result = self._evaluate()
+            result = evaluate(self.trial, self.model, self._backend, self._validation, self._list, self.context.batch_size)
         with self._backend.scope():
             for kind, variables in kept.items():
                 assign(variables, before[kind], kind)
@@ -213,35 +215,6 @@ class KerasTrainer(Trainer):
             epoch, self._epoch_ends = self._epoch_ends, None
             self._list.on_epoch_end(epoch, training | metrics)
         return metrics
-
-    def _evaluate(self) -> Any:
-        given = self._validation
-        if self._backend.ranks > 1:
-            return self._evaluate_share()
-        arguments: dict[str, Any] = {"x": given}
-        if isinstance(given, tuple):
-            arguments = dict(zip(("x", "y", "sample_weight"), given, strict=False)) | {"batch_size": self.context.batch_size}
-        return self.model.evaluate(
-            **arguments, steps=self.trial.validation_batches, callbacks=self._list, verbose=0, return_dict=True
-        )
-
-    def _evaluate_share(self) -> Any:
-        """As `model.evaluate`, each rank on its share of each batch. The metrics' variables are summed over the ranks."""
-        batches = data.validation_batches(self._validation, self.trial.build_validation_data, self.context.batch_size)
-        self.model.reset_metrics()
-        self._backend.begin_validation(self.model)
-        self._list.on_test_begin()
-        logs: Any = {}
-        for number, batch in enumerate(batches()):
-            if number == self.trial.validation_batches:
-                break
-            self._list.on_test_batch_begin(number)
-            if (share := self._backend.to_batch(batch, training=False)) is not None:
-                logs = self.model.test_function([share])
-            self._list.on_test_batch_end(number, logs)
-        logs = self._backend.metrics(self.model, logs, training=False)
-        self._list.on_test_end(logs)
-        return logs
 
     def save(self, directory: Path) -> None:
         self.snapshot()(directory)

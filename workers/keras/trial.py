@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenuto.workers.harness.trainer import TrialBase, TrialInfo
+from tenuto.workers.harness.trainer import TrialBase, TrialInfo, trainer_named
 
 if TYPE_CHECKING:
     from tenuto.workers.harness.trainer import Trainer
@@ -68,6 +68,4 @@ class KerasTrial(TrialBase):
 
     @classmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:
-        from tenuto.workers.keras.trainer import KerasTrainer
-
-        return KerasTrainer(cls, info)
+        return trainer_named("tenuto.workers.keras.trainer:KerasTrainer", cls, info)

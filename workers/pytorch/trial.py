@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch.utils.data import DataLoader
 
-from tenuto.workers.harness.trainer import TrialBase, TrialInfo
+from tenuto.workers.harness.trainer import TrialBase, TrialInfo, trainer_named
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.metrics import AnyReducer, Reducer, batch_length
 
@@ -79,6 +79,4 @@ class PyTorchTrial(TrialBase):
 
     @classmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:
-        from tenuto.workers.pytorch.trainer import PyTorchTrainer
-
-        return PyTorchTrainer(cls, info)
+        return trainer_named("tenuto.workers.pytorch.trainer:PyTorchTrainer", cls, info)

@@ -12,7 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import script_of
-from tenuto.schemas.config.errors import CONFIG_BYTES_MAX, ConfigError, Problem
+from tenuto.schemas.config.errors import ConfigError, Problem
+from tenuto.schemas.config.reading import CONFIG_BYTES_MAX
 from tenuto.schemas.record import Origin
 from tenuto.schemas.text import unacceptable
 from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext

@@ -74,7 +74,7 @@ def _detached(options: Options) -> None:
     layout = options.layout
     layout.create()
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", "tenuto.embedded.supervisor", "--data-dir", str(layout.root), "--progress-fd", str(writing)]
+    command = [sys.executable, "-m", "tenuto.embedded.detached", "--data-dir", str(layout.root), "--progress-fd", str(writing)]
     if options.port is not None:
         command += ["--port", str(options.port)]
     if options.cpu_slots is not None:

@@ -10,6 +10,7 @@ import typer
 from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client, items
+from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.lineage import lineage
 from tenuto.cli.logs import show_logs
@@ -37,8 +38,6 @@ app.command()(pareto)
 ENDED = ("completed", "failed", "canceled")
 AWAITED_MAX = 5
 """Trials that are named of those that something waits for."""
-EXIT_NOT_COMPLETED = 2
-"""The experiment that was waited for failed or was canceled."""
 
 
 @app.command()
@@ -64,7 +63,8 @@ def create(
     from tenuto.cli.origin import origin
     from tenuto.cli.overrides import read_overrides, with_overrides
     from tenuto.kernel.settings import Settings
-    from tenuto.schemas.config.errors import ConfigError, parse_config
+    from tenuto.schemas.config.errors import ConfigError
+    from tenuto.schemas.config.reading import parse_config
 
     try:
         text = config.read_bytes()
@@ -248,19 +248,6 @@ def wait(
         from tenuto.cli.output import print_json
 
         print_json(rest.wait_get(f"/experiments/{experiment}"))
-
-
-def follow_to_end(rest: Any, experiment: int, *, quiet: bool) -> None:
-    """Raises CliError where it ends in another way than by completing."""
-    from tenuto.cli.follow import follow
-
-    try:
-        story = follow(rest, experiment, quiet=quiet)
-    except KeyboardInterrupt:
-        say(f"\nExperiment {experiment} goes on; `tenuto exp wait {experiment} --follow` shows it again.")
-        raise
-    if story.state != "completed":
-        raise CliError(f"Experiment {experiment} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)
 
 
 @app.command()

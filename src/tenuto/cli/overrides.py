@@ -26,7 +26,8 @@ OverridesFile = Annotated[
 
 def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[str, Any]:
     """In the shape of a configuration; `--set` stands over the file. Raises CliError."""
-    from tenuto.schemas.config.errors import ConfigError, load_yaml
+    from tenuto.schemas.config.errors import ConfigError
+    from tenuto.schemas.config.reading import load_yaml
     from tenuto.services.gateway.policies.derive import OverrideError, merged, nested
 
     from_file: Any = {}
@@ -54,7 +55,8 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
 
 def _value(text: str) -> Any:
     """As JSON where it is, else as YAML reads it: `64`, `1e-3`, `true`, `adam` and `{epochs: 5}` are what they look like."""
-    from tenuto.schemas.config.errors import ConfigError, load_yaml
+    from tenuto.schemas.config.errors import ConfigError
+    from tenuto.schemas.config.reading import load_yaml
 
     try:
         return json.loads(text)
@@ -68,7 +70,8 @@ def _value(text: str) -> Any:
 
 def with_overrides(config: bytes, overrides: Mapping[str, Any]) -> bytes:
     """The configuration's text with the overrides in it. A text that cannot be read stays: its reader says what is wrong."""
-    from tenuto.schemas.config.errors import ConfigError, load_yaml
+    from tenuto.schemas.config.errors import ConfigError
+    from tenuto.schemas.config.reading import load_yaml
     from tenuto.services.gateway.policies.derive import merged
 
     if not overrides:

@@ -49,7 +49,8 @@ def preview(
 def read_config(path: Path, overrides: Sequence[str] = ()):  # type: ignore[no-untyped-def]  # its type is not worth the import at each start of the command
     """The configuration in the file, with what `--set` says; raises CliError with every problem."""
     from tenuto.cli.overrides import read_overrides, with_overrides
-    from tenuto.schemas.config.errors import ConfigError, parse_config
+    from tenuto.schemas.config.errors import ConfigError
+    from tenuto.schemas.config.reading import parse_config
 
     try:
         return parse_config(with_overrides(path.read_bytes(), read_overrides(overrides)))

@@ -8,13 +8,13 @@ import typer
 
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.diff import metrics_sentence, show_differences, weights_sentence
+from tenuto.cli.ending import EXIT_NOT_COMPLETED, follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.overrides import OverridesFile, Settings, read_overrides
 from tenuto.cli.say import say
 
 EXIT_NOT_EQUAL = 3
 """The reproduction ended with other metrics or weights."""
-EXIT_NOT_COMPLETED = 2
 Trust = Annotated[
     bool, typer.Option("--trust", help="Load what another user's trials pickled, which can run anything as your code.")
 ]
@@ -127,6 +127,4 @@ def _derive(
         if not follow:
             say(f"`tenuto exp wait {answer['id']}` returns at its end; `tenuto diff {experiment} {answer['id']}` compares.")
     if follow:
-        from tenuto.cli.experiments import follow_to_end
-
         follow_to_end(rest, answer["id"], quiet=json)

@@ -21,6 +21,7 @@ import typer
 
 from tenuto.cli.client import Client, Outage, Refused
 from tenuto.cli.common import ExperimentId, client
+from tenuto.cli.ending import EXIT_NOT_COMPLETED
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
 
@@ -259,7 +260,6 @@ class _Runner:
         )
 
     def _ended(self, event: Event) -> bool:
-        from tenuto.cli.experiments import EXIT_NOT_COMPLETED
         from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
 
         data = event.data

@@ -5,14 +5,12 @@ Killing the supervisor stops nothing: its processes go on. The next `tenuto up` 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import http.client
 import os
 import shutil
 import signal
-import sys
 from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -320,41 +318,3 @@ async def supervise(options: Options, report: Report, ready: Callable[[str], Non
         await asyncio.gather(starting, stopped, return_exceptions=True)
         await supervisor.stop()
         lock.release()
-
-
-def main() -> int:
-    """The detached supervisor. Until the cluster is ready it tells its progress to the descriptor `--progress-fd`, one line
-    each; the last is `ready URL` or `error SENTENCE`."""
-    parser = argparse.ArgumentParser(prog="tenuto.embedded.supervisor")
-    parser.add_argument("--data-dir", required=True)
-    parser.add_argument("--port", type=int)
-    parser.add_argument("--cpu-slots", type=int)
-    parser.add_argument("--agents", type=int, default=1)
-    parser.add_argument("--worker-user", default="")
-    parser.add_argument("--progress-fd", type=int, required=True)
-    arguments = parser.parse_args()
-    progress = os.fdopen(arguments.progress_fd, "w", buffering=1)
-
-    def tell(line: str) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            progress.write(line + "\n")
-
-    def report(line: str) -> None:
-        print(f"{SystemClock().now_us() / 1e6:.3f} {line}", flush=True)
-        tell(f"progress {line}")
-
-    def ready(url: str) -> None:
-        tell(f"ready {url}")
-        progress.close()
-
-    options = Options(Layout.of(arguments.data_dir), arguments.port, arguments.cpu_slots, arguments.agents, arguments.worker_user)
-    try:
-        asyncio.run(supervise(options, report, ready))
-    except ServerError as error:
-        tell(f"error {error}")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,7 +18,8 @@ import numpy as np
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.keras import randomness
 from tenuto.workers.keras.backends import open_backend
-from tenuto.workers.keras.data import Batches, Place, training_batches
+from tenuto.workers.keras.batches import Batches, Place
+from tenuto.workers.keras.data import training_batches
 
 TRIAL = Path(__file__).parents[1] / "trials" / "keras_everything" / "model_def.py"
 SEED, END, BATCH_SIZE = 5, 27, 8

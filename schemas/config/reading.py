@@ -1,0 +1,132 @@
+"""Reads an experiment configuration: YAML or JSON text, within bounds, as a checked model. What is wrong with it is said by
+`errors.py`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from tenuto.schemas.config import entrypoint
+from tenuto.schemas.config.errors import ConfigError, Problem, explain, show
+from tenuto.schemas.config.experiment import ExperimentConfig
+from tenuto.schemas.config.log_policies import check_policies
+from tenuto.schemas.config.resources import SLOTS_MAX
+from tenuto.schemas.config.submission import check_submission, unprintable_name
+from tenuto.schemas.text import unacceptable
+
+CONFIG_BYTES_MAX = 256 * 1024
+"""A configuration is written by hand; a larger file is something else."""
+NODES_MAX = 20_000
+"""Values in a configuration, also once its anchors are expanded: aliases of aliases could otherwise fill the memory."""
+DEPTH_MAX = 64
+"""Levels of lists and mappings: a reader takes a time that grows with their square, and its stack."""
+
+
+def parse_config(text: str | bytes) -> ExperimentConfig:
+    """The configuration in YAML or JSON text. Raises ConfigError."""
+    data = load_yaml(text)
+    if not isinstance(data, dict):
+        raise ConfigError(
+            [Problem("", "the configuration must be a mapping of fields, such as `name: my-experiment`", show(data))]
+        )
+    return validated(data)
+
+
+def validated(data: Mapping[str, Any]) -> ExperimentConfig:
+    """The configuration that is to be submitted, from plain data. Raises ConfigError, also for what is only refused when it is
+    new (see `submission.py`)."""
+    if problem := unacceptable(data, integers=False) or unprintable_name(data):
+        raise ConfigError([Problem(*problem)])
+    try:
+        config = ExperimentConfig.model_validate(data)
+    except ValidationError as error:
+        started = [Problem(*found) for found in entrypoint.check_launcher(ExperimentConfig.entrypoint_of(data))]
+        raise ConfigError([*explain(error), *started]) from error
+    if (config.resources.max_slots or 0) > SLOTS_MAX:
+        raise ConfigError([Problem("resources.max_slots", f"must be at most {SLOTS_MAX}", show(config.resources.max_slots))])
+    found = entrypoint.check_launcher(config.entrypoint)
+    if found := [*found, *check_policies(config.log_policies), *check_submission(config.hyperparameters, config.searcher)]:
+        raise ConfigError([Problem(path, message) for path, message in found])
+    if problem := unacceptable(data):
+        raise ConfigError([Problem(*problem)])
+    return config
+
+
+def load_yaml(text: str | bytes) -> Any:
+    """Plain data. Unlike bare YAML: `1e-4` is a number, and a field that is given twice is an error. Raises ConfigError."""
+    if len(text) > CONFIG_BYTES_MAX:
+        raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                raise ConfigError([Problem("", "the configuration is empty; name, entrypoint and searcher are required")])
+            if _expanded_size(node, {}) > NODES_MAX:
+                raise ConfigError(
+                    [Problem("", f"the configuration has more than {NODES_MAX} values once its aliases are expanded")]
+                )
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise ConfigError([Problem(where, f"not valid YAML: {error.problem or error.context}")]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"not valid YAML: {str(error).splitlines()[0]}")]) from error
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError([Problem("", f"not valid YAML: {error}")]) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with numbers as people write them, without silent overwriting, and with bounds."""
+
+    _depth = _nodes = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self._depth += 1
+        self._nodes += 1
+        if self._depth > DEPTH_MAX or self._nodes > NODES_MAX:
+            what = f"nested more than {DEPTH_MAX} levels deep" if self._depth > DEPTH_MAX else f"more than {NODES_MAX} values"
+            raise yaml.MarkedYAMLError(problem=what, problem_mark=self.get_mark())
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 reads 1e-4 as text, because its floats need a dot.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _expanded_size(node: yaml.Node, sizes: dict[int, int]) -> int:
+    if id(node) in sizes:
+        if sizes[id(node)] == 0:
+            raise yaml.MarkedYAMLError(problem="an alias contains itself", problem_mark=node.start_mark)
+        return sizes[id(node)]
+    sizes[id(node)] = 0  # being counted
+    total = 1
+    if isinstance(node, yaml.MappingNode):
+        total += sum(_expanded_size(key, sizes) + _expanded_size(value, sizes) for key, value in node.value)
+    elif isinstance(node, yaml.SequenceNode):
+        total += sum(_expanded_size(item, sizes) for item in node.value)
+    sizes[id(node)] = total
+    return total

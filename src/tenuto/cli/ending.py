@@ -1,0 +1,24 @@
+"""How a command ends that waits for an experiment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
+
+EXIT_NOT_COMPLETED = 2
+"""The experiment that was waited for failed or was canceled."""
+
+
+def follow_to_end(rest: Any, experiment: int, *, quiet: bool) -> None:
+    """Raises CliError where it ends in another way than by completing."""
+    from tenuto.cli.follow import follow
+
+    try:
+        story = follow(rest, experiment, quiet=quiet)
+    except KeyboardInterrupt:
+        say(f"\nExperiment {experiment} goes on; `tenuto exp wait {experiment} --follow` shows it again.")
+        raise
+    if story.state != "completed":
+        raise CliError(f"Experiment {experiment} {story.state}{': ' + story.error if story.error else ''}", EXIT_NOT_COMPLETED)

@@ -1,0 +1,188 @@
+"""A naive judge of a search: what it must not do, from the events alone."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from math import isfinite
+from typing import Any
+
+from tenuto.schemas.config import HyperbandSearcher, PbtSearcher, ShaSearcher
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.request import ExperimentTrialLimitsChanged
+from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.services.searcher.core import SearcherCore
+from tenuto.services.searcher.methods import method_for
+from tests.support.search_world import World
+
+ACTOR = f"searcher/{SearcherCore().rule_version}"
+CONSTRAINTS = {"dropout < 0.4": lambda h: h["dropout"] < 0.4, "model.layers + dropout < 4": lambda h: h["model"]["layers"] < 4}
+
+
+def broken(world: World, log: Iterable[Event]) -> list[str]:
+    """What a search must not do, judged from the events alone."""
+    judge = Judge(world.request.config)
+    for event in log:
+        judge.see(event)
+    if log[-1].type == "ExperimentCompleted" and not judge.limited and judge.config.name != "pbt":
+        judge.expect(judge.counted == judge.trials_max, f"{judge.counted} trials instead of {judge.trials_max}")
+    return judge.wrong
+
+
+Place = tuple[int, int]
+"""Bracket, and index of the rung in it."""
+
+
+class Judge:
+    """Keeps its own, naive account of the search: every rung as a plain list of all scores."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config.searcher
+        method = method_for(self.config, config.hyperparameters)
+        self.brackets, self.trials_max, self.concurrent_max = method.brackets, method.trials_max, method.concurrent_trials_max
+        self.status: dict[str, str] = {}
+        self.rung: dict[str, Place] = {}
+        self.scores: dict[str, float] = {}
+        self.rungs: defaultdict[Place, list[tuple[float, int]]] = defaultdict(list)
+        self.sent: Counter[Place] = Counter()
+        self.limited = False
+        self.wrong: list[str] = []
+        self.inputs: list[Event] = []
+
+    @property
+    def counted(self) -> int:
+        replaced = self.config.name != "grid"
+        return len(self.status) - replaced * sum(trial not in self.rung for trial in self.status)
+
+    def length(self, place: Place) -> int:
+        return self.brackets[place[0]].lengths[place[1]]
+
+    def key(self, trial: str) -> tuple[float, int]:
+        return (self.scores.get(trial, float("inf")), int(trial.split("-")[1]))
+
+    def see(self, event: Event) -> None:
+        if event.actor != ACTOR:
+            self.inputs.append(event)
+            return
+        while self.inputs and self.inputs[0].position <= event.seen_position:
+            self.learn(self.inputs.pop(0).data)
+        self.judge(event.data)
+
+    def learn(self, data: Any) -> None:
+        trial = getattr(data, "trial_id", "")
+        if isinstance(data, ValidationReported) and self.status.get(trial) == "running":
+            place = self.rung[trial]
+            if data.length >= self.length(place):
+                value = data.metrics.get("loss", float("inf"))
+                sign = 1 if self.config.smaller_is_better else -1
+                self.scores[trial] = sign * value if isfinite(value) else float("inf")
+                self.status[trial] = "reached"
+                insort(self.rungs[place], self.key(trial))
+        elif isinstance(data, ExperimentTrialLimitsChanged):
+            self.limited = True
+            self.trials_max = max(self.trials_max, data.max_trials or 0)
+            self.concurrent_max = max(self.concurrent_max, data.max_concurrent_trials or 0)
+        elif isinstance(data, TrialFailed) and data.invalid_hyperparameters:
+            if self.status.get(trial) == "running":
+                self.sent[self.rung.pop(trial)] -= 1
+                self.status[trial] = "failing"
+        elif isinstance(data, TrialFailed) and data.final:
+            if self.status.get(trial) == "running":
+                insort(self.rungs[self.rung[trial]], (float("inf"), int(trial.split("-")[1])))
+            if self.status.get(trial) in ("running", "paused"):
+                self.status[trial] = "failing"
+
+    def judge(self, data: Any) -> None:
+        trial = getattr(data, "trial_id", "")
+        status = self.status.get(trial)
+        if isinstance(data, TrialRequested):
+            self.judge_request(trial, data)
+        elif isinstance(data, TrialExtended):
+            self.expect(status in ("reached", "paused"), f"{trial} goes on when it is {status}")
+            self.judge_numbers(trial, data.reason.numbers)
+            self.expect(isfinite(self.scores[trial]), f"{trial} goes on without a metric")
+            self.judge_promotion(trial, data.reason.rule)
+            bracket, index = self.rung[trial]
+            self.rung[trial] = (bracket, index + 1)
+            self.sent[self.rung[trial]] += 1
+            self.expect(data.target_length == self.length(self.rung[trial]), f"{trial} skips a rung")
+            self.status[trial] = "running"
+        elif isinstance(data, TrialPaused):
+            self.expect(status == "reached", f"{trial} pauses when it is {status}")
+            self.judge_numbers(trial, data.reason.numbers)
+            self.status[trial] = "paused"
+        elif isinstance(data, TrialStopped):
+            self.expect(status not in (None, "stopped"), f"{trial} is stopped when it is {status}")
+            self.expect((data.outcome == "failed") == (status == "failing"), f"{trial} ends as {data.outcome}")
+            self.judge_numbers(trial, data.reason.numbers)
+            if data.outcome == "completed":
+                self.expect(self.length(self.rung[trial]) == self.config.max_length.value, f"{trial} is completed too early")
+            self.status[trial] = "stopped"
+        active = sum(status == "running" for status in self.status.values())
+        self.expect(active <= self.concurrent_max, "more trials at once than max_concurrent_trials")
+
+    def judge_request(self, trial: str, data: TrialRequested) -> None:
+        self.expect(trial not in self.status, f"{trial} is asked for twice")
+        holds = [CONSTRAINTS[text](data.hyperparameters) for text in self.config.constraints]
+        self.expect(all(holds), f"{trial} breaks a constraint")
+        if trial == "1-1" and self.config.starting_points:
+            self.expect(data.hyperparameters["dropout"] == 0.125, "the starting point is not the first")
+        self.expect(data.hyperparameters.keys() == {"lr", "model", "dropout", "batch_size"}, "hyperparameters differ")
+        lengths = self.brackets[data.bracket].lengths
+        place = (data.bracket, lengths.index(data.target_length))
+        if data.parent_trial_id is None:
+            self.expect(place[1] == 0, f"{trial} starts at another length than the first rung")
+            started = sum(rung[0] == data.bracket for rung in self.rung.values())
+            self.expect(self.limited or started < self.brackets[data.bracket].trials, "more trials than the bracket has")
+        else:
+            before = (place[0], place[1] - 1)
+            rung = self.rungs[before]
+            parent = data.parent_trial_id
+            self.expect(len(rung) == self.sent[before], f"{trial} is a copy before the generation is complete")
+            top = max(1, int(self.config.population_size * self.config.truncate_fraction))
+            best = [number for _, number in rung[:top]]
+            self.expect(int(parent.split("-")[1]) in best, f"{trial} is a copy of one that is not among the best")
+            self.expect(data.source_checkpoint_id == f"{parent}@{self.length(before)}", f"{trial} has another checkpoint")
+        self.status[trial], self.rung[trial] = "running", place
+        self.sent[place] += 1
+        self.expect(self.counted <= self.trials_max, "more trials than max_trials")
+
+    def judge_numbers(self, trial: str, numbers: dict[str, Any]) -> None:
+        """Ranks that are recorded are those among all that ever came there, and so is the value compared with."""
+        if numbers.get("rank") is None or numbers["metric"] is None:
+            return
+        rung = self.rungs[self.rung[trial]]
+        self.expect(numbers["of"] == len(rung), f"{trial} is compared with {numbers['of']} of {len(rung)}")
+        self.expect(numbers["rank"] == rung.index(self.key(trial)) + 1, f"{trial} has not rank {numbers['rank']}")
+        if numbers.get("cut_off") is not None:
+            sign = 1 if self.config.smaller_is_better else -1
+            self.expect(sign * numbers["cut_off"] == rung[numbers["top"] - 1][0], f"{trial} has another cut-off")
+
+    def judge_promotion(self, trial: str, rule: str) -> None:
+        place = self.rung[trial]
+        rung, key = self.rungs[place], self.key(trial)
+        waiting = [
+            self.key(name)
+            for name, status in self.status.items()
+            if self.rung.get(name) == place and status in ("paused", "reached") and name != trial
+        ]
+        stopping = getattr(self.config, "mode", "") == "stopping" or getattr(self.config, "stop_once", False)
+        if isinstance(self.config, PbtSearcher):
+            replaced = max(1, int(self.config.population_size * self.config.truncate_fraction))
+            top = max(1, len(rung) - replaced)
+        else:
+            top = len(rung) // self.config.divisor
+        if stopping or isinstance(self.config, (ShaSearcher, HyperbandSearcher)):
+            top = max(1, top)
+        if isinstance(self.config, (ShaSearcher, HyperbandSearcher, PbtSearcher)):
+            self.expect(len(rung) == self.sent[place], f"{trial} goes on before its rung is complete")
+        if rule != "asha.finalist":
+            self.expect(rung.index(key) < top, f"{trial} goes on from outside the top")
+        if not stopping:
+            self.expect(all(key < other for other in waiting), f"{trial} goes on before a better one")
+
+    def expect(self, holds: bool, what: str) -> None:
+        if not holds:
+            self.wrong.append(what)

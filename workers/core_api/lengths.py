@@ -1,0 +1,54 @@
+"""What the configuration counts in its own units, as steps of the script."""
+
+from __future__ import annotations
+
+import operator
+
+from tenuto.schemas.config import ExperimentConfig, Length, Unit
+from tenuto.workers.harness.errors import UserError
+from tenuto.workers.harness.schedule import Schedule
+
+
+class Lengths:
+    """The schedule of one configuration, once the script has said how many batches an epoch has."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self._config = config
+        self._epoch_batches: int | None = None
+        self._schedule: Schedule | None = None
+
+    @property
+    def unit(self) -> Unit:
+        """Of `searcher.max_length`."""
+        return self._config.searcher.max_length.unit
+
+    @property
+    def epoch_batches(self) -> int | None:
+        return self._epoch_batches
+
+    @epoch_batches.setter
+    def epoch_batches(self, value: int) -> None:
+        """Raises UserError below 1."""
+        if operator.index(value) < 1:
+            raise UserError(f"run.epoch_batches is {value}; an epoch has at least one batch.")
+        self._epoch_batches, self._schedule = operator.index(value), None
+
+    @property
+    def schedule(self) -> Schedule:
+        """Raises UserError where the configuration counts epochs, and nobody has said how long one is."""
+        if self._schedule is None:
+            if self._epoch_batches is None and (field := self._field_in_epochs()):
+                raise UserError(
+                    f"{field} counts epochs: right after tenuto.init(), set run.epoch_batches to the batches of one epoch."
+                )
+            self._schedule = Schedule.of(self._config, self._epoch_batches or 1)
+        return self._schedule
+
+    def _field_in_epochs(self) -> str | None:
+        lengths: dict[str, Length | None] = {
+            "searcher.max_length": self._config.searcher.max_length,
+            "min_validation_period": self._config.min_validation_period,
+            "min_checkpoint_period": self._config.min_checkpoint_period,
+            "log_period": self._config.log_period,
+        }
+        return next((name for name, length in lengths.items() if length is not None and length.unit == "epochs"), None)
