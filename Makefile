@@ -18,11 +18,11 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tenuto needs Python 3.11 or newer; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-$(STAMP): pyproject.toml constraints.txt | $(BIN)/python
+$(STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) | $(BIN)/python
 	$(PIP_INSTALL) $(PIP_TORCH) -e '.[dev]'
 	touch $@ $(DEMO_STAMP)
 
-$(DEMO_STAMP): pyproject.toml constraints.txt | $(BIN)/python
+$(DEMO_STAMP): pyproject.toml constraints.txt $(wildcard src/tenuto/version.py) | $(BIN)/python
 	$(PIP_INSTALL) $(PIP_TORCH) -e '.[demo]'
 	touch $@
 

@@ -25,14 +25,18 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 from tenuto.schemas.events import EventData
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs, Outcome
-from tenuto.services.scheduler.simulation.foretold import Foretold
-from tenuto.services.scheduler.simulation.mixtures import FEATURES, mixture
-from tenuto.services.scheduler.simulation.promises import Livelock, Promises
 from tenuto.services.scheduler.simulation.script import Script, segments
 from tenuto.services.scheduler.simulation.traces import ARRIVALS, generated, script_of
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from scheduler_foretold import Foretold
+
+from tests.support.scheduler_mixtures import FEATURES, mixture
+from tests.support.scheduler_promises import Livelock, Promises
 
 POLICIES = ("priority", "fair_share", "fifo")
 REPLAY_EACH = 10

@@ -40,9 +40,11 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.migrations import migrate
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
-from tenuto.kernel.testing.tally import TallyCore, TallyState, priority_changed
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.support.tally_core import TallyCore, TallyState, priority_changed
 
 BATCH = 500
 EXPERIMENTS = 50

@@ -11,9 +11,7 @@ from tenuto.schemas.base import Model
 NAME_PATTERN = r"^[A-Za-z0-9_-]{1,63}$"
 PoolName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 AgentLabel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}=[A-Za-z0-9_.-]{1,63}$")]
-RACK_LABEL = "rack"
 """Agents with the same `rack=...` label are near each other."""
-
 
 SLOTS_PER_TRIAL_MAX = 100_000
 

@@ -20,10 +20,10 @@ from tenuto.kernel.eventlog import (
     Snapshot,
     VersionConflict,
 )
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.ids import name_id
+from tests.support.memory_log import MemoryEventLog
 
 
 def event(number: int, stream: str = "trial/1-1", **changes: Any) -> Event:

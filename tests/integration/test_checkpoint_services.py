@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
@@ -31,6 +30,7 @@ from tenuto.services.gateway.downloads import (
     verify_checkpoint,
 )
 from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tests.support.memory_log import MemoryEventLog
 from tests.support.s3_server import STORE, S3Server
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.storage import checkpoints
 from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
@@ -21,6 +20,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import location_of, name_id
+from tests.support.memory_log import MemoryEventLog
 from tests.support.s3_server import STORE, S3Server
 
 FAR_FUTURE_US = 2**62

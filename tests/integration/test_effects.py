@@ -20,15 +20,15 @@ from tenuto.kernel import effects as effects_module
 from tenuto.kernel import relay as relay_module
 from tenuto.kernel.effects import Effects, Nack, retry_seconds
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.relay import Relay
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.tally import priority_changed, weight_changed
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS
 from tests.conftest import Database
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import priority_changed, weight_changed
 
 TYPE = "ExperimentPriorityChanged"
 

@@ -29,12 +29,12 @@ from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.replay import verify_decisions
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.tally import TallyCore, priority_changed, weight_changed
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, Committed
 from tests.conftest import Database
 from tests.support.seeds import SEEDS
+from tests.support.tally_core import TallyCore, priority_changed, weight_changed
 
 SERVICE = Path(__file__).parent.parent / "support" / "tally_service.py"
 AGENT, SPOOL = "node-1", "spool-1"

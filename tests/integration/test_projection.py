@@ -12,13 +12,13 @@ import asyncpg
 import pytest
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.projection import Projector
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.tally import priority_changed, weight_changed
 from tenuto.schemas.envelope import Event, decode_event
 from tests.conftest import Database
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import priority_changed, weight_changed
 
 
 @pytest.fixture

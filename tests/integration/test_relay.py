@@ -17,15 +17,15 @@ from tenuto.kernel import bus as bus_module
 from tenuto.kernel import relay as relay_module
 from tenuto.kernel import stream_feed
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import StreamFeed
 from tenuto.kernel.relay import Diverged, Relay
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.tally import priority_changed
 from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
+from tests.support.memory_log import MemoryEventLog
 from tests.support.seeds import SEEDS
+from tests.support.tally_core import priority_changed
 
 
 def settings_for(server: NatsServer) -> Settings:

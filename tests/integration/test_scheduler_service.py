@@ -11,7 +11,6 @@ from typing import Any
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog import Append, EventLog
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.replay import fold, verify_decisions
@@ -23,6 +22,7 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.ids import name_id
 from tenuto.services.scheduler.app import Scheduler, build
 from tenuto.services.scheduler.core import SchedulerCore
+from tests.support.memory_log import MemoryEventLog
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import exited, joined, requested, stopped, submitted
 from tests.support.scheduler_model import judge

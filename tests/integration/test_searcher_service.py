@@ -14,7 +14,6 @@ from nats.aio.client import Client
 
 from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.eventlog import Append, EventLog
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.replay import fold, verify_decisions
@@ -29,6 +28,7 @@ from tenuto.services.searcher.adapters.samplers import _SAMPLERS
 from tenuto.services.searcher.app import Searcher, build
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.proposer import FAILURES_MAX
+from tests.support.memory_log import MemoryEventLog
 from tests.support.search_world import ENDS, submitted
 
 SETTINGS = Settings(snapshot_events=10, batch_events_max=7)

@@ -16,12 +16,12 @@ from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import relay as relay_module
 from tenuto.kernel.durable import DurableConsumer
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.relay import Relay
-from tenuto.kernel.testing.tally import priority_changed
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import BusState
 from tests.integration.test_relay import connected, running, settings_for, stream_ids, stream_reaches
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import priority_changed
 
 BLOCK_BYTES = 8 << 20
 """JetStream opens another file after so much of one stream."""

@@ -15,10 +15,10 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ShareChanged, SlotsClosed
 from tenuto.schemas.events.run import WorkersExited
 from tenuto.services.scheduler import decide
-from tenuto.services.scheduler.simulation.promises import Livelock, Promises
 from tenuto.services.scheduler.state import State
 from tests.support.scheduler_driver import WHY, Driver, joined, requested, submitted
 from tests.support.scheduler_histories import POLICIES, failure, history, play, said, shrunk, with_nowhere
+from tests.support.scheduler_promises import Livelock, Promises
 
 HISTORIES = 60
 

@@ -13,10 +13,10 @@ from tenuto.services.scheduler import decide
 from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.policies import priority
 from tenuto.services.scheduler.simulation.cluster import Cluster, Costs
-from tenuto.services.scheduler.simulation.mixtures import mixture
-from tenuto.services.scheduler.simulation.promises import Promises
 from tenuto.services.scheduler.simulation.traces import Job, script_of
 from tenuto.services.scheduler.state import Pool, State
+from tests.support.scheduler_mixtures import mixture
+from tests.support.scheduler_promises import Promises
 
 SERVICE_US = 3_600_000_000
 """Mean time that a trial trains."""

@@ -29,8 +29,8 @@ from tenuto.schemas.events.request import (
     SlotsClosed,
     SlotsOpened,
 )
-from tenuto.services.scheduler.simulation.promises import Livelock, Promises
 from tests.support.scheduler_driver import Driver, exited, joined, requested, short, stopped, submitted
+from tests.support.scheduler_promises import Livelock, Promises
 
 POLICIES = ("priority", "fair_share", "fifo")
 FEATURES = ("two pools", "elastic", "rigid", "foretold", "quotas", "limits", "constraints", "closed")

@@ -8,14 +8,14 @@ import random
 from collections.abc import AsyncIterator, Sequence
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.clock import ManualClock
-from tenuto.kernel.testing.tally import TallyCore, TallyState, priority_changed, weight_changed
 from tenuto.schemas.envelope import Event
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import TallyCore, TallyState, priority_changed, weight_changed
 
 
 def make_loop(log: MemoryEventLog, core: TallyCore | None = None, **settings: int) -> ServiceLoop[TallyState]:

@@ -24,7 +24,7 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import run_together
-from tenuto.kernel.testing.tally import Add, TallyCore
+from tests.support.tally_core import Add, TallyCore
 
 _chance = random.Random(f"{os.environ['TALLY_SEED']}/{os.getpid()}")
 _death = float(os.environ["TALLY_DEATH"])

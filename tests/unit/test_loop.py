@@ -11,14 +11,14 @@ import pytest
 
 from tenuto.kernel.draft import Poisoned
 from tenuto.kernel.eventlog import Append, Appended, Checkpoint, Fenced, LogUnavailable
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.loop import FeedBroken, ServiceLoop
 from tenuto.kernel.recovery import recover
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.kernel.settings import Settings
-from tenuto.kernel.testing.clock import ManualClock
-from tenuto.kernel.testing.tally import POISON_PRIORITY, Add, TallyCore, TallyState, priority_changed, weight_changed
 from tenuto.schemas.envelope import Event
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import POISON_PRIORITY, Add, TallyCore, TallyState, priority_changed, weight_changed
 from tests.support.tally_loop import add_inputs, inputs, make_loop, own, running, whole
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import Append, Appended, LogUnavailable, VersionConflict
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.replay import fold
-from tenuto.kernel.testing.tally import Add, TallyCore, TallyState, weight_changed
 from tenuto.schemas.events.pool import CapacityWanted
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import Add, TallyCore, TallyState, weight_changed
 from tests.support.tally_loop import make_loop, running, whole
 
 

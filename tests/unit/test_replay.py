@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.replay import fold, fold_order, verify_decisions
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.clock import ManualClock
-from tenuto.kernel.testing.tally import Add, TallyCore, priority_changed, weight_changed
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import CapacityWanted
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import Add, TallyCore, priority_changed, weight_changed
 
 
 async def record(seed: int, rounds: int = 12, **core: int) -> tuple[list[Event], list[tuple[int, int, bytes]]]:

@@ -15,13 +15,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tenuto.kernel import telemetry
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
-from tenuto.kernel.testing.clock import ManualClock
-from tenuto.kernel.testing.tally import TallyCore, priority_changed
+from tests.support.manual_clock import ManualClock
+from tests.support.memory_log import MemoryEventLog
+from tests.support.tally_core import TallyCore, priority_changed
 
 PARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from tenuto.kernel.eventlog import Append
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.storage.stores import NotOurs, Stores
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
@@ -16,6 +15,7 @@ from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker import effects
 from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tests.support.memory_log import MemoryEventLog
 
 
 def saved(location: str, name: str = "1-1-1-5") -> CheckpointSaved:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.eventlog_memory import MemoryEventLog
 from tenuto.kernel.feed import LogFeed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.settings import Settings
@@ -14,6 +13,7 @@ from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import ProgressReport
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.core import TrackerCore
+from tests.support.memory_log import MemoryEventLog
 
 
 async def test_the_same_refused_report_twice_in_one_batch_is_recorded_once() -> None:

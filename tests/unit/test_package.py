@@ -1,0 +1,50 @@
+"""What is installed: one version number, types for those who import it, and no code that only tests use."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from importlib.metadata import version
+
+import tenuto
+from tenuto.version import __version__
+from tests.support.import_graph import ROOT, imported, modules
+
+ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached"}
+"""What is started by name; besides every `__main__`, and the modules of the top, which users import."""
+PUBLIC = re.compile(r"tenuto(\.[a-z_]+)?")
+NAMED = re.compile(r"[\"'](tenuto\.[a-z_.]+)[:\"']")
+"""A module that is imported or started by its name."""
+
+
+def unreached() -> list[str]:
+    """Modules that nothing leads to of what users import and start."""
+    known = modules()
+    found: set[str] = set()
+    waiting = [name for name in known if name in ENTRIES or name.endswith(".__main__") or PUBLIC.fullmatch(name)]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        source = known[name].read_text()
+        parts = name.split(".")
+        packages = {".".join(parts[:count]) for count in range(1, len(parts))}
+        waiting += {*imported(ast.parse(source), set(known)), *NAMED.findall(source), *packages} & set(known)
+    return sorted(set(known) - found)
+
+
+def test_no_code_is_installed_that_only_tests_use() -> None:
+    assert unreached() == []
+
+
+def test_there_is_one_version_number() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" not in project
+    assert project["dynamic"] == ["version"]
+    assert version("tenuto") == __version__ == tenuto.__version__
+
+
+def test_types_are_installed() -> None:
+    assert (ROOT / "src/tenuto/py.typed").is_file()
