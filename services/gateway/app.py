@@ -35,6 +35,7 @@ from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
 from tenuto.services.gateway.server import bind, serve
 from tenuto.services.gateway.tail import Tail
+from tenuto.services.gateway.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ async def build(
         ask=_asking(bus),
         stores=stores,
         anchors=Anchors(settings, log, clock, stores),
+        upkeep=Upkeep(pool, projector),
         bus=bus,
         views_reached=projector.wait_position,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -179,6 +180,18 @@ def waits(user: User, resources: str) -> str:
     return done.stderr
 
 
+def removed_user(user: User) -> str:
+    token = user.cluster.json("user", "create", "olga")["token"]
+    config = user.config(("max_restarts: 0", "max_restarts: 0\nresources: {pool: gpus}"))
+    command = [str(TENUTO), "exp", "create", str(config), str(MODEL), "--json"]
+    as_olga = user.cluster.environment | {"TENUTO_TOKEN": token}
+    made = subprocess.run(command, capture_output=True, text=True, env=as_olga, timeout=COMMAND_SECONDS_MAX, check=True)
+    user.cluster.cli("user", "rm", "olga")
+    said = user.run("user", "create", "olga")
+    user.cluster.cli("exp", "kill", str(json.loads(made.stdout)["id"]))
+    return said
+
+
 def no_cluster(user: User) -> str:
     with closed_port() as port:
         return user.run("exp", "ls", TENUTO_DATA_DIRECTORY=str(user.directory / "nothing")) + user.run(
@@ -229,6 +242,7 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "unreachable storage": lambda user: user.outcome("unreachable storage"),
     "unreachable bucket": lambda user: user.outcome("unreachable bucket"),
     "wrong token": lambda user: user.run("exp", "ls", TENUTO_TOKEN="wrong"),
+    "name of a removed user whose experiments go on": removed_user,
     "no cluster": no_cluster,
     "wrong setting": lambda user: user.run("up", "-d", "--data-dir", user.directory / "third", TENUTO_CPU_SLOTS="two"),
     "port taken": port_taken,

@@ -44,6 +44,16 @@ def test_a_search_over_a_script(cluster: LiveCluster) -> None:
     assert view["best_checkpoint"]
     cluster.cli("exp", "replay", str(experiment), "--verify")
 
+    def shown() -> list[object]:
+        found = cluster.json("exp", "describe", str(experiment))
+        trials = [(trial["id"], trial["state"], trial["batches"], trial["best_metric"]) for trial in found["trial_list"]]
+        return [found["state"], found["trials"], found["best_metric"], found["best_trial_id"], *trials]
+
+    before = shown()
+    assert "The views are folded again from" in cluster.cli("views", "rebuild").stdout
+    assert shown() == before
+    assert cluster.cli("parked", "ls").stdout.strip() == "Nothing is parked."
+
 
 def test_a_script_that_ends_too_early_is_told_so(cluster: LiveCluster, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tenuto\nrun = tenuto.init()\nrun.report_training(3, {'loss': 1})\n")

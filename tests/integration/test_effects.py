@@ -17,6 +17,7 @@ from nats.js.errors import NotFoundError
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel import effects as effects_module
+from tenuto.kernel import parked as parked_module
 from tenuto.kernel import relay as relay_module
 from tenuto.kernel.effects import Effects, Nack, retry_seconds
 from tenuto.kernel.eventlog import Append
@@ -152,6 +153,38 @@ async def test_a_failing_effect_is_tried_again_and_then_parked(world: World) -> 
     assert attempts == {1: effects_module.ATTEMPTS_MAX, 3: 3, 5: 1}
     [row] = rows
     assert (row["consumer"], row["kind"], row["reason"]) == ("effects-test", TYPE, "OSError: the disk is gone")
+
+
+async def test_a_parked_effect_is_tried_again_when_it_is_asked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_module, "RETRY_POLL_SECONDS", 0.05)
+    disk = asyncio.Event()
+
+    async def handler(event: Event) -> None:
+        if not disk.is_set():
+            raise OSError("the disk is gone")
+        world.count(event)
+
+    async def row() -> asyncpg.Record | None:
+        return await world.pool.fetchrow("SELECT * FROM parked")
+
+    async def ask() -> None:
+        await world.pool.execute("UPDATE parked SET retry_asked_at = now()")
+
+    await world.add(1)
+    async with world.effects(handler), asyncio.timeout(120):
+        while (parked := await row()) is None:  # noqa: ASYNC110 - polls the database
+            await asyncio.sleep(0.02)
+        await ask()
+        while parked["retries"] == 0:
+            parked = await row()
+            assert parked is not None
+            await asyncio.sleep(0.02)
+        assert parked["retry_asked_at"] is None
+        disk.set()
+        await ask()
+        await world.until(lambda: world.done[1] == 1)
+        while await row() is not None:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 async def test_what_a_killed_process_had_in_hand_comes_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

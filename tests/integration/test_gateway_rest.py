@@ -257,7 +257,7 @@ async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None
     before = await tables(world)
     pool = await asyncpg.create_pool(world.service.gateway.settings.database_url, min_size=1, max_size=2)
     other = Projector("views-again", apply, pool, LogFeed(world.log))
-    await other.reset(TABLES)
+    await other.rebuild(TABLES)
     assert not any((await tables(world)).values())
     rebuilding = asyncio.create_task(other.run())
     await other.wait_position(await world.log.head())

@@ -15,8 +15,10 @@ from nats.js.errors import Error as JetStreamError
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel import ingress
+from tenuto.kernel import parked as parked_module
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.ingress import Ingress, Poison, Report
+from tenuto.kernel.report_tokens import digest_of
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -27,6 +29,7 @@ from tenuto.schemas.reports import (
     HEADER_KIND,
     HEADER_SEQUENCE,
     HEADER_SPOOL,
+    HEADER_TOKEN,
     HEADER_TRACE,
     Committed,
 )
@@ -243,6 +246,35 @@ async def test_a_report_that_breaks_the_receiver_is_parked_alone(setup: Setup) -
     assert receiver.bodies == numbers(1, 2, 4, 5, 6)
     [row] = await setup.parked()
     assert "ZeroDivisionError" in row["reason"]
+
+
+async def test_what_was_parked_is_received_when_it_is_asked_for_again(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_module, "RETRY_POLL_SECONDS", 0.05)
+
+    async def ask_again() -> None:
+        await setup.pool.execute("UPDATE parked SET retry_asked_at = now()")
+        async with asyncio.timeout(60):
+            while await setup.pool.fetchval("SELECT count(*) FROM parked WHERE retry_asked_at IS NOT NULL"):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    receiver = Receiver()
+    receiver.poison, receiver.defects = {b"2"}, {b"4"}
+    async with setup.receiving(receiver):
+        await setup.send(1, 2, 3, 4, 5, **{HEADER_TOKEN: "t"})
+        await setup.told_of(5)
+        [poison, defect] = await setup.parked()
+        assert poison["token_digest"] == defect["token_digest"] == digest_of("t"), "a retry believes more or less than before"
+        receiver.defects = {b"2"}
+        await ask_again()
+        [row] = await setup.parked()
+        assert (row["body"], row["retries"], row["reason"]) == (b"2", 1, "it smells")
+        receiver.poison, receiver.defects = set(), set()
+        await ask_again()
+        assert await setup.parked() == []
+    assert receiver.bodies == [*numbers(1, 3, 5), b"4", b"2"]
+    again = [report for report in receiver.reports if report.body == b"2"][-1]
+    assert (again.agent_id, again.spool_id, again.sequence, again.kind) == (AGENT, SPOOL, 2, "test")
+    assert (again.token, again.token_digest) == ("", digest_of("t"))
 
 
 async def test_a_report_without_readable_headers_is_parked(setup: Setup) -> None:

@@ -131,17 +131,41 @@ async def test_lost_connections_are_survived(pool: asyncpg.Pool, database: Datab
     assert await pool.fetchval("SELECT count(*) FROM parked") == 0
 
 
-async def test_a_reset_view_is_rebuilt_to_the_same_rows(pool: asyncpg.Pool) -> None:
+async def test_an_emptied_view_is_rebuilt_to_the_same_rows(pool: asyncpg.Pool) -> None:
     log = MemoryEventLog()
     last = await add(log, 1, 13, 2)
     projector = Projector("view", apply, pool, LogFeed(log))
     async with running(projector):
         await projector.wait_position(last)
     before = await seen(pool)
-    await projector.reset(["seen"])
+    await projector.rebuild(["seen"])
     assert await seen(pool) == []
     again = Projector("view", apply, pool, LogFeed(log))
     async with running(again):
         await again.wait_position(last)
     assert await seen(pool) == before
+    assert await pool.fetchval("SELECT count(*) FROM parked") == 1
+
+
+async def test_a_view_is_rebuilt_while_it_is_folded(pool: asyncpg.Pool) -> None:
+    """Also on an idle log, where no next event tells the projector that its cursor was set back."""
+    log = MemoryEventLog()
+    last = await add(log, 1, 13, 2)
+    projector = Projector("view", apply, pool, LogFeed(log))
+    async with running(projector) as task:
+        await projector.wait_position(last)
+        before = await seen(pool)
+        await pool.execute("DELETE FROM seen")
+        await projector.rebuild(["seen"])
+        async with asyncio.timeout(30):
+            while await seen(pool) != before:  # noqa: ASYNC110 - polls the database
+                await asyncio.sleep(0.01)
+        adding = [await add(log, priority) for priority in range(20, 40)]
+        await projector.rebuild(["seen"])
+        last = await add(log, 50)
+        async with asyncio.timeout(30):
+            while await cursor(pool) != last:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not task.done()
+    assert [position for position, _ in await seen(pool)] == [1, 3, *adding, last]
     assert await pool.fetchval("SELECT count(*) FROM parked") == 1

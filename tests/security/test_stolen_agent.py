@@ -239,12 +239,28 @@ async def test_nothing_forged_is_recorded(world: World) -> None:
         assert sum("permissions violation for publish" in text for text in thief.refusals) == 5
     refused = cluster.once(lambda: cluster.client().get("/status")["parked"], lambda parked: parked >= sent)
     assert refused >= sent
+    _parked_is_no_more_believed_when_it_is_tried_again(cluster)
     assert FORGED not in [event.data.metrics["loss"] for event in cluster.events() if event.type == "ValidationReported"]
     assert not [event for event in cluster.events() if event.type == "CheckpointSaved" and event.data.checkpoint_id == "forged"]
     assert not [event for event in cluster.events() if event.type == "WorkersExited" and event.data.allocation_id == target]
     trial_id = target.rpartition("-")[0]
     assert "forged line" not in cluster.cli("trial", "logs", trial_id).stdout
     assert str(FORGED) not in json.dumps(cluster.json("trial", "describe", trial_id))
+
+
+def _parked_is_no_more_believed_when_it_is_tried_again(cluster: LiveCluster) -> None:
+    items = cluster.json("parked", "ls")
+    item = next(item for item in items if "does not show that allocation" in item["reason"])
+    number = str(item["number"])
+    again = cluster.cli("parked", "retry", number, check=False)
+    assert again.returncode == 1
+    assert f"{number} cannot be handled: agent" in again.stdout
+    assert "does not show that allocation" in again.stdout
+    shown = cluster.json("parked", "show", number)
+    assert (shown["retries"], shown["retry_asked"], shown["kind"]) == (1, False, item["kind"])
+    assert "Tried again 1 times." in cluster.cli("parked", "show", number).stdout
+    missing = cluster.cli("parked", "show", str(items[-1]["number"] + 1_000), check=False)
+    assert (missing.returncode, "parked item" in missing.stderr) == (1, True)
 
 
 async def test_it_cannot_speak_for_another_agent(world: World) -> None:

@@ -49,6 +49,8 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/agents": Right.USER,
     "GET /api/v1/allocations": Right.USER,
     "GET /api/v1/status": Right.USER,
+    "GET /api/v1/parked": Right.USER,
+    "GET /api/v1/parked/{number}": Right.USER,
     # What a user makes is the user's own.
     "GET /api/v1/secrets": Right.USER,
     "PUT /api/v1/secrets/{name}": Right.USER,
@@ -75,6 +77,8 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/checkpoints/gc": Right.ADMIN,
     "POST /api/v1/log/verify": Right.ADMIN,
     "POST /api/v1/log/anchor": Right.ADMIN,
+    "POST /api/v1/parked/{number}/retry": Right.ADMIN,
+    "POST /api/v1/views/rebuild": Right.ADMIN,
     "PUT /api/v1/pools/{pool}": Right.ADMIN,
     "PUT /api/v1/shares/{owner}/{name}": Right.ADMIN,
     "POST /api/v1/agents/{agent_id}/disable": Right.ADMIN,

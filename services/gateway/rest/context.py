@@ -30,6 +30,7 @@ from tenuto.services.gateway.reader import Reader
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.state import ADMIN, State, Token
 from tenuto.services.gateway.tail import Tail
+from tenuto.services.gateway.upkeep import Upkeep
 
 VIEWS_SECONDS_MAX = 2.0
 """Longest wait for the views to show what was just recorded; then the answer is sent anyway."""
@@ -72,6 +73,7 @@ class Gateway:
     stores: Stores
     """Of checkpoints, as the operator declared them."""
     anchors: Anchors
+    upkeep: Upkeep
     bus: Client | None
     """None: in tests without one."""
     views_reached: Callable[[int], Awaitable[None]]

@@ -21,6 +21,7 @@ from tenuto.services.gateway.rest import (
     secrets,
     stores,
     trials,
+    upkeep,
     users,
 )
 from tenuto.services.gateway.rest.context import Gateway
@@ -30,7 +31,7 @@ from tenuto.services.gateway.views import ErrorView
 
 PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
-MODULES = (experiments, operations, derived, trials, records, checkpoints, stores, events, jobs, users, cluster, secrets)
+MODULES = (experiments, operations, derived, trials, records, checkpoints, stores, events, jobs, users, cluster, secrets, upkeep)
 
 
 def make_door(gateway: Gateway) -> FastAPI:

@@ -22,7 +22,7 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.durable import DurableConsumer
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, EventLog, LogUnavailable
-from tenuto.kernel.parked import park
+from tenuto.kernel.parked import Parked, park, retry_parked
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -89,10 +89,12 @@ class Effects:
     async def run(self) -> None:
         """Until cancelled; through any loss of the bus or the database."""
         noting = asyncio.create_task(self._note_floor(), name=f"{self._name}-floor")
+        retrying = asyncio.create_task(retry_parked(self._name, self._pool, self._handle_again), name=f"{self._name}-retries")
         try:
             await self._consumer.run()
         finally:
             await stop_task(noting)
+            await stop_task(retrying)
             for task in list(self._working):
                 await stop_task(task)
 
@@ -172,6 +174,10 @@ class Effects:
                 reason,
             )
             return delay_seconds
+
+    async def _handle_again(self, parked: Parked) -> None:
+        event = decode_event(parked.body)
+        await self._handlers[event.type](event)
 
     async def _keep(self, message: Msg) -> None:
         while True:

@@ -29,11 +29,11 @@ from tenuto.kernel.bus import ensure_streams
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
-from tenuto.kernel.parked import park
+from tenuto.kernel.parked import Parked, StaysParked, park, retry_parked
 from tenuto.kernel.positions import Positions
 from tenuto.kernel.pulling import PulledConsumer
 from tenuto.kernel.reception import Held, Reception, Spool
-from tenuto.kernel.report_tokens import ReportTokens
+from tenuto.kernel.report_tokens import ReportTokens, digest_of
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -72,6 +72,8 @@ SEQUENCE_MAX = 2**63
 """What the table can hold."""
 ACK_SECONDS = 30.0
 """An unacknowledged report is delivered again after so long. While it is worked on the server is told so."""
+UNREADABLE = "unreadable"
+"""Kind of a parked message of which not even the headers make sense."""
 DEFECT_ATTEMPTS_MAX = 3
 """A receiver that fails for a reason of its own gets a report so often, alone; then the report is parked."""
 
@@ -88,6 +90,8 @@ class Report:
     round: int = 0
     token: str = ""
     """Of the allocation that it is about, for the receiver to judge."""
+    token_digest: bytes | None = None
+    """In place of the token, of a report that was parked and is tried again."""
 
     @property
     def id(self) -> UUID:
@@ -105,7 +109,11 @@ class Poison(Exception):
 
 def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> None:
     """Raises Poison where the report is about an allocation that its sender was not assigned."""
-    if not tokens.fits(report.token, report.agent_id, allocation_id):
+    if report.token_digest is not None:
+        fits = tokens.fits_digest(report.token_digest, report.agent_id, allocation_id)
+    else:
+        fits = tokens.fits(report.token, report.agent_id, allocation_id)
+    if not fits:
         raise Poison(report, f"agent {report.agent_id} does not show that allocation {allocation_id} was assigned to it")
 
 
@@ -138,6 +146,7 @@ class Ingress:
             asyncio.create_task(self._consumer.run(), name=self._name),
             asyncio.create_task(self._work(), name=f"{self._name}-work"),
             asyncio.create_task(self._keep(), name=f"{self._name}-keep"),
+            asyncio.create_task(retry_parked(self._name, self._pool, self._receive_again), name=f"{self._name}-retries"),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -302,9 +311,23 @@ class Ingress:
     async def _park(self, report: Report, reason: str) -> None:
         item = f"{report.lane}/{report.agent_id}/{report.spool_id}/{report.sequence}"
         logger.error("%s parked report %s (%s): %s", self._name, item, report.kind, reason)
-        await self._positions.patiently(lambda: park(self._pool, self._name, item, report.kind, report.body, reason))
+        digest = digest_of(report.token)
+        await self._positions.patiently(lambda: park(self._pool, self._name, item, report.kind, report.body, reason, digest))
+
+    async def _receive_again(self, parked: Parked) -> None:
+        """Its position was passed when it was parked, so it is received alone, whatever came after it."""
+        if parked.kind == UNREADABLE:
+            raise StaysParked("its headers cannot be read, so nobody knows whose report it is")
+        _, rest = parked.item_id.split("/", 1)
+        agent_id, spool_id, sequence = rest.rsplit("/", 2)
+        digest = parked.token_digest or digest_of("")
+        report = Report(self._lane, agent_id, spool_id, int(sequence), parked.kind, parked.body, token_digest=digest)
+        try:
+            await self._receive([report])
+        except Poison as poison:
+            raise StaysParked(poison.reason) from poison
 
     async def _park_unreadable(self, message: Msg, reason: str) -> None:
         item = f"{message.subject}@{message.metadata.sequence.stream}@{message.metadata.timestamp.isoformat()}"
         logger.error("%s parked message %s: %s", self._name, item, reason)
-        await park(self._pool, self._name, item, "unreadable", message.data, reason)
+        await park(self._pool, self._name, item, UNREADABLE, message.data, reason)

@@ -17,6 +17,7 @@ from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.parked import park
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event, encode_event
 
 logger = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ Apply = Callable[[Any, Sequence[Event]], Awaitable[None]]
 _LOAD = "SELECT position FROM projection_cursors WHERE projection = $1"
 _BEGIN = "INSERT INTO projection_cursors (projection, position) VALUES ($1, 0) ON CONFLICT DO NOTHING"
 _MOVE = "UPDATE projection_cursors SET position = $2 WHERE projection = $1 AND position = $3"
+_BACK = "UPDATE projection_cursors SET position = 0 WHERE projection = $1"
 _BUSY = (*DATABASE_AWAY, asyncpg.TransactionRollbackError, LogUnavailable)
 """No event is to blame."""
 
@@ -50,30 +52,49 @@ class Projector:
         """Everything up to here is folded (or parked)."""
         self._cursor = 0
         self._moved = asyncio.Condition()
+        self._emptied = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled; through any loss of the database."""
         while True:
+            self._emptied.clear()  # before the cursor is read: what is emptied later begins anew again
             self._cursor = await self._patiently(self._load)
             await self._advance(self._cursor)
             try:
-                async for batch in self._feed.follow(self._cursor, BATCH_EVENTS_MAX):
-                    await self._take(batch)
+                await self._follow()
             except _Moved:
                 logger.warning("another instance folds %s as well; this one goes on from where that is", self._name)
+
+    async def _follow(self) -> None:
+        """Returns when the view was emptied, and has to begin anew."""
+        folding = asyncio.create_task(self._fold_all(), name=f"{self._name}-folding")
+        emptied = asyncio.create_task(self._emptied.wait(), name=f"{self._name}-emptied")
+        try:
+            await asyncio.wait([folding, emptied], return_when=asyncio.FIRST_COMPLETED)
+            if folding.done():
+                folding.result()
+        finally:
+            await stop_task(folding)
+            await stop_task(emptied)
+
+    async def _fold_all(self) -> None:
+        async for batch in self._feed.follow(self._cursor, BATCH_EVENTS_MAX):
+            await self._take(batch)
 
     async def wait_position(self, position: int) -> None:
         async with self._moved:
             await self._moved.wait_for(lambda: self.position >= position)
 
-    async def reset(self, tables: Sequence[str]) -> None:
-        """Empties the tables and forgets the cursor, in one transaction: the next run folds the whole log. The view's parked
-        events are forgotten too. Only while no instance runs."""
+    async def rebuild(self, tables: Sequence[str]) -> None:
+        """Empties the tables and sets the cursor back, in one transaction: the whole log is folded again, by this instance if it
+        runs, and by others when they next fold something. The view's parked events are forgotten too."""
         names = ", ".join(f'"{table}"' for table in tables)
         async with self._pool.acquire() as connection, connection.transaction():
+            # First the cursor, as `_fold` does: who folds right now is waited for, and finds afterwards that it was moved.
+            await connection.execute(_BACK, self._name)
             await connection.execute(f"TRUNCATE {names}")
-            await connection.execute("DELETE FROM projection_cursors WHERE projection = $1", self._name)
             await connection.execute("DELETE FROM parked WHERE consumer = $1", self._name)
+        self._emptied.set()
 
     async def _load(self) -> int:
         await self._pool.execute(_BEGIN, self._name)

@@ -43,6 +43,15 @@ class ReportTokens:
     def fits(self, token: str, agent_id: str, allocation_id: str) -> bool:
         return hmac.compare_digest(token.encode(), self.token(agent_id, allocation_id).encode())
 
+    def fits_digest(self, digest: bytes, agent_id: str, allocation_id: str) -> bool:
+        """`digest`: what `digest_of` gave for the token that was shown."""
+        return hmac.compare_digest(digest, digest_of(self.token(agent_id, allocation_id)))
+
+
+def digest_of(token: str) -> bytes:
+    """What is kept of a token, by which it can be recognised and not shown again."""
+    return sha256(token.encode()).digest()
+
 
 async def load_report_tokens(pool: asyncpg.Pool[Any]) -> ReportTokens:
     """With the cluster's key, which is made the first time. Waits for the database as long as it takes."""
