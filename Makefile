@@ -15,6 +15,7 @@ PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.
 .PHONY: install demo test lint format bench up down docs clean horovod
 
 $(BIN)/python:
+	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Tenuto needs Python 3.11 or newer; set PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os.path
 from typing import TYPE_CHECKING
 
 from tenuto.version import __version__ as __version__
+
+_HERE = os.path.dirname(__file__)
+for _name in ("schemas", "services", "workers"):
+    # In a checkout they are links to folders, in an installed package folders. Where git makes no links they are files.
+    if os.path.isfile(os.path.join(_HERE, _name)):
+        raise ImportError(
+            f"This checkout of Tenuto has no symbolic links ({os.path.join(_HERE, _name)} is a file): run `git config"
+            " core.symlinks true && git checkout -- src/tenuto` in it (on Windows in developer mode)."
+        )
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api import Operation, Run, init

@@ -6,140 +6,31 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
-import asyncpg
 import pytest
 from nats.js.errors import Error as JetStreamError
 
 from tenuto.embedded.nats import NatsServer
-from tenuto.kernel import bus as bus_module
 from tenuto.kernel import ingress
-from tenuto.kernel import parked as parked_module
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
-from tenuto.kernel.ingress import Ingress, Poison, Report
-from tenuto.kernel.report_tokens import digest_of
-from tenuto.kernel.settings import Settings
-from tenuto.kernel.tasks import stop_task
+from tenuto.kernel.ingress import Report
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import (
     HEADER_AGENT,
     HEADER_FOLLOWED,
-    HEADER_KIND,
-    HEADER_SEQUENCE,
-    HEADER_SPOOL,
-    HEADER_TOKEN,
     HEADER_TRACE,
     Committed,
 )
 from tests.conftest import Database
+from tests.support.receiving import AGENT, SPOOL, Receiver, Setup, numbers, receiving_end
 from tests.support.seeds import SEEDS
-
-AGENT, SPOOL = "node.1", "spool-a"
-
-
-class Receiver:
-    """Keeps what was received; `faults` are raised in turn before that."""
-
-    def __init__(self, *faults: Exception | None) -> None:
-        self.reports: list[Report] = []
-        self.batches: list[list[bytes]] = []
-        self.faults = list(faults)
-        self.poison: set[bytes] = set()
-        self.defects: set[bytes] = set()
-        self._moved = asyncio.Event()
-
-    async def __call__(self, reports: Sequence[Report]) -> None:
-        fault = self.faults.pop(0) if self.faults else None
-        if fault is not None:
-            raise fault
-        for report in reports:
-            if report.body in self.poison:
-                raise Poison(report, "it smells")
-            if report.body in self.defects:
-                raise ZeroDivisionError("a defect")
-        self.reports.extend(reports)
-        self.batches.append([report.body for report in reports])
-        self._moved.set()
-
-    async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
-            while len(self.bodies) < count:
-                self._moved.clear()
-                await self._moved.wait()
-
-    @property
-    def bodies(self) -> list[bytes]:
-        """Without repetitions: a receiver recognises a repeated report by its id."""
-        return list({report.id: report.body for report in self.reports}.values())
-
-
-class Setup:
-    def __init__(self, settings: Settings, client: bus_module.Client, pool: asyncpg.Pool) -> None:
-        self.settings, self.client, self.pool = settings, client, pool
-        self.told: asyncio.Queue[Committed] = asyncio.Queue()
-
-    @contextlib.asynccontextmanager
-    async def receiving(self, receiver: Receiver) -> AsyncIterator[asyncio.Task[None]]:
-        task = asyncio.create_task(Ingress("tracker", self.settings, self.client, self.pool, receiver).run())
-        try:
-            yield task
-        finally:
-            await stop_task(task)
-
-    async def send(self, *sequences: int, spool: str = SPOOL, agent: str = AGENT, **headers: str) -> None:
-        js = self.client.jetstream()
-        for sequence in sequences:
-            all_headers = {
-                HEADER_AGENT: agent,
-                HEADER_SPOOL: spool,
-                HEADER_SEQUENCE: str(sequence),
-                HEADER_KIND: "test",
-                **headers,
-            }
-            await js.publish(subjects.ingress("tracker", agent), b"%d" % sequence, headers=all_headers)
-
-    async def told_of(self, sequence: int) -> Committed:
-        async with asyncio.timeout(60):
-            while True:
-                committed = await self.told.get()
-                if committed.sequence >= sequence:
-                    return committed
-
-    async def told_to_resend(self) -> Committed:
-        async with asyncio.timeout(60):
-            while not (committed := await self.told.get()).resend:
-                pass
-            return committed
-
-    async def position(self, body: bytes = SPOOL.encode(), agent: str = AGENT) -> Committed:
-        reply = await self.client.request(subjects.position("tracker", agent), body, timeout=30)
-        return Committed.from_json(reply.data)
-
-    async def parked(self) -> list[Any]:
-        return await self.pool.fetch("SELECT * FROM parked ORDER BY number")
 
 
 @pytest.fixture
 async def setup(nats: NatsServer, database: Database) -> AsyncIterator[Setup]:
-    settings = Settings(nats_url=nats.url)
-    client = await bus_module.connect(settings, "test")
-    pool = await asyncpg.create_pool(database.url, min_size=1, max_size=3)
-    setup = Setup(settings, client, pool)
-
-    async def hear(message: Any) -> None:
-        setup.told.put_nowait(Committed.from_json(message.data))
-
-    await bus_module.ensure_streams(client.jetstream(), settings)
-    await client.subscribe(subjects.committed("tracker", AGENT), cb=hear)
-    yield setup
-    await bus_module.close(client)
-    await pool.close()
-
-
-def numbers(*values: int) -> list[bytes]:
-    return [b"%d" % value for value in values]
+    async with receiving_end(nats.url, database.url) as setup:
+        yield setup
 
 
 async def test_reports_arrive_in_order_with_their_identity(setup: Setup) -> None:
@@ -246,35 +137,6 @@ async def test_a_report_that_breaks_the_receiver_is_parked_alone(setup: Setup) -
     assert receiver.bodies == numbers(1, 2, 4, 5, 6)
     [row] = await setup.parked()
     assert "ZeroDivisionError" in row["reason"]
-
-
-async def test_what_was_parked_is_received_when_it_is_asked_for_again(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parked_module, "RETRY_POLL_SECONDS", 0.05)
-
-    async def ask_again() -> None:
-        await setup.pool.execute("UPDATE parked SET retry_asked_at = now()")
-        async with asyncio.timeout(60):
-            while await setup.pool.fetchval("SELECT count(*) FROM parked WHERE retry_asked_at IS NOT NULL"):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-
-    receiver = Receiver()
-    receiver.poison, receiver.defects = {b"2"}, {b"4"}
-    async with setup.receiving(receiver):
-        await setup.send(1, 2, 3, 4, 5, **{HEADER_TOKEN: "t"})
-        await setup.told_of(5)
-        [poison, defect] = await setup.parked()
-        assert poison["token_digest"] == defect["token_digest"] == digest_of("t"), "a retry believes more or less than before"
-        receiver.defects = {b"2"}
-        await ask_again()
-        [row] = await setup.parked()
-        assert (row["body"], row["retries"], row["reason"]) == (b"2", 1, "it smells")
-        receiver.poison, receiver.defects = set(), set()
-        await ask_again()
-        assert await setup.parked() == []
-    assert receiver.bodies == [*numbers(1, 3, 5), b"4", b"2"]
-    again = [report for report in receiver.reports if report.body == b"2"][-1]
-    assert (again.agent_id, again.spool_id, again.sequence, again.kind) == (AGENT, SPOOL, 2, "test")
-    assert (again.token, again.token_digest) == ("", digest_of("t"))
 
 
 async def test_a_report_without_readable_headers_is_parked(setup: Setup) -> None:

@@ -36,3 +36,19 @@ def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
                 yield str(node.module)
         else:
             yield from imported(node, known)
+
+
+def imported_at_once(tree: ast.Module) -> Iterator[str]:
+    """Modules, and names in them, that are imported when this one is: not later, inside a function, and not for types only."""
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) != "TYPE_CHECKING":
+            waiting += [*node.body, *node.orelse]
+        elif isinstance(node, ast.Try):
+            waiting += node.body

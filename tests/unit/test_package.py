@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
+from pathlib import Path
 
 import tenuto
 from tenuto.version import __version__
@@ -48,3 +53,18 @@ def test_there_is_one_version_number() -> None:
 
 def test_types_are_installed() -> None:
     assert (ROOT / "src/tenuto/py.typed").is_file()
+
+
+def test_a_checkout_without_symbolic_links_says_so(tmp_path: Path) -> None:
+    package = tmp_path / "tenuto"
+    package.mkdir()
+    for name in ("__init__.py", "version.py"):
+        shutil.copy(ROOT / "src/tenuto" / name, package)
+    command = [sys.executable, "-c", "import tenuto; print(tenuto.__version__)"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run(command, capture_output=True, text=True, env=environment, check=True).stdout.strip() == __version__
+    for name in ("schemas", "services", "workers"):
+        (package / name).write_text(f"../../{name}")  # as git leaves it
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        assert f"no symbolic links ({package}/{name} is a file): run `git config core.symlinks true" in done.stderr
+        (package / name).unlink()

@@ -46,7 +46,7 @@ class _Groups(dict[Owner, _Group]):
 
 
 def _groups(pool: Pool) -> dict[Owner, _Group]:
-    old, found, total = pool.memo.get(_Groups) or {}, _Groups(), 0
+    old, found, total = pool.memo.get(_Groups) or _Groups(), _Groups(), 0
     for owner in sorted(pool.groups):
         members, group = pool.groups[owner], old.get(owner)
         if group is None or group.members is not members:

@@ -205,8 +205,8 @@ def _named(package: str, what: str) -> str:
         return f"{what} ({package} {version(package)})"
     except PackageNotFoundError:
         raise SamplerMissing(
-            f"The {what} searcher needs the package {package} where the searcher runs; install it (pip install {package}) or"
-            " choose another searcher."
+            f"The {what} searcher needs the package {package} where the searcher runs; install it there (pip install"
+            " 'tenuto[search]'), or choose another searcher."
         ) from None
 
 

@@ -230,10 +230,12 @@ def curves_of(config: ExperimentConfig, path: Path | None) -> Any:
 
 def draw(results: list[MethodResult], path: Path, unit: str) -> None:
     """Best loss against cost: the median of all searches, and the quartiles around it."""
+    from tenuto.kernel.optional import NotInstalled, needed
+
     try:
-        import matplotlib
-    except ImportError as error:
-        raise CliError("A picture needs the package matplotlib: pip install matplotlib, or leave out --picture.") from error
+        matplotlib = needed("matplotlib")
+    except NotInstalled as error:
+        raise CliError(f"A picture needs a package: {error}, or leave out --picture.") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

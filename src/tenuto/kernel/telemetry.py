@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.kernel.settings import Settings, SettingsError
 
 LINKS_MAX = 64
@@ -47,12 +48,10 @@ def _exporter(name: str) -> Any:
         return ConsoleSpanExporter()
     if name == "otlp":
         try:
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # type: ignore[import-not-found,attr-defined,unused-ignore]
-        except ImportError:
-            raise SettingsError(
-                "TENUTO_TRACE_EXPORTER is 'otlp', but its exporter is not installed; install tenuto[otlp]."
-            ) from None
-        return OTLPSpanExporter()
+            exporter = needed("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
+        except NotInstalled as error:
+            raise SettingsError(f"TENUTO_TRACE_EXPORTER is 'otlp', but {error}.") from None
+        return exporter.OTLPSpanExporter()
     raise SettingsError(f"TENUTO_TRACE_EXPORTER is {name!r}, but must be none, console or otlp.")
 
 

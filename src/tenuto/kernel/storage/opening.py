@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.kernel.storage.definitions import AzureDefinition, DirectoryDefinition, GcsDefinition, S3Definition, StoreDefinition
 from tenuto.kernel.storage.directory import DirectoryStore
 from tenuto.kernel.storage.store import Store, StoreError
@@ -78,8 +79,6 @@ def _azure(definition: AzureDefinition, prefix: str) -> Store:
 
 def _needs_obstore() -> None:
     try:
-        import obstore  # noqa: F401
-    except ImportError:
-        raise StoreError(
-            "Checkpoints in Google Cloud Storage or Azure need the package obstore: pip install 'tenuto[cloud]'."
-        ) from None
+        needed("obstore")
+    except NotInstalled as error:
+        raise StoreError(f"Checkpoints in Google Cloud Storage or Azure need a package: {error}.") from None

@@ -1,0 +1,65 @@
+"""Packages that need not be there: who may import them at once, and what is said where they are missing."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+
+import pytest
+
+from tenuto.kernel.optional import EXTRAS, USED_BY, NotInstalled, needed
+from tests.support.import_graph import ROOT, imported_at_once, modules
+
+
+def _part_of(module: str) -> str:
+    """The part of USED_BY that the module belongs to; empty where it belongs to none."""
+    return next((part for part in USED_BY if f"{module}.".startswith(f"{part}.")), "")
+
+
+def test_without_them_the_rest_can_be_imported() -> None:
+    wrong = []
+    for name, path in modules().items():
+        part = _part_of(name)
+        for imported in imported_at_once(ast.parse(path.read_text())):
+            package = imported.split(".")[0]
+            if package in EXTRAS and package not in USED_BY.get(part, ()):
+                wrong.append(f"{name} imports {package}: import it where it is used, or see kernel/optional.py")
+            other, public = _part_of(imported), name.count(".") == 1
+            if other and not part and not public and _imports_at_once(imported):
+                wrong.append(f"{name} imports {imported}, which imports {', '.join(USED_BY[other])}")
+    assert wrong == []
+
+
+def _imports_at_once(module: str) -> bool:
+    """Whether the module, or a package that it is in, imports such a package."""
+    known, parts = modules(), module.split(".")
+    paths = [known[name] for count in range(2, len(parts) + 1) if (name := ".".join(parts[:count])) in known]
+    trees = [ast.parse(path.read_text()) for path in paths]
+    return any(name.split(".")[0] in EXTRAS for tree in trees for name in imported_at_once(tree))
+
+
+def test_what_is_imported_at_once_is_found() -> None:
+    lines = [
+        "import a",
+        "if TYPE_CHECKING:",
+        "    import b",
+        "try:",
+        "    from c import d",
+        "except ImportError:",
+        "    import e",
+    ]
+    assert set(imported_at_once(ast.parse("\n".join([*lines, "def f():", "    import g"])))) == {"a", "c", "c.d"}
+
+
+def test_each_comes_with_an_extra_that_there_is() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for package, extra in EXTRAS.items():
+        distributions = [item.split(">")[0] for item in extras[extra]]
+        assert any(item.startswith(package.split(".")[0]) for item in distributions), package
+
+
+def test_who_lacks_one_is_told_how_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(NotInstalled, match=r"matplotlib cannot be imported .*; install it: pip install 'tenuto\[pictures\]'$"):
+        needed("matplotlib")
