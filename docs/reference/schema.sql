@@ -262,12 +262,21 @@ CREATE TABLE public.parked (
     kind text NOT NULL,
     body bytea NOT NULL,
     reason text NOT NULL,
-    parked_at timestamp with time zone DEFAULT now() NOT NULL
+    parked_at timestamp with time zone DEFAULT now() NOT NULL,
+    retry_asked_at timestamp with time zone,
+    retries integer DEFAULT 0 NOT NULL,
+    token_digest bytea
 );
 
 COMMENT ON TABLE public.parked IS 'Events and reports that a view, an effect or a receiver could not handle. What came after them did not wait.';
 
 COMMENT ON COLUMN public.parked.item_id IS 'Of an event its id, of a report lane/agent/spool/sequence: parked once, however often it comes.';
+
+COMMENT ON COLUMN public.parked.retry_asked_at IS 'Set until its consumer has tried it again; it is removed when that succeeds.';
+
+COMMENT ON COLUMN public.parked.retries IS 'How often it was tried again, and failed.';
+
+COMMENT ON COLUMN public.parked.token_digest IS 'Of a report: SHA-256 of the token that came with it, so that a retry believes no more than the first time.';
 
 ALTER TABLE public.parked ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME public.parked_number_seq
@@ -554,6 +563,8 @@ CREATE INDEX allocations_experiment ON public.allocations USING btree (experimen
 CREATE INDEX allocations_live ON public.allocations USING btree (allocation_id) WHERE (released_us IS NULL);
 
 CREATE INDEX events_correlation ON public.events USING btree (correlation_id, "position");
+
+CREATE INDEX parked_to_retry ON public.parked USING btree (consumer, number) WHERE (retry_asked_at IS NOT NULL);
 
 CREATE INDEX trial_checkpoints_trial ON public.trial_checkpoints USING btree (experiment_id, trial_number, batches);
 
