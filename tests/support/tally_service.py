@@ -10,7 +10,9 @@ import json
 import os
 import random
 import signal
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nats.aio.client import Client
@@ -24,6 +26,8 @@ from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import run_together
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # it is started by its path
 from tests.support.tally_core import Add, TallyCore
 
 _chance = random.Random(f"{os.environ['TALLY_SEED']}/{os.getpid()}")
