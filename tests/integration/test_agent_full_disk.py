@@ -12,12 +12,14 @@ import psutil
 import pytest
 
 from tenuto.embedded.process import is_alive
+from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Assignment, Assignments
 from tenuto.schemas.events.pool import AgentSlots
+from tenuto.workers.agent import manager as manager_module
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.live import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
 from tenuto.workers.agent.runtimes.process import processes as processes_module
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, agent_settings, make_assignment, make_context
@@ -31,9 +33,11 @@ class FullDisk(Disk):
     def __init__(self) -> None:
         super().__init__()
         self.full, self.refused = False, asyncio.Event()
+        self.refuses = ""
+        """The name of a call that is refused also while it is not full."""
 
     async def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.full:
+        if self.full or function.__name__ == self.refuses:
             self.refused.set()
             raise sqlite3.OperationalError("database or disk is full")
         return await super().__call__(function, *args, **kwargs)
@@ -56,6 +60,19 @@ class Rig:
                 await asyncio.sleep(0.02)
         assert live.run.handle is not None
         return live, psutil.Process(processes_module.Identity.of(live.run.handle).pid)
+
+    async def paused(self, live: Live, pause_seconds: float = RETRY_SECONDS) -> None:
+        """Its task meets a full disk, and pauses after that."""
+        task = live.task
+        assert task is not None
+        live.backoff = Backoff(pause_seconds, pause_seconds)
+        self.disk.full = True
+        runtime = cast(Any, self.app.manager)._runtime
+        with runtime.host.files(live.run.allocation_id).stdout.open("a") as file:
+            file.write("a line\n")
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await asyncio.wait({task})
+        self.disk.full = False
 
 
 async def until_gone(process: psutil.Process) -> None:
@@ -94,6 +111,35 @@ async def test_a_stop_on_a_full_disk_leaves_no_worker(rig: Rig) -> None:
     await rig.app.stop()
     for process in processes:
         await until_gone(process)
+
+
+async def test_a_stop_does_not_wait_for_ever_for_a_run_that_pauses_after_an_error(rig: Rig) -> None:
+    await rig.assign(make_assignment(rig.context))
+    live, process = await rig.running("1-1-1")
+    await rig.paused(live, RETRY_SECONDS_MAX)
+    await asyncio.wait_for(rig.app.manager.stop(grace_seconds=0.1), WAIT_SECONDS_MAX)
+    assert not is_alive(process)
+    assert not live.run.holds_slots  # its end is written down, not only brought about
+
+
+async def test_a_stop_ends_where_the_ends_of_workers_cannot_be_written_down(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "KILLED_SECONDS_MAX", 0.5)
+    await rig.assign(make_assignment(rig.context))
+    _, process = await rig.running("1-1-1")
+    rig.disk.refuses = "note_end"
+    await asyncio.wait_for(rig.app.manager.stop(grace_seconds=0.1), WAIT_SECONDS_MAX)
+    await until_gone(process)
+
+
+async def test_a_run_that_goes_on_after_an_error_pauses_only_briefly_at_the_next(rig: Rig) -> None:
+    await rig.assign(make_assignment(rig.context))
+    live, _ = await rig.running("1-1-1")
+    await rig.paused(live)
+    assert live.backoff.failures == 1
+    async with asyncio.timeout(WAIT_SECONDS_MAX):
+        while live.backoff.failures:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    assert live.run.phase == "running"
 
 
 async def test_all_workers_are_ended_while_some_runs_are_forgotten(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.workers.agent.hiding import UNREADABLE, forget, hiding, keep, kept_hiding, sweep
+from tenuto.workers.agent.hiding import LINE_CHARACTERS_MIN, UNREADABLE, forget, hiding, keep, kept_hiding, sweep
+from tenuto.workers.agent.outcome import name_end
 from tenuto.workers.agent.output import log_texts
+from tenuto.workers.agent.runtimes.process import files as files_module
+from tenuto.workers.agent.runtimes.process.files import RunFiles, read_exit, read_lines
 from tenuto.workers.agent.runtimes.runtime import Output
+from tenuto.workers.endings import ERROR_CHARACTERS_MAX, STDERR_BYTES_READ
 
 
 @given(st.text(min_size=8).filter(lambda text: len(text.strip()) >= 8), st.text(), st.text())
@@ -31,6 +36,47 @@ def test_a_line_is_hidden_before_it_is_cut() -> None:
     for [line] in texts.values():
         assert len(line) == 8_000
         assert "secre" not in line.replace("[secr", "")
+
+
+def test_a_line_that_is_read_in_pieces_is_cut_beside_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_module, "READ_BYTES_MAX", 64)
+    hide, path = hiding({"KEY": "secret-value", "OTHER": "value-of-other"}), tmp_path / "stdout"
+    for before in range(80):
+        path.write_text("x" * before + "secret-value" + "y" * 200)
+        texts, offset = [], 0
+        while (chunk := read_lines(path, offset, final=True, cut=hide.cut)).texts:
+            texts += map(hide, chunk.texts)
+            offset = chunk.offset
+        assert "".join(texts) == hide(path.read_text())
+
+
+def test_what_is_said_of_an_end_shows_no_part_of_a_secret(tmp_path: Path) -> None:
+    files, hide = RunFiles(tmp_path), hiding({"KEY": "secret-value"})
+
+    def said() -> str:
+        return name_end(read_exit(files), None, hide).error or ""
+
+    files.exit.write_text("1")
+
+    files.stderr.write_text("secret-value" + "x" * (STDERR_BYTES_READ - 8))  # its end is read
+    assert said().startswith("The worker process exited with code 1.\n[secret KEY]xxx")
+    files.error.write_text("x" * (ERROR_CHARACTERS_MAX - 10) + "secret-value, and more")  # is shortened by the agent
+    assert "secret" not in said().replace("[secret KEY]"[:10], "")
+    files.error.write_text("x" * (ERROR_CHARACTERS_MAX - 10) + "secret-val")  # was shortened by the worker
+    assert "secret" not in said().replace("[secret KEY]"[:10], "")
+    files.error.write_text("model_def.py:3: it failed\n\n...\ncret-value is no key")
+    assert said().endswith("...\n[secret KEY] is no key")
+    files.error.write_text("a text that is whole is left alone, as it begins: secret-val")
+    assert said().endswith("secret-val")
+
+
+@given(st.text("ab", min_size=8, max_size=12), st.integers(0, 60), st.integers(0, 60))
+def test_what_is_left_of_a_torn_secret_is_found_at_both_ends(value: str, start: int, length: int) -> None:
+    """No more of it is left than says nothing."""
+    torn = hiding({"KEY": value}).torn("head\n" + value[start % len(value) :] + "." + value[: length % len(value)], at_end=True)
+    left = torn.replace("[secret KEY]", "").removeprefix("head\n")
+    begin, _, end = left.partition(".")
+    assert max(len(begin), len(end)) < LINE_CHARACTERS_MIN
 
 
 def test_an_agent_that_is_started_again_knows_what_to_hide(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -14,11 +14,66 @@ LINE_CHARACTERS_MIN = 6
 """A secret of several lines is printed line by line; a shorter line of it says nothing and would hide words."""
 UNREADABLE = "[not shown: the secrets of this run cannot be read]"
 FOLDER = "secrets"
-Hide = Callable[[str], str]
 
 
-def nothing(text: str) -> str:
-    return text
+class Hide:
+    """Puts marks in place of secrets: `known` has the mark of each."""
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._known = {piece: known[piece] for piece in sorted(known, key=lambda piece: (-len(piece), piece))}
+
+    def __call__(self, text: str) -> str:
+        for piece, mark in self._known.items():
+            text = text.replace(piece, mark)
+        return text
+
+    def torn(self, text: str, *, at_end: bool) -> str:
+        """Of a text that was put together from parts of longer ones: also what is left of a secret at the begin of a line, and
+        (`at_end`) at the end of the text. The first line has its begin."""
+        first, *rest = self(text).split("\n")
+        text = "\n".join([first, *map(self._without_suffix, rest)])
+        for piece, mark in self._known.items() if at_end and len(text) >= LINE_CHARACTERS_MIN else ():
+            found = piece.rfind(text[-LINE_CHARACTERS_MIN:])
+            while found >= 0:
+                if text.endswith(left := piece[: found + LINE_CHARACTERS_MIN]):
+                    return text.removesuffix(left) + mark
+                found = piece.rfind(text[-LINE_CHARACTERS_MIN:], 0, found + LINE_CHARACTERS_MIN - 1)
+        return text
+
+    def _without_suffix(self, line: str) -> str:
+        for piece, mark in self._known.items() if len(line) >= LINE_CHARACTERS_MIN else ():
+            found = piece.find(line[:LINE_CHARACTERS_MIN])
+            while found >= 0:
+                if line.startswith(left := piece[found:]):
+                    return mark + line.removeprefix(left)
+                found = piece.find(line[:LINE_CHARACTERS_MIN], found + 1)
+        return line
+
+    def cut(self, data: bytes) -> int:
+        """How much of `data`, which goes on, can be looked at for itself: no secret lies across the cut."""
+        pieces = [piece.encode() for piece in self._known]
+        end = len(data) - max((len(piece) for piece in pieces), default=1) + 1
+        if end <= 0:
+            return len(data)
+        crossed = True
+        while crossed:
+            crossed = False
+            for piece in pieces:
+                start = data.find(piece, max(0, end - len(piece) + 1), end + len(piece) - 1)
+                if start >= 0:
+                    end, crossed = start + len(piece), True
+        return end
+
+
+class _HideAll(Hide):
+    def __call__(self, text: str) -> str:
+        return UNREADABLE
+
+    def torn(self, text: str, *, at_end: bool) -> str:
+        return UNREADABLE if text else ""
+
+
+nothing = Hide({})
 
 
 def hiding(values: Mapping[str, str]) -> Hide:
@@ -28,14 +83,7 @@ def hiding(values: Mapping[str, str]) -> Hide:
         for piece in (value, *value.splitlines()):
             if len(piece.strip()) >= LINE_CHARACTERS_MIN:
                 known[piece.strip()] = f"[secret {name}]"
-    longest_first = sorted(known, key=lambda piece: (-len(piece), piece))
-
-    def hide(text: str) -> str:
-        for piece in longest_first:
-            text = text.replace(piece, known[piece])
-        return text
-
-    return hide if longest_first else nothing
+    return Hide(known)
 
 
 def keep(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None:
@@ -57,7 +105,7 @@ def kept_hiding(directory: Path, allocation_id: str) -> Hide:
         return nothing
     except (OSError, ValueError) as error:
         logger.error("what %s prints is not shown, as its secrets cannot be read: %s", allocation_id, error)
-        return lambda text: UNREADABLE
+        return _HideAll({})
     return hiding(values)
 
 

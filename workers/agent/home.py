@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 from pathlib import Path
+
+from tenuto.kernel.backoff import Seldom
+
+logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 """Between looks at the directory: how long an agent whose directory was removed takes work that it cannot do."""
@@ -38,9 +43,12 @@ class Home:
     def __init__(self, directory: Path) -> None:
         """To be made when the files are there."""
         self._directory = directory
-        self._known = {path: _identity(path) for path in (directory / LOCK, directory / DATABASE)}
         self._lost = asyncio.Event()
         self._problem = ""
+        self._seldom = Seldom(logger)
+        self._known: dict[Path, tuple[int, int]] = {}
+        """What each file was when it was first looked at."""
+        self._gone()
 
     def failed(self, error: BaseException) -> None:
         """A call to the database failed so."""
@@ -51,7 +59,7 @@ class Home:
     async def lost(self) -> str:
         """Returns when the agent cannot go on: why, and what to do."""
         while not self._problem:
-            if gone := [path for path, identity in self._known.items() if _identity(path) != identity]:
+            if gone := self._gone():
                 return (
                     f"{gone[0]} was removed or replaced while the agent ran. The agent leaves, and its trials go on from their "
                     "last checkpoints, also elsewhere; started again it makes the directory anew."
@@ -68,12 +76,18 @@ class Home:
         """Whether the database still takes what is written: a removed file that is open does."""
         return not self._problem
 
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    except OSError:  # it cannot be looked at now
-        return (0, 0)
-    return found.st_dev, found.st_ino
+    def _gone(self) -> list[Path]:
+        """What was removed or replaced. A file that cannot be looked at now, as on a network disk that is away, is as it was:
+        whether the database can still be used shows by itself."""
+        gone: list[Path] = []
+        for path in (self._directory / LOCK, self._directory / DATABASE):
+            try:
+                found = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                gone.append(path)
+            except OSError as error:
+                self._seldom.warn(f"{path} cannot be looked at, and is taken to be as it was: {error}")
+            else:
+                if self._known.setdefault(path, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
+                    gone.append(path)
+        return gone

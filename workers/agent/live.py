@@ -37,5 +37,7 @@ class Live:
     """Of a gang: what of each rank's output is in the spool. None: not read yet."""
     backoff: Backoff = field(default_factory=lambda: Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX))
     """Of errors while it was carried on."""
+    pause: asyncio.TimerHandle | None = None
+    """After such an error, until it is carried on again."""
     hide: Hide | None = None
     """Puts marks in place of its secrets. None: not read yet."""

@@ -37,6 +37,9 @@ logger = logging.getLogger(__name__)
 OUTPUT_SECONDS = 0.5
 """How often a run's output is read: soon enough for people who watch, and one disk write for all that was printed."""
 TOKEN_BYTES = 32
+KILLED_SECONDS_MAX = 5.0
+"""When the agent stops, for the ends of killed workers to be seen and written down: a fraction of a second, where the disk is not
+full. What is not written down, the next agent on this directory finds."""
 
 
 class Manager:
@@ -71,6 +74,9 @@ class Manager:
         self._position = 0
         self._reconciling = asyncio.Lock()
         self._stopping = False
+        """No run begins; those that are there go on to their ends."""
+        self._let_go = False
+        """Nothing of a run is carried on any more."""
 
     async def open(self) -> None:
         """Finds the workers of an earlier agent on this directory, and kills those that nobody can own."""
@@ -126,6 +132,10 @@ class Manager:
         """Asks all workers to save and leave, kills those that do not, and returns when none is left."""
         self._stopping = True
         holding = [live for live in self._live.values() if live.run.holds_slots]
+        for live in self._live.values():
+            if live.pause is not None:
+                live.pause.cancel()
+                self._carry(live)
         for live in holding:
             if live.run.assignment.action == "run":
                 await self._direct(live, live.run.assignment.model_copy(update={"action": "preempt"}))
@@ -135,11 +145,16 @@ class Manager:
         except TimeoutError:
             for live in holding:
                 await self._kill(live, live.run.assignment.action)
-            await self._wait_ended(holding)
+            try:
+                async with asyncio.timeout(KILLED_SECONDS_MAX):
+                    await self._wait_ended(holding)
+            except TimeoutError:
+                logger.warning("the ends of workers cannot be written down, so they are killed without it")
+                await self.abandon()
 
     async def abandon(self) -> None:
         """Kills all workers without writing anything down: the agent's disk is gone, and its lease tells the rest."""
-        self._stopping = True
+        self._stopping = self._let_go = True
         for live in [*self._live.values()]:  # others may end, and be forgotten, meanwhile
             if live.run.handle is not None:
                 await self._runtime.kill(live.run.handle)
@@ -147,7 +162,7 @@ class Manager:
 
     async def close(self) -> None:
         """Lets go of the runs; their workers go on."""
-        self._stopping = True
+        self._stopping = self._let_go = True
         tasks = [task for live in self._live.values() for task in (live.task, live.ending) if task is not None]
         for live in self._live.values():
             if live.grace is not None:
@@ -242,15 +257,18 @@ class Manager:
             await self._runtime.kill(live.run.handle)
 
     def _carry(self, live: Live) -> None:
+        live.pause = None
+        if self._let_go:
+            return
         live.task = asyncio.create_task(self._carry_on(live), name=f"run-{live.run.allocation_id}")
         live.task.add_done_callback(lambda task: self._carried(live, task))
 
     def _carried(self, live: Live, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            pause = live.backoff.failed()
+            pause = min(live.backoff.failed(), RETRY_SECONDS if self._stopping else RETRY_SECONDS_MAX)
             defect = None if isinstance(error, OSError | sqlite3.Error) else error  # a full disk says enough in one line
             logger.error("allocation %s: %s; trying again in %.0f s", live.run.allocation_id, error, pause, exc_info=defect)
-            asyncio.get_running_loop().call_later(pause, lambda: None if self._stopping else self._carry(live))
+            live.pause = asyncio.get_running_loop().call_later(pause, self._carry, live)
         else:
             live.backoff.worked()
 
@@ -295,12 +313,13 @@ class Manager:
         opened = asyncio.create_task(self._reports.rendezvous(live))
         try:
             while not gone.done():
-                await self._printed.read(live, final=False)
+                if await self._printed.read(live, final=False):
+                    live.backoff.worked()  # the disk takes what it prints
                 await asyncio.wait({gone}, timeout=OUTPUT_SECONDS)
         finally:
             gone.cancel()
             opened.cancel()
-        await self._note_end(live, name_end(gone.result(), live.run.killed_for))
+        await self._note_end(live, name_end(gone.result(), live.run.killed_for, self._printed.hide(live)))
 
     async def _note_end(self, live: Live, end: End) -> None:
         if end.error is not None:

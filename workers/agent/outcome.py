@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
+from tenuto.workers.agent.hiding import Hide
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
 from tenuto.workers.agent.runtimes.runtime import Exit
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE
@@ -24,18 +25,19 @@ class End:
     """It ended only because other parts of its gang did."""
 
 
-def name_end(found: Exit, killed_for: Action | None) -> End:
+def name_end(found: Exit, killed_for: Action | None, hide: Hide) -> End:
+    """`hide`: secrets, before what is said of the end is shortened."""
     exit_code = found.code
     if exit_code is not None and exit_code in EXIT_OUTCOMES:
         return End(EXIT_OUTCOMES[exit_code], exit_code, None)
     if exit_code in (EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, EXIT_CODE_HUNG):
-        return End("lost", exit_code, _error_text(found), followed=exit_code == EXIT_CODE_FOLLOWED)
+        return End("lost", exit_code, _error_text(found, hide), followed=exit_code == EXIT_CODE_FOLLOWED)
     if exit_code is None or exit_code > SIGNAL_EXIT_BASE:
-        said = found.said[:ERROR_CHARACTERS_MAX]  # by the supervisor of a gang, about the first of its ranks that failed
+        said = _said(found, hide)  # by the supervisor of a gang, about the first of its ranks that failed
         if killed_for is not None:
             return End(OUTCOME_OF_LEAVING[killed_for], exit_code, said or _killed_text(killed_for), followed=not said)
         return End("lost", exit_code, said or _signal_text(exit_code))
-    return End("failed", exit_code, _error_text(found))
+    return End("failed", exit_code, _error_text(found, hide))
 
 
 def _killed_text(action: Action) -> str:
@@ -50,7 +52,12 @@ def _signal_text(exit_code: int | None) -> str:
     return f"its worker process {how_it_ended(exit_code)}"
 
 
-def _error_text(found: Exit) -> str:
+def _said(found: Exit, hide: Hide) -> str:
+    """Whoever wrote it may have shortened it, and knows no secrets."""
+    return hide.torn(found.said, at_end=len(found.said) >= ERROR_CHARACTERS_MAX)[:ERROR_CHARACTERS_MAX]
+
+
+def _error_text(found: Exit, hide: Hide) -> str:
     """What the harness wrote for the user, else the end of standard error."""
-    text = found.said or "\n".join([f"The worker process exited with code {found.code}.", *found.last_lines])
-    return text[:ERROR_CHARACTERS_MAX]
+    text = "\n".join([f"The worker process exited with code {found.code}.", *found.last_lines])
+    return _said(found, hide) or hide.torn(text, at_end=False)[:ERROR_CHARACTERS_MAX]

@@ -56,7 +56,7 @@ async def read_ranks(
     found = RankOutput([], {})
     for rank in ranks_on(assignment, agent_id):
         before = offsets.get(rank, (0, 0))
-        output = await runtime.output(assignment.allocation_id, rank, before, final=final)
+        output = await runtime.output(assignment.allocation_id, rank, before, final=final, cut=hide.cut)
         if output.offsets != before:
             texts = log_texts(output, hide)
             found.reports.extend(log_reports(assignment.trial_id, assignment.allocation_id, rank, time_us, texts))

@@ -44,7 +44,7 @@ class Printed:
         run, before = live.run, (live.run.stdout_offset, live.run.stderr_offset)
         if is_gang(run.assignment) and await self._read_ranks(live, final=final):
             return True
-        output = await self._runtime.output(run.allocation_id, None, before, final=final)
+        output = await self._runtime.output(run.allocation_id, None, before, final=final, cut=self.hide(live).cut)
         if output.offsets == before:
             return False
         texts = log_texts(output, self.hide(live))

@@ -49,10 +49,10 @@ class Starter:
             return End("lost", None, str(error))
         work = Work(run.assignment, context, run.token, await self._secret_values(live))
         if live.run.killed_for is not None:
-            return name_end(Exit(None), live.run.killed_for)
+            return name_end(Exit(None), live.run.killed_for, hiding.nothing)
         try:
             if not await self._prepared(live, work):
-                return name_end(Exit(None), live.run.killed_for)
+                return name_end(Exit(None), live.run.killed_for, hiding.nothing)
             if work.secrets:
                 hiding.keep(self._node.directory, run.allocation_id, work.secrets)
             await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # which may have come since

@@ -18,7 +18,7 @@ Raised everywhere: OSError for what may work when it is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NewType, Protocol
@@ -30,6 +30,9 @@ Handle = NewType("Handle", str)
 """Of what a run was started as, for that run only: never mistaken for a later one. Only its runtime can read it."""
 Offsets = tuple[int, int]
 """How much of standard output and of standard error was read: (0, 0) at the beginning, afterwards what `output` returned last."""
+
+Cut = Callable[[bytes], int]
+"""Of a line that is too long, and goes on: how much of these bytes, at least one, may be taken for a line."""
 
 
 class RuntimeUnavailable(RuntimeError):
@@ -164,9 +167,10 @@ class Runtime(Protocol):
         and called again. Raises StillRunning."""
         ...
 
-    async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool) -> Output:
+    async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool, cut: Cut = len) -> Output:
         """What the worker (of a gang: its supervisor) has printed since; or the rank of that number. Complete lines, some hundred
-        kilobytes at most; an unfinished last line only if it is `final`, or alone takes up all of that."""
+        kilobytes at most; an unfinished last line only if it is `final`, or alone takes up all of that: then up to
+        where it may be `cut`."""
         ...
 
     async def opened_rendezvous(self, allocation_id: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tenuto.schemas.text import storable
 from tenuto.workers.agent.foreign import open_foreign, read_foreign
-from tenuto.workers.agent.runtimes.runtime import Exit
+from tenuto.workers.agent.runtimes.runtime import Cut, Exit
 from tenuto.workers.endings import STDERR_BYTES_READ, STDERR_LINES_SHOWN
 
 READ_BYTES_MAX = 256 * 1024
@@ -51,9 +51,9 @@ class Chunk:
     """Where to go on, in bytes."""
 
 
-def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None) -> Chunk:
+def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, cut: Cut = len) -> Chunk:
     """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a line
-    too: that is how progress bars print."""
+    too: that is how progress bars print. `cut`: where one that is too long may be cut."""
     try:
         with open_foreign(path, owner) as file:
             file.seek(offset)
@@ -62,8 +62,10 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
         return Chunk((), offset)
     full = len(data) == READ_BYTES_MAX
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-    if (final and not full) or (full and end == 0):
+    if final and not full:
         end = len(data)
+    elif full and end == 0:
+        end = cut(data)
     lines = data[:end].replace(b"\r", b"\n").split(b"\n")
     return Chunk(tuple(line.decode(errors="replace") for line in lines if line), offset + end)
 

@@ -26,6 +26,7 @@ from tenuto.workers.agent.runtimes.process.processes import Identity, Spawned
 from tenuto.workers.agent.runtimes.process.scratch import Scratch
 from tenuto.workers.agent.runtimes.process.warm import WarmPool, WarmSpawned
 from tenuto.workers.agent.runtimes.runtime import (
+    Cut,
     Exit,
     Handle,
     Offsets,
@@ -154,12 +155,12 @@ class ProcessRuntime:
             raise StillRunning("its processes cannot be killed; their slots stay taken")
         return read_exit(self.host.files(allocation_id))
 
-    async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool) -> Output:
+    async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool, cut: Cut = len) -> Output:
         files = self.host.files(allocation_id)
         if rank is not None:
             files = files.of_rank(rank)
-        out = read_lines(files.stdout, offsets[0], final=final, owner=files.owner)
-        err = read_lines(files.stderr, offsets[1], final=final, owner=files.owner)
+        out = read_lines(files.stdout, offsets[0], final=final, owner=files.owner, cut=cut)
+        err = read_lines(files.stderr, offsets[1], final=final, owner=files.owner, cut=cut)
         return Output(out.texts, err.texts, (out.offset, err.offset))
 
     async def opened_rendezvous(self, allocation_id: str) -> str:
