@@ -139,7 +139,7 @@ async def main(decisions: int) -> None:
         await migrate(postgres.owner_url)
         environment = {
             **os.environ, "TENUTO_DATABASE_URL": postgres.url, "TENUTO_NATS_URL": server.url,
-            "TENUTO_DATA_DIRECTORY": name, "TENUTO_SHARED_DIRECTORY": name, "TENUTO_LOG_LEVEL": "WARNING",
+            "TENUTO_SHARED_DIRECTORY": name, "TENUTO_LOG_LEVEL": "WARNING",
         }  # fmt: skip
         processes = [start(module, environment) for module in PROCESSES]
         try:

@@ -44,7 +44,7 @@ class Bench:
 
     @property
     def directory(self) -> Path:
-        return Path(self.settings.data_directory)
+        return Path(self.settings.agent_directory)
 
     def workers(self, allocation_id: str) -> list[psutil.Process]:
         """The python processes of a run, not its shell."""
@@ -310,7 +310,7 @@ async def test_killed_and_told_to_stop_as_a_process(bench: Bench) -> None:
     control = bench.control
     environment = os.environ | {
         "TENUTO_NATS_URL": bench.settings.nats_url,
-        "TENUTO_DATA_DIRECTORY": bench.settings.data_directory,
+        "TENUTO_AGENT_DIRECTORY": bench.settings.agent_directory,
         "TENUTO_SHARED_DIRECTORY": bench.settings.shared_directory,
         "TENUTO_AGENT_ID": AGENT,
         "TENUTO_CPU_SLOTS": "1",

@@ -19,7 +19,7 @@ ANSWER_SECONDS_MAX = 10.0
 def _process_environment(bench: Bench) -> dict[str, str]:
     return os.environ | {
         "TENUTO_NATS_URL": bench.settings.nats_url,
-        "TENUTO_DATA_DIRECTORY": bench.settings.data_directory,
+        "TENUTO_AGENT_DIRECTORY": bench.settings.agent_directory,
         "TENUTO_SHARED_DIRECTORY": bench.settings.shared_directory,
         "TENUTO_AGENT_ID": AGENT,
         "TENUTO_CPU_SLOTS": "1",

@@ -91,7 +91,7 @@ class Bench:
         return [json.loads(line.removeprefix("seen ")) for line in self.lines() if line.startswith("seen ")]
 
     def pids(self) -> set[int]:
-        return set(marked(Path(self.settings.data_directory)))
+        return set(marked(Path(self.settings.agent_directory)))
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def test_what_ended_without_an_agent_is_removed_by_the_next(bench: Bench) 
     await bench.start()
     seen = await bench.train(1)
     directory = Path(seen["directory"])
-    left = [directory.parent / "9-9-9", Path(bench.settings.data_directory) / "runs" / "9-9-9"]
+    left = [directory.parent / "9-9-9", Path(bench.settings.agent_directory) / "runs" / "9-9-9"]
     for path in left:
         (path / "file").mkdir(parents=True)
     await bench.drop()

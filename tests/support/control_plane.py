@@ -88,7 +88,7 @@ def agent_settings(nats_url: str, directory: Path, **changes: Any) -> Settings:
     """Of an agent with one CPU slot, with `agent` and `shared` in that directory."""
     values: dict[str, Any] = {
         "nats_url": nats_url,
-        "data_directory": str(directory / "agent"),
+        "agent_directory": str(directory / "agent"),
         "shared_directory": str(directory / "shared"),
         "agent_id": AGENT,
         "cpu_slots": 1,

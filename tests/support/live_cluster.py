@@ -169,7 +169,7 @@ class LiveCluster:
             env={
                 **psutil.Process(self.pid("agent")).environ(),
                 **own,
-                "TENUTO_DATA_DIRECTORY": str(directory),
+                "TENUTO_AGENT_DIRECTORY": str(directory),
                 "TENUTO_CPU_SLOTS": str(cpu_slots),
                 **variables,
             },

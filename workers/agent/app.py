@@ -72,7 +72,7 @@ class AgentApp:
     ) -> None:
         """`command` instead of our own harness; then workers never start warm. Raises AgentError where a setting is missing, and
         NoSlots."""
-        self._directory = Path(_required(settings.data_directory, "TENUTO_DATA_DIRECTORY")).absolute()
+        self._directory = Path(_required(settings.agent_directory, "TENUTO_AGENT_DIRECTORY")).absolute()
         self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
         self._stores = stores_of(str(self._shared), settings.stores_file)
         self._settings, self._clock = settings, clock
@@ -110,7 +110,7 @@ class AgentApp:
             if self._lock is not None:
                 self._lock.close()
             raise AgentError(
-                f"Another agent uses {self._directory}; stop it, or set TENUTO_DATA_DIRECTORY to another directory."
+                f"Another agent uses {self._directory}; stop it, or set TENUTO_AGENT_DIRECTORY to another directory."
             ) from None
         except OSError as error:
             raise AgentError(f"{self._directory} cannot be used: {error}.") from error

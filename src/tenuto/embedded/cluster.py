@@ -96,7 +96,6 @@ def process_specs(
     base |= {"TENUTO_STORES_FILE": str(layout.stores)}
     service = base | {
         "TENUTO_DATABASE_URL": postgres.url,
-        "TENUTO_DATA_DIRECTORY": str(layout.root),
         "TENUTO_REST_HOST": LOOPBACK,
         "TENUTO_REST_PORT": str(port),
         "TENUTO_REST_TOKEN_FILE": str(layout.token),
@@ -129,7 +128,7 @@ def _user(name: str, password: str) -> dict[str, str]:
 
 def _agent(layout: Layout, environment: dict[str, str], agent_id: str, number: int) -> ProcessSpec:
     name = "agent" if number == 1 else f"agent-{number}"
-    own = {"TENUTO_DATA_DIRECTORY": str(layout.agent.with_name(name)), "TENUTO_AGENT_ID": agent_id}
+    own = {"TENUTO_AGENT_DIRECTORY": str(layout.agent.with_name(name)), "TENUTO_AGENT_ID": agent_id}
     return ProcessSpec(name, _python(AGENT_MODULE), environment | own)
 
 
@@ -140,7 +139,7 @@ def _python(module: str) -> tuple[str, ...]:
 _PER_PROCESS = frozenset(
     f"TENUTO_{name}"
     for name in (
-        *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "SHARED_DIRECTORY"),
+        *("DATABASE_URL", "DATABASE_OWNER_URL", "DATA_DIRECTORY", "AGENT_DIRECTORY", "SHARED_DIRECTORY"),
         *("NATS_URL", "NATS_USER", "NATS_PASSWORD", "NATS_PASSWORD_FILE"),
         *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
     )

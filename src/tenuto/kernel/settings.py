@@ -25,8 +25,9 @@ class Settings:
     nats_password: str = ""
     nats_password_file: str = ""
     """File with the password, in place of `nats_password`: what is in a file is not in the process's environment."""
-    data_directory: str = ""
-    """Where this process keeps files of its own: an agent's spool and runs, log files."""
+    agent_directory: str = ""
+    """Where an agent keeps files of its own: its spool, and its runs. (TENUTO_DATA_DIRECTORY is no setting of a process: it names
+    the directory of a whole cluster on this machine, for the command line.)"""
     shared_directory: str = ""
     """Seen by gateway, tracker and all agents: contexts/ (packed model directories) and checkpoints/."""
     stores_file: str = ""
