@@ -39,52 +39,64 @@ async def connect(settings: Settings, name: str = "tenuto") -> Client:
 
     Waits for the first connection as long as it takes.
     """
-    client = Client()
-    options = connect_options(settings, name)
+    client, link = Client(), Link(settings, name)
+    options = link.options()
     if settings.nats_user:
         options |= {"user": settings.nats_user, "password": settings.bus_password()}
     await client.connect(settings.nats_url, **options)
+    link.made()
     return client
 
 
-def connect_options(settings: Settings, name: str) -> dict[str, Any]:
-    """How all our clients behave, but for the server's address and the credentials."""
-    away = False
-    seldom = Seldom(logger)
+class Link:
+    """What all our clients say of their link to the server: once that it is lost and once that it is there, and what the server
+    reports while it is there. A client that was refused something often hears of it in no other way."""
 
-    async def on_error(error: Exception) -> None:
-        nonlocal away
+    def __init__(self, settings: Settings, name: str) -> None:
+        self._settings, self._name = settings, name
+        self._away = False
+        self._seldom = Seldom(logger)
+
+    def made(self) -> None:
+        """For whoever connected: nats-py calls back for later connections only, and the first one may have taken attempts."""
+        if self._away:
+            self._away = False
+            logger.info("%s has its link to NATS again", self._name)
+
+    async def _on_error(self, error: Exception) -> None:
+        name = self._name
         if isinstance(error, nats.errors.SlowConsumerError):
             logger.debug("%s: messages dropped on %s", name, error.subject)  # the feed sees the gap and reads it from the log
         elif isinstance(error, OSError | nats.errors.UnexpectedEOF | nats.errors.StaleConnectionError):
-            if not away:
-                away = True
+            if not self._away:
+                self._away = True
                 reason = str(error) or type(error).__name__
-                logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, settings.nats_url, reason)
+                logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, self._settings.nats_url, reason)
         elif isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE:
             logger.debug("%s: %s", name, error)  # one for each message behind the first; whoever sent them hears it, too
-        elif not away:
-            seldom.warn(f"{name}: the bus reports: {str(error) or type(error).__name__}")
+        elif not self._away:
+            self._seldom.warn(f"{name}: the bus reports: {str(error) or type(error).__name__}")
 
-    async def on_reconnected() -> None:
-        nonlocal away
-        away = False
-        logger.info("%s has its link to NATS again", name)
+    async def _on_reconnected(self) -> None:
+        self._away = True  # also where nothing was said of the loss
+        self.made()
 
-    own_inbox = {"inbox_prefix": subjects.inbox(settings.nats_user)} if settings.nats_user else {}
-    return {
-        **own_inbox,
-        "name": name,
-        "error_cb": on_error,
-        "reconnected_cb": on_reconnected,
-        "allow_reconnect": True,
-        "max_reconnect_attempts": -1,
-        "reconnect_time_wait": RECONNECT_SECONDS,
-        "connect_timeout": CONNECT_SECONDS_MAX,
-        "ping_interval": PING_SECONDS,
-        "max_outstanding_pings": PINGS_OUTSTANDING_MAX,
-        "pending_size": PENDING_BYTES_MAX,
-    }
+    def options(self) -> dict[str, Any]:
+        """How all our clients behave, but for the server's address and the credentials."""
+        user = self._settings.nats_user
+        return {
+            **({"inbox_prefix": subjects.inbox(user)} if user else {}),
+            "name": self._name,
+            "error_cb": self._on_error,
+            "reconnected_cb": self._on_reconnected,
+            "allow_reconnect": True,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": RECONNECT_SECONDS,
+            "connect_timeout": CONNECT_SECONDS_MAX,
+            "ping_interval": PING_SECONDS,
+            "max_outstanding_pings": PINGS_OUTSTANDING_MAX,
+            "pending_size": PENDING_BYTES_MAX,
+        }
 
 
 async def close(client: Client) -> None:

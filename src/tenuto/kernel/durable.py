@@ -26,7 +26,7 @@ from nats.js.errors import Error as JetStreamError
 from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from tenuto.kernel.backoff import Seldom
-from tenuto.kernel.bus import connect_options
+from tenuto.kernel.bus import Link
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.eventlog import LogUnavailable
 from tenuto.kernel.settings import Settings
@@ -68,9 +68,10 @@ class DurableConsumer:
         self._filters = list(filters)
         self._connection: Client | None = None
         self._seldom = Seldom(logger)
+        self._link = Link(settings, name)
         self.broker = NatsBroker(
             settings.nats_url,
-            **connect_options(settings, name),
+            **self._link.options(),
             security=SASLPlaintext(settings.nats_user, settings.bus_password()) if settings.nats_user else None,
             apply_types=False,
             logger=None,
@@ -94,6 +95,7 @@ class DurableConsumer:
     async def run(self) -> None:
         """Until cancelled; through any loss of the bus."""
         self._connection = await self.broker.connect()
+        self._link.made()
         watch: asyncio.Task[None] | None = None
         try:
             while not await self._ensure():  # noqa: ASYNC110 - polls the server

@@ -1,0 +1,73 @@
+"""A client of the bus whose first connection took several attempts hears of refusals like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+
+from tenuto.embedded.nats import NatsServer
+from tenuto.kernel import bus as bus_module
+from tenuto.kernel.bus_users import BusUsers
+from tenuto.kernel.durable import DurableConsumer
+from tenuto.kernel.settings import Settings
+from tenuto.kernel.tasks import stop_task
+from tenuto.schemas import subjects
+
+FORBIDDEN = "tenuto.log.trial.1-1"
+
+
+async def established(_: Any) -> Any:
+    await asyncio.Event().wait()  # a consumer that is never made
+
+
+async def ignored(_: Any) -> None: ...
+
+
+async def said(caplog: pytest.LogCaptureFixture, *words: str) -> None:
+    async with asyncio.timeout(30):
+        while not any(all(word in line for word in words) for line in caplog.messages):  # noqa: ASYNC110 - logging tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["client", "durable consumer"])
+async def test_refusals_are_told_after_a_first_connection_that_took_attempts(
+    kind: str, server_directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    directory = server_directory / f"late-{kind.replace(' ', '-')}"
+    users = BusUsers(directory / "users")
+    password = users.services()["gateway"]
+    server = NatsServer(directory / "nats", users=users)
+    await server.start()
+    await server.stop()  # it keeps its port
+    settings = Settings(nats_url=server.url, nats_user="gateway", nats_password=password)
+    consumer = DurableConsumer(settings, "early", subjects.LOG_STREAM, FORBIDDEN, established, ignored, "")
+    client: Client | None = None
+
+    async def connect() -> None:
+        nonlocal client
+        if kind == "client":
+            client = await bus_module.connect(settings, "early")
+        else:
+            await consumer.run()
+
+    connecting = asyncio.create_task(connect())
+    try:
+        await said(caplog, "early cannot reach NATS")
+        await server.start()
+        await said(caplog, "has its link to NATS again")
+        found = client or consumer._connection
+        assert found is not None
+        await found.publish(FORBIDDEN, b"forged")
+        await found.flush()
+        await said(caplog, "early: the bus reports:", "violation", FORBIDDEN)
+    finally:
+        await stop_task(connecting)
+        if client is not None:
+            await bus_module.close(client)
+        await server.kill()
