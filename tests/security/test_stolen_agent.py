@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -37,6 +39,7 @@ from tenuto.schemas.reports import (
     WorkersExitedReport,
 )
 from tenuto.schemas.subjects import Lane
+from tests.security.answers import intrusions, log_stream, replies
 from tests.support.live_cluster import LiveCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -45,6 +48,8 @@ HEAR_SECONDS = 1.0
 """To hear what would come: answers take milliseconds."""
 THIEF = "stolen"
 """An agent that has nothing to do."""
+STRANGER = "thief"
+"""Name of the connections that are ours, by which the server's own log tells them from the cluster's."""
 FORGED = -666.0
 
 
@@ -106,9 +111,17 @@ class Thief:
         await self.bus.flush()
 
     async def report(
-        self, subject: str, body: bytes, *, agent: str, sequence: int, token: str = "", reply: str = "", kind: str = "x"
+        self,
+        subject: str,
+        body: bytes,
+        *,
+        agent: str,
+        sequence: int,
+        token: str = "",
+        reply: str = "",
+        spool: str = "spool of a thief",
     ) -> None:
-        headers = {HEADER_AGENT: agent, HEADER_SPOOL: "spool of a thief", HEADER_SEQUENCE: str(sequence), HEADER_KIND: kind}
+        headers = {HEADER_AGENT: agent, HEADER_SPOOL: spool, HEADER_SEQUENCE: str(sequence), HEADER_KIND: "x"}
         await self.bus.publish(subject, body, headers=headers | {HEADER_TOKEN: token}, reply=reply)
         await self.bus.flush()
 
@@ -122,7 +135,7 @@ async def logged_in(world: World, agent: str) -> AsyncIterator[Thief]:
 
     user = f"agent/{agent}"
     options = {"user": user, "password": world.passwords.get(agent) or _password(world, agent), "allow_reconnect": False}
-    bus = await nats.connect(world.url, inbox_prefix=subjects.inbox(user), error_cb=note, **options)
+    bus = await nats.connect(world.url, name=STRANGER, inbox_prefix=subjects.inbox(user), error_cb=note, **options)
     try:
         yield Thief(bus, refusals)
     finally:
@@ -178,22 +191,39 @@ async def test_it_cannot_read_or_change_streams(world: World) -> None:
         assert len(thief.refusals) == 7
 
 
+def _said(world: World, service: str) -> str:
+    """All of its log, also what was moved away."""
+    return "".join(
+        file.read_text(errors="replace") for file in sorted((world.cluster.directory / "logs").glob(f"{service}.log*"))
+    )
+
+
 async def test_the_servers_answers_go_into_no_stream(world: World) -> None:
-    """JetStream answers at the subject that a message names: that must not be one of the log's."""
+    """JetStream answers at the subject that a message names: that must be none of the log's, of JetStream's own, and of another
+    agent's reports. That this search finds what it looks for is shown in `test_answers_of_the_bus.py`."""
+    relay = await nats.connect(
+        world.url, name=STRANGER, user="relay", password=world.passwords["relay"], inbox_prefix=subjects.inbox("relay")
+    )
+    js = relay.jetstream()
+    before = await log_stream(js)
     async with logged_in(world, THIEF) as thief:
-        for number, reply in enumerate(
-            ("tenuto.log.trial.1-1", "$JS.API.STREAM.PURGE.TENUTO_LOG", subjects.ingress("tracker", world.victim))
-        ):
-            await thief.report(subjects.ingress("logs", THIEF), b"{}", agent=THIEF, sequence=1, reply=reply, kind=str(number))
-        head = int(world.cluster.client().get("/status")["head"])
-        relay = await nats.connect(world.url, user="relay", password=world.passwords["relay"], inbox_prefix="_INBOX.relay")
-        async with asyncio.timeout(30):
-            while (await relay.jetstream().stream_info(subjects.LOG_STREAM)).state.last_seq < head:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        state = (await relay.jetstream().stream_info(subjects.LOG_STREAM)).state
-        assert state.last_seq == int(world.cluster.client().get("/status")["head"])
-        assert state.first_seq == 1
-        await relay.close()
+        named = replies(world.victim)
+        for sequence, reply in enumerate(named, start=1):
+            await thief.report(
+                subjects.ingress("logs", THIEF), b"{}", agent=THIEF, sequence=sequence, reply=reply, spool="answers"
+            )
+        # They are stored, answered and received; then what was sent into the lane of the victim before this one is, too.
+        await _told(lambda: all(f" logs/{THIEF}/answers/{n} " in _said(world, "tracker") for n in range(1, len(named) + 1)))
+        await thief.report(subjects.ingress("tracker", THIEF), b"{}", agent=THIEF, sequence=1, spool="answers")
+        await _told(lambda: f" tracker/{THIEF}/answers/1 " in _said(world, "tracker"))
+    after = await log_stream(js)
+    world.cluster.wait_for(lambda: world.cluster.client().get("/status")["head"] >= after.last_seq)
+    ids = {event.position: str(event.id) for event in world.cluster.events()}
+    lane = subjects.ingress("tracker", world.victim)
+    strangers = [line for line in _said(world, "tracker").splitlines() if f"parked message {lane}@" in line]
+    assert await intrusions(js, before, after, ids, strangers) == []
+    assert "does not follow the log" not in _said(world, "relay")
+    await relay.close()
 
 
 def _forgeries(allocation_id: str, agent: str) -> dict[Lane, list[bytes]]:
@@ -296,7 +326,7 @@ async def test_a_service_does_its_own_work_only(world: World) -> None:
 
     for name in ("searcher", "scheduler", "gateway"):
         bus = await nats.connect(
-            world.url, user=name, password=world.passwords[name], inbox_prefix=subjects.inbox(name), error_cb=note
+            world.url, name=STRANGER, user=name, password=world.passwords[name], inbox_prefix=subjects.inbox(name), error_cb=note
         )
         for subject in ("tenuto.log.trial.1-1", subjects.ingress("tracker", world.victim), subjects.assign(world.victim)):
             await bus.publish(subject, b"forged")
@@ -318,17 +348,36 @@ async def test_a_revoked_agent_is_out_at_once(world: World) -> None:
                 await asyncio.sleep(0.02)
         password = thief.bus.options["password"]
         with pytest.raises(nats.errors.Error):
-            await nats.connect(world.url, user="agent/leaver", password=password, allow_reconnect=False)
+            await nats.connect(world.url, name=STRANGER, user="agent/leaver", password=password, allow_reconnect=False)
     running = {event.data.allocation_id for event in world.cluster.events() if event.type == "WorkersExited"}
     assert running.isdisjoint(world.allocations.values()), "the others go on"
     assert world.cluster.cli("agent", "revoke", "leaver", check=False).returncode == 1
 
 
 def test_no_service_lacks_a_right_that_it_needs(world: World) -> None:
-    """Of what the cluster itself says; those above are told on their own connections."""
-    world.cluster.wait_for(lambda: world.cluster.client().get("/status")["bus"]["ok"])
-    for log in (world.cluster.directory / "logs").glob("*.log"):
-        assert "violation" not in log.read_text().lower(), log.name
+    """And where one does lack a right, and nothing else shows it, the same search says so: the gateway may not ask the launcher
+    whose reports wait, which the status can do without."""
+    cluster, users = world.cluster, world.cluster.directory / "bus-users/users.conf"
+    cluster.wait_for(lambda: cluster.client().get("/status")["bus"]["ok"])
+    assert cluster.refused_on_the_bus(STRANGER) == []
+    sound = users.read_text()
+    allowed = f'"{subjects.BACKLOG}",'
+    assert allowed in sound
+    try:
+        users.write_text(sound.replace(allowed, "", 1))
+        os.kill(cluster.pid("nats"), signal.SIGHUP)
+
+        def refused() -> list[str]:
+            cluster.client().get("/status")
+            return cluster.refused_on_the_bus(STRANGER)
+
+        lines = cluster.once(refused, lambda found: len(found) >= 2)
+        assert all(subjects.BACKLOG in line for line in lines)
+        assert any("gateway" in line and "the bus reports" in line for line in lines), "the gateway's own log"
+        assert any('User "gateway"' in line for line in lines), "the server's log"
+    finally:
+        users.write_text(sound)
+        os.kill(cluster.pid("nats"), signal.SIGHUP)
 
 
 def _directory_of(world: World, agent: str) -> Path:
