@@ -17,7 +17,7 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
-from tenuto.kernel.ingress import Poison, Report, demand_token
+from tenuto.kernel.ingress import Poison, Report, demand_token, read_all
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.settings import Settings
@@ -87,8 +87,9 @@ class Listener:
     async def record(self, reports: Sequence[Report]) -> None:
         """Lane `launcher`; returns when all are committed."""
         await self._caught_up.wait()
+        read = read_all(reports, lambda report: _parsed(report, self._tokens))
         commands = [
-            RecordReport(report.id, self._clock.now_us(), _parsed(report, self._tokens), report.trace) for report in reports
+            RecordReport(report.id, self._clock.now_us(), said, report.trace) for report, said in zip(reports, read, strict=True)
         ]
         for report in reports:
             self._received[report.agent_id] = report.spool_id, report.sequence

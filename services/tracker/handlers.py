@@ -1,6 +1,6 @@
 """Receives what agents report: what decides becomes events, bulk data goes into tables. Each returns when the batch is committed.
 
-A report that cannot be read is raised as Poison: the ingress parks it and gives the others again, which changes nothing for
+Reports that cannot be read are raised as Poisoned: the ingress parks them and gives the others again, which changes nothing for
 those that were already recorded.
 """
 
@@ -18,7 +18,7 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.ingress import Poison, Report, demand_token
+from tenuto.kernel.ingress import Poison, Poisoned, Report, demand_token, read_all
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
@@ -45,9 +45,9 @@ class Receiver:
 
     async def record(self, reports: Sequence[Report]) -> None:
         """Lane `tracker`."""
+        read = read_all(reports, lambda report: self._checked(report, _tracker_report(report)))
         commands = [
-            RecordReport(report.id, self._clock.now_us(), self._checked(report, _tracker_report(report)), report.trace)
-            for report in reports
+            RecordReport(report.id, self._clock.now_us(), said, report.trace) for report, said in zip(reports, read, strict=True)
         ]
         await self._catch_up(commands)
         with telemetry.span("tracker record", links=[report.trace for report in reports if report.trace]):
@@ -70,7 +70,8 @@ class Receiver:
 
     async def store_metrics(self, reports: Sequence[Report]) -> None:
         """Lane `metrics`."""
-        parsed = {report.id: self._parsed(report, MetricsReport) for report in reports}
+        read = read_all(reports, lambda report: self._parsed(report, MetricsReport))
+        parsed = {report.id: said for report, said in zip(reports, read, strict=True)}
 
         async def write(some: Sequence[Report]) -> None:
             await write_metrics(self._pool, [parsed[report.id] for report in some])
@@ -79,7 +80,8 @@ class Receiver:
 
     async def store_logs(self, reports: Sequence[Report]) -> None:
         """Lane `logs`."""
-        parsed = {report.id: Logs(report.id, report.agent_id, self._parsed(report, LogsReport)) for report in reports}
+        read = read_all(reports, lambda report: Logs(report.id, report.agent_id, self._parsed(report, LogsReport)))
+        parsed = {report.id: said for report, said in zip(reports, read, strict=True)}
 
         async def write(some: Sequence[Report]) -> None:
             await write_logs(self._pool, [parsed[report.id] for report in some])
@@ -104,14 +106,18 @@ class Receiver:
 
 
 async def _write(reports: Sequence[Report], write: Callable[[Sequence[Report]], Awaitable[None]]) -> None:
-    """All at once; where a value cannot be stored, one after the other, to name the report that has it."""
+    """All at once; where a value cannot be stored, one after the other, to name the reports that have one."""
     try:
         await write(reports)
-    except asyncpg.DataError as error:
-        if len(reports) == 1:
-            raise Poison(reports[0], f"it cannot be stored: {error}") from error
+    except asyncpg.DataError:
+        poisons = []
         for report in reports:
-            await _write([report], write)
+            try:
+                await write([report])
+            except asyncpg.DataError as error:
+                poisons.append(Poison(report, f"it cannot be stored: {error}"))
+        if poisons:
+            raise Poisoned(poisons) from None
 
 
 def _tracker_report(report: Report) -> TrackerReport:

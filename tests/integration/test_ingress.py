@@ -13,7 +13,7 @@ from nats.js.errors import Error as JetStreamError
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import ingress
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
-from tenuto.kernel.ingress import Report
+from tenuto.kernel.ingress import Poison, Report, read_all
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import (
@@ -126,6 +126,27 @@ async def test_poison_is_parked_and_nothing_waits_behind_it(setup: Setup) -> Non
     [row] = await setup.parked()
     assert (row["consumer"], row["item_id"], row["body"]) == ("ingress-tracker", f"tracker/{AGENT}/{SPOOL}/2", b"2")
     assert row["reason"] == "it smells"
+
+
+async def test_a_batch_of_poison_is_read_twice_and_not_once_for_each(setup: Setup) -> None:
+    total, read = 200, list[bytes]()
+    receiver = Receiver()
+
+    def smell(report: Report) -> Report:
+        read.append(report.body)
+        if report.body != b"%d" % total:
+            raise Poison(report, "it smells")
+        return report
+
+    async def receive(reports: Sequence[Report]) -> None:
+        await receiver(read_all(reports, smell))
+
+    await setup.send(*range(1, total + 1))
+    async with setup.receiving(receive):  # type: ignore[arg-type]
+        assert await setup.told_of(total) == Committed(spool_id=SPOOL, sequence=total)
+    assert receiver.bodies == numbers(total)
+    assert [row["item_id"] for row in await setup.parked()] == [f"tracker/{AGENT}/{SPOOL}/{n}" for n in range(1, total)]
+    assert len(read) <= total + 1, "what is good is read again, and nothing else"
 
 
 async def test_a_report_that_breaks_the_receiver_is_parked_alone(setup: Setup) -> None:

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 from uuid import UUID
 
 import asyncpg
@@ -50,8 +50,10 @@ from tenuto.schemas.reports import (
     Committed,
 )
 from tenuto.schemas.subjects import Lane
+from tenuto.schemas.text import unstorable
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 HELD_MAX = 5_000
 """Reports delivered and not yet acknowledged: bounds memory. Among so many the agents take turns."""
@@ -68,6 +70,8 @@ SPOOLS_KNOWN_MAX = 10_000
 """Positions kept in memory; others are read again when they are needed."""
 FOLLOWER_SECONDS_MAX = 0.01
 """A report that was published together with the next one waits so long for it: usually it is there within one millisecond."""
+POISONS_SAID_MAX = 3
+"""In one line; each is parked with its own reason."""
 SEQUENCE_MAX = 2**63
 """What the table can hold."""
 ACK_SECONDS = 30.0
@@ -107,6 +111,28 @@ class Poison(Exception):
         self.report, self.reason = report, reason
 
 
+class Poisoned(Exception):
+    """Of a batch: all that can never be received. None of it was."""
+
+    def __init__(self, poisons: Sequence[Poison]) -> None:
+        super().__init__("; ".join(poison.reason for poison in poisons[:POISONS_SAID_MAX]))
+        self.poisons = tuple(poisons)
+
+
+def read_all(reports: Sequence[Report], read: Callable[[Report], R]) -> list[R]:
+    """What each of them says. Raises Poisoned with all that `read` raises Poison for: what is good among bad reports is so read
+    twice, and not once for each of them."""
+    found, poisons = list[R](), list[Poison]()
+    for report in reports:
+        try:
+            found.append(read(report))
+        except Poison as poison:
+            poisons.append(poison)
+    if poisons:
+        raise Poisoned(poisons)
+    return found
+
+
 def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> None:
     """Raises Poison where the report is about an allocation that its sender was not assigned."""
     if report.token_digest is not None:
@@ -118,8 +144,9 @@ def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> No
 
 
 Receive = Callable[[Sequence[Report]], Awaitable[None]]
-"""Returns when all the reports are committed. Raises Poison to park one of them: then it gets the others again. LogUnavailable
-and other losses of the database are tried again; any other error counts as a defect, and the report that causes it is parked."""
+"""Returns when all the reports are committed. Raises Poison to park one of them, or Poisoned to park several: then it gets the
+others again. LogUnavailable and other losses of the database are tried again; any other error counts as a defect, and the report
+that causes it is parked."""
 
 _Arrived = Held["Report", Msg]
 
@@ -253,8 +280,8 @@ class Ingress:
         headers = message.headers or {}
         try:
             sequence, round = int(headers.get(HEADER_SEQUENCE, "")), int(headers.get(HEADER_ROUND, "0"))
-            if not 0 < sequence < SEQUENCE_MAX or any("\0" in value for value in headers.values()):
-                raise ValueError("a sequence out of range, or a zero character")
+            if not 0 < sequence < SEQUENCE_MAX or any(map(unstorable, headers.values())):
+                raise ValueError("a sequence out of range, or a character that no database stores")
             agent_id = subjects.agent_of(message.subject)  # as whom the sender may speak; the header is only its word
             if headers.get(HEADER_AGENT, agent_id) != agent_id:
                 raise ValueError(f"agent {agent_id} reports in the name of {headers[HEADER_AGENT]!r}")
@@ -283,9 +310,10 @@ class Ingress:
             batch = left[:1] if alone else left
             try:
                 await self._receive(batch)
-            except Poison as poison:
-                await self._park(poison.report, poison.reason)
-                left.remove(poison.report)
+            except (Poison, Poisoned) as error:
+                for poison in error.poisons if isinstance(error, Poisoned) else (error,):
+                    await self._park(poison.report, poison.reason)
+                    left.remove(poison.report)
             except Fenced:
                 raise
             except (LogUnavailable, *DATABASE_AWAY) as error:

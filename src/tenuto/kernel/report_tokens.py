@@ -41,7 +41,9 @@ class ReportTokens:
         return {allocation_id: self.token(agent_id, allocation_id) for allocation_id in allocation_ids}
 
     def fits(self, token: str, agent_id: str, allocation_id: str) -> bool:
-        return hmac.compare_digest(token.encode(), self.token(agent_id, allocation_id).encode())
+        if not token.isascii():
+            return False
+        return hmac.compare_digest(token, self.token(agent_id, allocation_id))
 
     def fits_digest(self, digest: bytes, agent_id: str, allocation_id: str) -> bool:
         """`digest`: what `digest_of` gave for the token that was shown."""
