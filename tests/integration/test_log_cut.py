@@ -161,6 +161,7 @@ async def test_a_cut_end_is_found_whatever_else_is_hidden(
             kept = [json.loads(line) for line in door.anchors.read_text().splitlines()]
             door.anchors.unlink()
             assert await door.reason() == "intact"
+            assert (await door.verify())["unchecked"] == ["the bus has no stream TENUTO_LOG to compare with"]
             assert "was another one up to here when the given file" in await door.reason(anchors=kept)
             forged = [{**kept[0], "position": 3}]
             assert "was not signed with this cluster's key" in await door.reason(anchors=forged)

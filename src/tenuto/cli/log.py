@@ -81,7 +81,8 @@ def verify(
     elif verdict["tampered"] is None:
         say(f"The log is intact: {verdict['events']} events, head {verdict['head']}, hash {verdict['head_hash'][:16]}.")
         anchored = verdict["anchors"]
-        say(f"Its end was compared with its readers, the bus and {anchored} anchor{'s' * (anchored != 1)}.")
+        bus = "" if any(problem.startswith("the bus ") for problem in verdict["unchecked"]) else ", the bus"
+        say(f"Its end was compared with its readers{bus} and {anchored} anchor{'s' * (anchored != 1)}.")
         for problem in verdict["unchecked"]:
             say(f"Not compared: {problem}.")
     if verdict["tampered"] is not None:

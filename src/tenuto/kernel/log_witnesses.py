@@ -60,8 +60,9 @@ async def on_bus(bus: Client, log: EventLog) -> tuple[Tampered | None, str]:
             return cut(head, f"the bus holds {state.last_seq} events of it"), ""
         message = await js.get_msg(subjects.LOG_STREAM, seq=state.last_seq) if state.messages else None
     except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
-        gone = isinstance(error, NotFoundError)
-        return None, "" if gone else f"the bus could not be asked: {str(error) or type(error).__name__}"
+        if isinstance(error, NotFoundError):
+            return None, f"the bus has no stream {subjects.LOG_STREAM} to compare with"
+        return None, f"the bus could not be asked: {str(error) or type(error).__name__}"
     if message is None:
         return None, ""
     found = await log.read(state.last_seq - 1, 1)
