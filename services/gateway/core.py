@@ -19,7 +19,7 @@ class GatewayCore:
     name = "gateway"
     rule_version = 3
     """2: shares and half-lives are remembered; a snapshot of version 1 does not know those that were set before it. 3: users have
-    several tokens, which expire."""
+    several tokens, which expire, and own what was submitted since they were made."""
     consumes = frozenset({"ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"})
     emits = frozenset(
         {

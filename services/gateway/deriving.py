@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,11 +37,20 @@ class Deriving:
     """Raises Refused, OverrideError and ConfigError."""
 
     def __init__(
-        self, records: Records, views: Views, comparing: Comparing, contexts: Path, user: str = "", *, trust: bool = False
+        self,
+        records: Records,
+        views: Views,
+        comparing: Comparing,
+        contexts: Path,
+        user: str,
+        owner: Callable[[str, int], str],
+        *,
+        trust: bool = False,
     ) -> None:
-        """`user` asks. `trust`: the pickled state of another user's checkpoints may be loaded."""
+        """`user` asks. `owner`: whose an experiment is, by its submitter and id. `trust`: the pickled state of another user's
+        checkpoints may be loaded."""
         self._records, self._views, self._comparing, self._contexts = records, views, comparing, contexts
-        self._user, self._trust = user, trust
+        self._user, self._owner, self._trust = user, owner, trust
 
     async def reproduction(self, experiment_id: int, trial_id: str | None) -> Derived:
         submitted = await self._submitted(experiment_id)
@@ -107,14 +116,11 @@ class Deriving:
 
     async def _sources(self, experiment_id: int) -> tuple[TrialSource, ...]:
         """The latest kept checkpoint of each trial."""
-        latest: dict[str, CheckpointView] = {}
-        for checkpoint in await self._views.checkpoints(experiment_id, False, POINTS_MAX):
-            known = latest.get(checkpoint.trial_id)
-            if known is None or known.batches <= checkpoint.batches:
-                latest[checkpoint.trial_id] = checkpoint
+        kept = await self._views.checkpoints(experiment_id, False, SOURCES_MAX + 1, latest=True)
+        latest = {checkpoint.trial_id: checkpoint for checkpoint in kept}
         if len(latest) > SOURCES_MAX:
             raise Refused(
-                f"Experiment {experiment_id} has checkpoints of {len(latest)} trials; at most {SOURCES_MAX} can be continued at "
+                f"Experiment {experiment_id} has checkpoints of more than {SOURCES_MAX} trials, and no more can be continued at "
                 "once. Reproduce or fork the best of them."
             )
         found = []
@@ -145,7 +151,7 @@ class Deriving:
             return ""
         experiment_id = experiment_of(sources[0].checkpoint_id)
         submitted = await self._records.submitted(experiment_id)
-        owner = submitted.user if submitted is not None else "somebody"
+        owner = self._owner(submitted.user, experiment_id) if submitted is not None else "somebody"
         if owner == self._user:
             return ""
         if not self._trust:

@@ -52,8 +52,9 @@ def evolve(state: State, event: Event) -> State:
         submitted = max(state.submitted, data.experiment_id)
         return replace(state, submitted=submitted, live=state.live.set(data.experiment_id, live))
     if isinstance(data, UserCreated):
-        user = replace(_without_user(state, data.name), users=state.users.set(data.name, User(data.name, data.admin)))
-        return _with_token(user, Token(data.token_hash, data.name, event.time_us, data.expires_us))
+        user = User(data.name, data.admin, state.submitted + 1)
+        made = replace(_without_user(state, data.name), users=state.users.set(data.name, user))
+        return _with_token(made, Token(data.token_hash, data.name, event.time_us, data.expires_us))
     if isinstance(data, TokenCreated):
         return _with_token(state, Token(data.token_hash, data.user, event.time_us, data.expires_us, data.label))
     if isinstance(data, TokenRevoked):

@@ -216,14 +216,16 @@ class Views:
         return Rows(rows[::-1] if tail else rows, lambda row: LogLineView(**row))
 
     async def checkpoints(
-        self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False
-    ) -> Rows[CheckpointView]:
-        """`deleted`: these, too. `damaged`: only those that a run found damaged."""
+        self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False,
+        latest: bool = False,
+    ) -> Rows[CheckpointView]:  # fmt: skip
+        """`deleted`: these, too. `damaged`: only those that a run found damaged. `latest`: only the last one of each trial."""
+        distinct, down = ("DISTINCT ON (experiment_id, trial_number)", "DESC") if latest else ("", "")
         rows = await self._rows(
-            f"""SELECT {_CHECKPOINT} FROM trial_checkpoints
+            f"""SELECT {distinct} {_CHECKPOINT} FROM trial_checkpoints
                 WHERE ($1::bigint IS NULL OR experiment_id = $1) AND ($2 OR deleted_us IS NULL)
                     AND ($4::text IS NULL OR trial_id = $4) AND (NOT $5 OR damaged_us IS NOT NULL)
-                ORDER BY experiment_id, trial_number, batches, saved_us LIMIT $3""",
+                ORDER BY experiment_id, trial_number, batches {down}, saved_us {down} LIMIT $3""",
             experiment_id,
             deleted,
             limit,

@@ -9,6 +9,8 @@ from immutables import Map
 
 ADMIN = "admin"
 """Whoever holds the cluster's own token."""
+EARLIER = "an earlier user "
+"""What stands before the name of a user that was removed, where somebody else has the name now."""
 USERS_MAX = 10_000
 """All are kept in memory."""
 
@@ -40,6 +42,8 @@ class Live:
 class User:
     name: str
     admin: bool
+    first_experiment: int = 1
+    """Those before it were submitted by somebody who had the name earlier: they are not this user's."""
 
 
 TOKENS_PER_USER_MAX = 20
@@ -89,6 +93,11 @@ class State:
         """The oldest first."""
         found = (self.tokens[key] for key in sorted(self.tokens) if self.tokens[key].user == user)
         return tuple(sorted(found, key=lambda token: (token.created_us, token.token_hash)))
+
+    def owner(self, submitter: str, experiment_id: int) -> str:
+        """Who an experiment belongs to, of which the record says who submitted it. Nobody is named like an earlier user."""
+        user = self.users.get(submitter)
+        return submitter if user is None or experiment_id >= user.first_experiment else f"{EARLIER}{submitter}"
 
     def may_all(self, user: str) -> bool:
         return user == ADMIN or (user in self.users and self.users[user].admin)

@@ -267,6 +267,24 @@ async def test_forks_and_continuations(world: World) -> None:
     assert message.startswith("hyperparameters.lr: cannot change when an experiment is continued")
 
 
+async def test_all_trials_are_continued_however_many_checkpoints_the_first_kept(world: World) -> None:
+    await world.submit()
+    await world.trained(1)
+    await world.record(gateway_world.requested(2))
+    async with world.log.pool.acquire() as connection:
+        await connection.execute(
+            """INSERT INTO trial_checkpoints (checkpoint_id, experiment_id, trial_number, trial_id, allocation_id, batches, length,
+                   size_bytes, files, location, saved_us)
+               SELECT format('1-%s-1-%s', trial, n), 1, trial, '1-' || trial, '1-' || trial || '-1', n, n, 1, '[]', 'file:///c', n
+               FROM (VALUES (1, 60000), (2, 101)) AS kept (trial, last), generate_series(101, last) AS n"""
+        )
+    await world.record(ExperimentCompleted(experiment_id=1, best_trial_id="1-1", best_metric=0.5, trials=2, reason=WHY))
+    longer = {"overrides": {"searcher": {"max_length": {"batches": 200}}}}
+    child = await world.submitted((await world.post("/experiments/1/continue", longer))["id"])
+    assert child.parent is not None
+    assert [item.checkpoint_id for item in child.parent.sources] == ["1-1-1-60000", "1-2-1-101"]
+
+
 async def test_nobody_goes_on_from_what_another_user_pickled_without_saying_so(world: World) -> None:
     await world.submit()
     await world.trained(1)

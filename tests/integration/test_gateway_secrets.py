@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,19 @@ import asyncpg
 import pytest
 
 from tenuto.schemas.events.search import ExperimentCanceled
-from tests.support.gateway_world import World, gateway_world
+from tenuto.schemas.events.trial import CheckpointDamaged
+from tenuto.services.gateway.rest.context import UNCERTAIN, Gateway
+from tenuto.services.gateway.rest.errors import DoorError
+from tests.support.gateway_world import (
+    CONTEXT,
+    World,
+    gateway_world,
+    granted,
+    released,
+    requested,
+    saved,
+    validated,
+)
 
 
 @pytest.fixture
@@ -40,6 +53,121 @@ async def test_a_new_user_has_nothing_of_whoever_had_the_name_before(world: Worl
     code, word, message = await world.error("PUT", "/secrets/key", json={"value": "correct horse"}, headers=new)
     assert (code, word) == (503, "unavailable")
     assert "the gateway's log tells its operator why" in message
+
+
+async def test_a_new_user_has_nothing_of_the_earlier_one_where_the_answer_is_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user is recorded, and who asked for it does not hear of it: a second attempt is refused, and a token made instead."""
+    assert (await world.http.post("/api/v1/users", json={"name": "olga"})).status_code == 201
+    async with world.log.pool.acquire() as connection:
+        await connection.execute("INSERT INTO secrets VALUES ('olga', 'key', 'x', 1)")
+    assert (await world.http.delete("/api/v1/users/olga")).status_code == 200
+    record = Gateway.carry_out
+
+    async def lose(self: Gateway, command: Any) -> Any:
+        await record(self, command)
+        raise DoorError("unavailable", UNCERTAIN)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Gateway, "carry_out", lose)
+        assert (await world.error("POST", "/users", json={"name": "olga"}))[0] == 503
+    assert (await world.error("POST", "/users", json={"name": "olga"}))[0] == 409
+    made = await world.http.post("/api/v1/users/olga/tokens", json={})
+    new = {"Authorization": f"Bearer {made.json()['token']}"}
+    assert (await world.http.get("/api/v1/secrets", headers=new)).json() == []
+
+
+async def test_a_body_that_ends_after_its_user_is_gone_changes_nothing(world: World) -> None:
+    """Else what an earlier user began to send becomes an experiment, or a secret, of whoever has the name by then."""
+    token = (await world.http.post("/api/v1/users", json={"name": "olga"})).json()["token"]
+    old = {"Authorization": f"Bearer {token}"}
+    files: Any = {"config": (None, world.config), "context": ("context.tar.gz", CONTEXT)}
+    built = world.http.build_request("POST", "/api/v1/experiments", files=files)
+    for method, path, body, kind in (
+        ("POST", "/api/v1/experiments", built.read(), built.headers["content-type"]),
+        ("PUT", "/api/v1/secrets/key", b'{"value": "correct horse"}', "application/json"),
+    ):
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(body: bytes = body, begun: asyncio.Event = begun, go_on: asyncio.Event = go_on) -> AsyncIterator[bytes]:
+            yield body[:10]
+            begun.set()
+            await go_on.wait()
+            yield body[10:]
+
+        sending = asyncio.create_task(world.http.request(method, path, content=slow(), headers={**old, "Content-Type": kind}))
+        await begun.wait()
+        assert (await world.http.get("/api/v1/user", headers=old)).status_code == 200
+        assert (await world.http.delete("/api/v1/users/olga")).status_code == 200
+        new_token = (await world.http.post("/api/v1/users", json={"name": "olga"})).json()["token"]
+        go_on.set()
+        answer = await sending
+        assert answer.status_code == 401, answer.text
+        assert await world.get("/experiments") == []
+        old = {"Authorization": f"Bearer {new_token}"}
+        assert (await world.http.get("/api/v1/secrets", headers=old)).json() == []
+
+
+async def test_a_token_makes_none_that_outlives_it(world: World) -> None:
+    made = await world.http.post("/api/v1/users", json={"name": "olga", "expires_days": 1})
+    own = {"Authorization": f"Bearer {made.json()['token']}"}
+    end_us = made.json()["expires_us"]
+    path = "/api/v1/users/olga/tokens"
+    code, word, message = await world.error("POST", "/users/olga/tokens", json={"expires_days": 2}, headers=own)
+    assert (code, word) == (403, "forbidden")
+    assert "ends in 1.00 days and makes none that ends later" in message
+    assert (await world.http.post(path, json={}, headers=own)).json()["expires_us"] == end_us, "unless asked, as long as itself"
+    assert (await world.http.post(path, json={"expires_days": 0.5}, headers=own)).json()["expires_us"] < end_us
+    [first, *_] = (await world.http.get(path, headers=own)).json()
+    rotated = await world.http.post(f"{path}/{first['id']}/rotate", headers=own)
+    assert rotated.json()["expires_us"] == end_us
+    assert (await world.http.post(path, json={"expires_days": 365})).json()["expires_us"] > end_us, "an admin may"
+
+
+async def test_a_namesake_does_not_own_what_an_earlier_user_left(world: World) -> None:
+    made = await world.http.post("/api/v1/users", json={"name": "olga"})
+    old = {"Authorization": f"Bearer {made.json()['token']}"}
+    assert (await world.submit(**old)).status_code == 201
+    await world.record(requested(1), granted("1-1-1"), saved(9), released("1-1-1"), ExperimentCanceled(experiment_id=1, trials=1))
+    assert (await world.http.post("/api/v1/checkpoints/1-1-1-9/verify", headers=old)).status_code != 403
+    assert (await world.http.delete("/api/v1/users/olga")).status_code == 200
+    made = await world.http.post("/api/v1/users", json={"name": "olga"})
+    new = {"Authorization": f"Bearer {made.json()['token']}"}
+    code, _, message = await world.error("POST", "/checkpoints/1-1-1-9/verify", headers=new)
+    assert (code, message) == (403, "Experiment 1 is an earlier user olga's; only an admin may change it.")
+    longer = {"overrides": {"searcher": {"max_length": {"batches": 200}}}}
+    code, _, message = await world.error("POST", "/experiments/1/continue", json=longer, headers=new)
+    assert code == 403
+    assert "Experiment 1 is an earlier user olga's: going on from its checkpoints loads what its code pickled" in message
+    trusting = await world.http.post("/api/v1/experiments/1/continue", json={**longer, "trust": True}, headers=new)
+    assert trusting.status_code == 201
+    killed = await world.http.post("/api/v1/experiments/2/kill", headers=new)
+    assert killed.status_code == 200, "what she submits is her own"
+
+
+async def test_a_trial_marks_no_checkpoint_of_another_user_as_damaged(world: World) -> None:
+    """Its report is what its code says; the trial's own story keeps it."""
+    for name in ("olga", "eve"):
+        made = await world.http.post("/api/v1/users", json={"name": name})
+        headers = {"Authorization": f"Bearer {made.json()['token']}"}
+        assert (await world.submit(**headers)).status_code == 201
+    await world.record(requested(1), granted("1-1-1"), validated(9, accuracy=0.75), saved(9))
+
+    async def damaged(by: int) -> list[Any]:
+        damage = {"checkpoint_id": "1-1-1-9", "reason": "forged", "resumed_from": None}
+        await world.record(CheckpointDamaged(trial_id=f"{by}-1", allocation_id=f"{by}-1-1", **damage))
+        found: list[Any] = await world.get("/checkpoints?damaged=true")
+        return found
+
+    assert await damaged(by=2) == []
+    assert (await world.get("/experiments/1"))["best_checkpoint_id"] == "1-1-1-9"
+    await world.record(*(ExperimentCanceled(experiment_id=number, trials=0) for number in (1, 2)))
+    assert (await world.http.delete("/api/v1/users/olga")).status_code == 200
+    made = await world.http.post("/api/v1/users", json={"name": "olga"})
+    assert (await world.submit(Authorization=f"Bearer {made.json()['token']}")).status_code == 201
+    assert await damaged(by=3) == [], "a namesake is another user"
+    assert len(await damaged(by=1)) == 1
 
 
 async def test_nobody_gets_the_name_of_a_removed_user_whose_experiments_run(world: World) -> None:

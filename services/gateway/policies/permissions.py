@@ -93,7 +93,7 @@ def refusal(right: Right, user: str, *, admin: bool, owner: str = "", what: str 
     if admin or right in (Right.OPEN, Right.USER):
         return ""
     if right is Right.OWNER:
-        others = f"{owner} or " if owner != "admin" else ""
+        others = f"{owner} or " if owner != "admin" and " " not in owner else ""  # an earlier user has no token
         return "" if user == owner else f"{what} is {owner}'s; only {others}an admin may change it."
     if right is Right.SELF:
         return "" if user == owner else f"Only {owner} and admins may do this, and you are {user}."

@@ -12,7 +12,9 @@ from tenuto.services.gateway.projections.common import Connection, Handler
 
 NAME = "views"
 """The projection's name: its cursor and its parked events."""
-TABLES = ("experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents", "closed_slots")
+TABLES = (
+    "experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents", "closed_slots", "user_names",
+)  # fmt: skip
 """What a rebuild empties first."""
 HANDLERS: dict[str, Handler] = {
     **experiments.HANDLERS,

@@ -89,8 +89,17 @@ async def _canceled(db: Connection, event: Event, data: search.ExperimentCancele
     await db.execute(_END, data.experiment_id, "canceled", event.time_us, None, None, None)
 
 
+async def _user_created(db: Connection, _: Event, data: request.UserCreated) -> None:
+    await db.execute(
+        """INSERT INTO user_names SELECT $1, 1 + coalesce(max(experiment_id), 0) FROM experiments
+           ON CONFLICT (name) DO UPDATE SET first_experiment = excluded.first_experiment""",
+        data.name,
+    )
+
+
 HANDLERS: dict[str, Handler] = {
     "ExperimentSubmitted": _submitted,
+    "UserCreated": _user_created,
     "ExperimentPauseRequested": _set_state("paused"),
     "ExperimentResumeRequested": _set_state("active"),
     "ExperimentCancelRequested": _set_state("canceling"),

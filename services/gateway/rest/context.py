@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -78,6 +78,8 @@ class Gateway:
     """None: in tests without one."""
     views_reached: Callable[[int], Awaitable[None]]
     """Returns when the views show everything up to a log position."""
+    secrets_change: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while secrets are set, and while those of an earlier user are forgotten: none of them come in between."""
 
     async def user_of(self, authorization: str) -> str | None:
         """Whose token the header carries; None: nobody's. Who the users are is known when the log has been read. Raises DoorError
@@ -113,10 +115,18 @@ class Gateway:
 
         return allowed
 
+    def check_still_there(self) -> None:
+        """A body may take minutes: by then its sender may be removed and the name be somebody else's. Raises DoorError."""
+        token = asking_token()
+        if token is not None and token.token_hash not in self.loop.state.tokens:
+            raise DoorError("unauthorized", "The token was taken away while this was received; nothing was done.")
+
     async def owner_of(self, experiment_id: int) -> str | None:
-        """Who submitted it, ended experiments too. None: there is none."""
+        """Who submitted it, ended experiments too; one whose name somebody else has now is said to be an earlier user. None:
+        there is no such experiment."""
         live = self.loop.state.live.get(experiment_id)
-        return live.user if live is not None else await self.views.owner(experiment_id)
+        submitter = live.user if live is not None else await self.views.owner(experiment_id)
+        return None if submitter is None else self.loop.state.owner(submitter, experiment_id)
 
     @property
     def contexts(self) -> Path:
@@ -124,6 +134,7 @@ class Gateway:
 
     async def carry_out(self, command: GatewayCommand) -> tuple[Event, ...]:
         """Records what was asked for, and waits until it can be seen. Raises Refused; LogUnavailable if nothing was done."""
+        self.check_still_there()
         await self.log.head()  # where the log is away, nothing is left waiting that would happen after we said it did not
         try:
             async with asyncio.timeout(COMMIT_SECONDS_MAX):

@@ -99,7 +99,7 @@ async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
 
 
 def _deriving(door: Gateway, *, trust: bool = False) -> Deriving:
-    return Deriving(Records(door.log), door.views, comparing(door), door.contexts, asking(), trust=trust)
+    return Deriving(Records(door.log), door.views, comparing(door), door.contexts, asking(), door.loop.state.owner, trust=trust)
 
 
 def _origin(origin: Origin | None, overrides: Mapping[str, Any]) -> Origin:

@@ -112,6 +112,9 @@ async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
 
 
 async def record(door: Gateway, request: ClusterRequest, stays: frozenset[str] = frozenset()) -> Response:
-    command = ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), request=request, stays=stays)
-    events = await door.carry_out(command)
+    events = await door.carry_out(cluster_change(door, request, stays))
     return answer(Recorded(position=events[-1].position))
+
+
+def cluster_change(door: Gateway, request: ClusterRequest, stays: frozenset[str] = frozenset()) -> ChangeCluster:
+    return ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), request=request, stays=stays)

@@ -28,11 +28,13 @@ async def list_secrets(door: Door) -> Response:
 @router.put("/secrets/{name}", response_model=SecretView)
 async def put(door: Door, name: SecretName, body: SecretBody) -> Response:
     """Sets a secret of your own, or replaces it: workers that start from now on have the new value."""
-    known = [item.name for item in await door.secrets.names(asking())]
-    if name not in known and len(known) >= PER_USER_MAX:
-        raise DoorError("conflict", f"You have {PER_USER_MAX} secrets, and no more are kept; remove one.")
-    now_us = door.clock.now_us()
-    await door.secrets.set(asking(), name, body.value, now_us)
+    async with door.secrets_change:
+        door.check_still_there()
+        known = [item.name for item in await door.secrets.names(asking())]
+        if name not in known and len(known) >= PER_USER_MAX:
+            raise DoorError("conflict", f"You have {PER_USER_MAX} secrets, and no more are kept; remove one.")
+        now_us = door.clock.now_us()
+        await door.secrets.set(asking(), name, body.value, now_us)
     return answer(SecretView(name=name, updated_us=now_us))
 
 

@@ -10,9 +10,10 @@ from tenuto.schemas.events.request import USER_NAME_PATTERN, TokenCreated, UserC
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.bodies import NewTokenBody, NewUserBody, Recorded
 from tenuto.services.gateway.commands import ChangeTokens
+from tenuto.services.gateway.decide import decide
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking, asking_token
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.rest.jobs import record
+from tenuto.services.gateway.rest.jobs import cluster_change, record
 from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token
 from tenuto.services.gateway.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 
@@ -43,8 +44,12 @@ async def create(door: Door, body: NewUserBody) -> Response:
     token = tokens.make()
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
-    await record(door, UserCreated(name=body.name, admin=body.admin, token_hash=given, expires_us=expires_us))
-    await door.secrets.forget(body.name)  # of whoever had the name before; nobody has the new token yet
+    made = UserCreated(name=body.name, admin=body.admin, token_hash=given, expires_us=expires_us)
+    async with door.secrets_change:
+        decide(door.loop.state, cluster_change(door, made))  # refuses a name that somebody has
+        # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
+        await door.secrets.forget(body.name)
+    await record(door, made)
     return answer(NewUserView(name=body.name, admin=body.admin, token=token, expires_us=expires_us), 201)
 
 
@@ -101,16 +106,30 @@ async def _create(door: Gateway, owner: str, label: str, expires_us: int | None,
 
 
 def _expires_us(door: Gateway, days: float | None) -> int | None:
-    """Raises DoorError where a user wants its token to live longer than those of this cluster do."""
-    usual = door.settings.token_days
+    """When a new token ends. Raises DoorError where a user who is no admin wants it to live longer than those of this cluster do,
+    or longer than the one that was shown: a token that was stolen, or made for a day, must not live on in others."""
+    usual, now_us = door.settings.token_days, door.clock.now_us()
     wanted = usual if days is None else days
-    if usual and (not wanted or wanted > usual) and not door.loop.state.may_all(asking()):
+    expires_us = now_us + int(wanted * DAY_US) if wanted else None
+    if door.loop.state.may_all(asking()):
+        return expires_us
+    if usual and (not wanted or wanted > usual):
         raise DoorError(
             "forbidden",
             f"Tokens of this cluster live for {usual:g} days at most (TENUTO_TOKEN_DAYS); ask an admin.",
             "expires_days",
         )
-    return door.clock.now_us() + int(wanted * DAY_US) if wanted else None
+    shown = asking_token()
+    end_us = shown.expires_us if shown is not None else None
+    if end_us is None or (expires_us is not None and expires_us <= end_us):
+        return expires_us
+    if days is not None:
+        raise DoorError(
+            "forbidden",
+            f"The token that you use ends in {(end_us - now_us) / DAY_US:.2f} days and makes none that ends later; ask an admin.",
+            "expires_days",
+        )
+    return end_us
 
 
 def _view(token: Token) -> TokenView:
