@@ -273,8 +273,8 @@ async def test_all_trials_are_continued_however_many_checkpoints_the_first_kept(
     await world.record(gateway_world.requested(2))
     async with world.log.pool.acquire() as connection:
         await connection.execute(
-            """INSERT INTO trial_checkpoints (checkpoint_id, experiment_id, trial_number, trial_id, allocation_id, batches, length,
-                   size_bytes, files, location, saved_us)
+            """INSERT INTO trial_checkpoints (checkpoint_id, experiment_id, trial_number, trial_id, allocation_id, batches,
+                   length, size_bytes, files, location, saved_us)
                SELECT format('1-%s-1-%s', trial, n), 1, trial, '1-' || trial, '1-' || trial || '-1', n, n, 1, '[]', 'file:///c', n
                FROM (VALUES (1, 60000), (2, 101)) AS kept (trial, last), generate_series(101, last) AS n"""
         )
