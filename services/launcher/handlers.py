@@ -17,8 +17,8 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
-from tenuto.kernel.ingress import Poison, Report, demand_token, read_all
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.received import Poison, Report, demand_token, read_all
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects

@@ -1,6 +1,6 @@
 """Receives what agents report: what decides becomes events, bulk data goes into tables. Each returns when the batch is committed.
 
-Reports that cannot be read are raised as Poisoned: the ingress parks them and gives the others again, which changes nothing for
+Reports that cannot be read are raised as Poison: the ingress parks them and gives the others again, which changes nothing for
 those that were already recorded.
 """
 
@@ -18,8 +18,8 @@ from tenuto.kernel import telemetry
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog
-from tenuto.kernel.ingress import Poison, Poisoned, Report, demand_token, read_all
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.received import Poison, Report, all_poison, demand_token, read_all
 from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.schemas.base import Model
 from tenuto.schemas.ids import experiment_of, trial_of
@@ -117,7 +117,7 @@ async def _write(reports: Sequence[Report], write: Callable[[Sequence[Report]], 
             except asyncpg.DataError as error:
                 poisons.append(Poison(report, f"it cannot be stored: {error}"))
         if poisons:
-            raise Poisoned(poisons) from None
+            raise all_poison(poisons) from None
 
 
 def _tracker_report(report: Report) -> TrackerReport:

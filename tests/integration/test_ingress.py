@@ -13,7 +13,7 @@ from nats.js.errors import Error as JetStreamError
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import ingress
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
-from tenuto.kernel.ingress import Poison, Report, read_all
+from tenuto.kernel.received import Poison, Report, read_all
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import (

@@ -17,7 +17,8 @@ from nats.errors import NoRespondersError
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import bus as bus_module
 from tenuto.kernel.clock import SystemClock
-from tenuto.kernel.ingress import Ingress, Report
+from tenuto.kernel.ingress import Ingress
+from tenuto.kernel.received import Report
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects

@@ -10,7 +10,8 @@ from typing import Any
 import asyncpg
 
 from tenuto.kernel import bus as bus_module
-from tenuto.kernel.ingress import Ingress, Poison, Report
+from tenuto.kernel.ingress import Ingress
+from tenuto.kernel.received import Poison, Report
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects

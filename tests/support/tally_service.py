@@ -21,8 +21,9 @@ from tenuto.kernel.clock import Clock
 from tenuto.kernel.eventlog import Append, Appended, EventLog, Snapshot
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
 from tenuto.kernel.feed import StreamFeed
-from tenuto.kernel.ingress import Ingress, Report
+from tenuto.kernel.ingress import Ingress
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.received import Report
 from tenuto.kernel.service import run_service
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import run_together

@@ -14,10 +14,8 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
-from uuid import UUID
+from collections.abc import Sequence
+from typing import Any, get_args
 
 import asyncpg
 import nats.errors
@@ -32,12 +30,12 @@ from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.parked import Parked, StaysParked, park, retry_parked
 from tenuto.kernel.positions import Positions
 from tenuto.kernel.pulling import PulledConsumer
+from tenuto.kernel.received import Poison, Receive, Report
 from tenuto.kernel.reception import Held, Reception, Spool
-from tenuto.kernel.report_tokens import ReportTokens, digest_of
+from tenuto.kernel.report_tokens import digest_of
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
-from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import (
     HEADER_AGENT,
     HEADER_FOLLOWED,
@@ -53,7 +51,6 @@ from tenuto.schemas.subjects import Lane
 from tenuto.schemas.text import unstorable
 
 logger = logging.getLogger(__name__)
-R = TypeVar("R")
 
 HELD_MAX = 5_000
 """Reports delivered and not yet acknowledged: bounds memory. Among so many the agents take turns."""
@@ -70,8 +67,6 @@ SPOOLS_KNOWN_MAX = 10_000
 """Positions kept in memory; others are read again when they are needed."""
 FOLLOWER_SECONDS_MAX = 0.01
 """A report that was published together with the next one waits so long for it: usually it is there within one millisecond."""
-POISONS_SAID_MAX = 3
-"""In one line; each is parked with its own reason."""
 SEQUENCE_MAX = 2**63
 """What the table can hold."""
 ACK_SECONDS = 30.0
@@ -81,72 +76,6 @@ UNREADABLE = "unreadable"
 DEFECT_ATTEMPTS_MAX = 3
 """A receiver that fails for a reason of its own gets a report so often, alone; then the report is parked."""
 
-
-@dataclass(frozen=True)
-class Report:
-    lane: Lane
-    agent_id: str
-    spool_id: str
-    sequence: int
-    kind: str
-    body: bytes
-    trace: str = ""
-    round: int = 0
-    token: str = ""
-    """Of the allocation that it is about, for the receiver to judge."""
-    token_digest: bytes | None = None
-    """In place of the token, of a report that was parked and is tried again."""
-
-    @property
-    def id(self) -> UUID:
-        """Of the command made from it: the same report, however often it comes, is the same command."""
-        return name_id(self.agent_id, self.spool_id, self.lane, str(self.sequence))
-
-
-class Poison(Exception):
-    """This report can never be received. It is parked, and what is behind it goes on."""
-
-    def __init__(self, report: Report, reason: str) -> None:
-        super().__init__(reason)
-        self.report, self.reason = report, reason
-
-
-class Poisoned(Exception):
-    """Of a batch: all that can never be received. None of it was."""
-
-    def __init__(self, poisons: Sequence[Poison]) -> None:
-        super().__init__("; ".join(poison.reason for poison in poisons[:POISONS_SAID_MAX]))
-        self.poisons = tuple(poisons)
-
-
-def read_all(reports: Sequence[Report], read: Callable[[Report], R]) -> list[R]:
-    """What each of them says. Raises Poisoned with all that `read` raises Poison for: what is good among bad reports is so read
-    twice, and not once for each of them."""
-    found, poisons = list[R](), list[Poison]()
-    for report in reports:
-        try:
-            found.append(read(report))
-        except Poison as poison:
-            poisons.append(poison)
-    if poisons:
-        raise Poisoned(poisons)
-    return found
-
-
-def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> None:
-    """Raises Poison where the report is about an allocation that its sender was not assigned."""
-    if report.token_digest is not None:
-        fits = tokens.fits_digest(report.token_digest, report.agent_id, allocation_id)
-    else:
-        fits = tokens.fits(report.token, report.agent_id, allocation_id)
-    if not fits:
-        raise Poison(report, f"agent {report.agent_id} does not show that allocation {allocation_id} was assigned to it")
-
-
-Receive = Callable[[Sequence[Report]], Awaitable[None]]
-"""Returns when all the reports are committed. Raises Poison to park one of them, or Poisoned to park several: then it gets the
-others again. LogUnavailable and other losses of the database are tried again; any other error counts as a defect, and the report
-that causes it is parked."""
 
 _Arrived = Held["Report", Msg]
 
@@ -310,8 +239,8 @@ class Ingress:
             batch = left[:1] if alone else left
             try:
                 await self._receive(batch)
-            except (Poison, Poisoned) as error:
-                for poison in error.poisons if isinstance(error, Poisoned) else (error,):
+            except Poison as first:
+                for poison in (first, *first.others):
                     await self._park(poison.report, poison.reason)
                     left.remove(poison.report)
             except Fenced:
