@@ -469,6 +469,13 @@ COMMENT ON COLUMN public.trials.restart_at_us IS 'When the pause before its next
 
 COMMENT ON COLUMN public.trials.breaks IS 'Sentences of its latest checkpoint that had any.';
 
+CREATE TABLE public.user_names (
+    name text NOT NULL,
+    first_experiment bigint NOT NULL
+);
+
+COMMENT ON COLUMN public.user_names.first_experiment IS 'Those before it were submitted by somebody who had the name earlier.';
+
 INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
 
 SELECT pg_catalog.setval('public.parked_number_seq', 1, false);
@@ -558,6 +565,9 @@ ALTER TABLE ONLY public.trials
 ALTER TABLE ONLY public.trials
     ADD CONSTRAINT trials_pkey PRIMARY KEY (experiment_id, trial_number);
 
+ALTER TABLE ONLY public.user_names
+    ADD CONSTRAINT user_names_pkey PRIMARY KEY (name);
+
 CREATE INDEX allocations_experiment ON public.allocations USING btree (experiment_id, allocation_id);
 
 CREATE INDEX allocations_live ON public.allocations USING btree (allocation_id) WHERE (released_us IS NULL);
@@ -624,6 +634,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_metrics TO tenu
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_validations TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trials TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.user_names TO tenuto_service;
 
 ALTER DEFAULT PRIVILEGES FOR ROLE tenuto_owner IN SCHEMA public GRANT USAGE ON SEQUENCES TO tenuto_service;
 

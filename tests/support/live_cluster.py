@@ -187,7 +187,7 @@ class LiveCluster:
         lacks a right often does not hear of it where it asks: its question has no answer. `stranger`: name of the connections
         that a test made, of which the server tells, too."""
         logs = [*(self.directory / "nats").glob("nats.log*"), *(self.directory / "logs").glob("*.log*")]  # also older ones
-        lines = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
+        lines = [f"{log.name}: {line}" for log in logs for line in log.read_text(errors="replace").splitlines()]
         refused = [line for line in lines if "violation" in line.lower()]
         return [line for line in refused if not stranger or f':{stranger}"' not in line]
 
