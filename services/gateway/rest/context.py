@@ -115,6 +115,14 @@ class Gateway:
 
         return allowed
 
+    async def users_known(self) -> None:
+        """Returns when the log has been read, from which the users are known. Raises DoorError."""
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS_MAX):
+                await self.loop.wait_ready()
+        except TimeoutError:
+            raise DoorError("unavailable", "The gateway has not read the log yet; try again in a moment.") from None
+
     def check_still_there(self) -> None:
         """A body may take minutes: by then its sender may be removed and the name be somebody else's. Raises DoorError."""
         token = asking_token()

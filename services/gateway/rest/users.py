@@ -45,6 +45,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
     made = UserCreated(name=body.name, admin=body.admin, token_hash=given, expires_us=expires_us)
+    await door.users_known()
     async with door.secrets_change:
         decide(door.loop.state, cluster_change(door, made))  # refuses a name that somebody has
         # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
