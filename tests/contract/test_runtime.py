@@ -232,6 +232,9 @@ async def test_a_look_at_the_output_is_bounded(bench: Bench) -> None:
     await bench.wait(await bench.begin())
     assert 0 < len("".join((await runtime.output("1-1-1", None, (0, 0), final=False)).stdout)) <= 1 << 20
     assert len("".join((await bench.printed())[0])) == 3_000_000
+    cut = await runtime.output("1-1-1", None, (0, 0), final=False, cut=lambda data: 1000)
+    assert cut.stdout == ("x" * 1000,), "a line that goes on ends where the agent wants it to"
+    assert (await runtime.output("1-1-1", None, cut.offsets, final=False, cut=lambda data: 7)).stdout == ("x" * 7,)
 
 
 async def test_the_sentence_for_the_user_is_told_else_the_end_of_standard_error(bench: Bench) -> None:
