@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tenuto.workers.launch.keeper import STRANGERS_MAX
 from tenuto.workers.launch.lag import ObserverClock
 from tenuto.workers.launch.layout import GangPart
 from tenuto.workers.launch.messages import LineReader, Message, encode
@@ -165,6 +166,34 @@ def test_the_keeper_lets_in_nobody_but_the_gang_and_hands_its_words_on(peer: Pee
     assert heard.read() == {"op": "beat"}
     connection.close()
     assert peer.told.read() == {"op": "lost", "sentence": "the ranks on agent second have gone", "silent": False}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"op":"hello","allocation_id":"1-1-1","agent_index":1e999,"secret":"x"}\n',
+        b'{"op":"hello","allocation_id":"1-1-1","agent_index":1e999,"secret":"s"}\n',
+        b'{"op":"hello","allocation_id":"1-1-1","agent_index":1,"secret":"\\ud800"}\n',
+        b"[" * 1_000 + b"\n",
+        b"[" * 50_000 + b"\n",
+        b"x" * 2_000,
+        b"\xff\xfe\n",
+        b"[]\n",
+    ],
+    ids=["no number", "no number, with the secret", "no text", "deep", "deep and long", "no line", "no UTF-8", "no object"],
+)
+def test_nothing_that_a_stranger_says_ends_the_keeper(peer: Peer, said: bytes) -> None:
+    stranger = peer.open.enter_context(socket.create_connection(peer.where, timeout=30))
+    with contextlib.suppress(OSError):  # it may be closed before all is said
+        stranger.sendall(said)
+        assert stranger.recv(1) == b""
+    assert peer.connect()[1] == {"op": "welcome", "host": "h", "port": 1}
+
+
+def test_strangers_that_take_all_places_do_not_keep_the_gang_out(peer: Peer) -> None:
+    for _ in range(STRANGERS_MAX):
+        peer.open.enter_context(socket.create_connection(peer.where, timeout=30))
+    assert peer.connect()[1] == {"op": "welcome", "host": "h", "port": 1}
 
 
 def test_strangers_that_trickle_do_not_hold_their_places(peer: Peer) -> None:

@@ -30,7 +30,9 @@ LATE_SECONDS = 2 * LOOP_SECONDS
 OUTBOX_BYTES_MAX = 64 << 20
 """For one receiver. What is sent are positions and sentences, some kilobytes a second: it has stood still for hours then."""
 STRANGERS_MAX = 64
-"""Connections that have not said yet who they are; further ones are closed."""
+"""Connections that have not said yet who they are; a further one takes the place of the oldest, as an agent says it at once."""
+HELLO_BYTES_MAX = 1024
+"""Of what a stranger says: its gang, its part and the secret take a hundred."""
 LOST, BEAT = "lost", "beat"
 """Words of this process: to its supervisor, and to those of other agents."""
 
@@ -118,9 +120,9 @@ class Keeper:
         assert self._listening is not None
         with contextlib.suppress(OSError):
             connection, _ = self._listening.accept()
-            if sum(end.index is None for end in self._ends.values()) >= STRANGERS_MAX:
-                connection.close()
-                return
+            strangers = [end for end in self._ends.values() if end.index is None]
+            if len(strangers) >= STRANGERS_MAX:
+                self._gone(min(strangers, key=lambda end: end.heard))
             self._ends[connection.fileno()] = self._add(connection, None)
 
     def _read(self, end: _End) -> None:
@@ -144,9 +146,9 @@ class Keeper:
                 line = bytes(end.inbox[:length])
                 del end.inbox[:length]
                 self._receive(end, line)
-            if len(end.inbox) > MESSAGE_BYTES_MAX:
+            if len(end.inbox) > _bytes_max(end):
                 raise ValueError("a message is too long")
-        except (ValueError, KeyError, TypeError):
+        except Exception:  # whatever came, also from a stranger: it costs its own connection only
             self._gone(end)
 
     def _pass_on(self, end: _End) -> None:
@@ -158,7 +160,9 @@ class Keeper:
             self._broadcast(data)
 
     def _receive(self, end: _End, line: bytes) -> None:
-        """Raises ValueError, KeyError, TypeError."""
+        """Raises what a message raises that is not as it should be."""
+        if len(line) > _bytes_max(end):
+            raise ValueError("a message is too long")
         message = decode(line)
         if end.index is None:
             self._welcome(end, message)
@@ -166,11 +170,12 @@ class Keeper:
             self._send(self._supervisor, line)
 
     def _welcome(self, end: _End, hello: Message) -> None:
-        """Any process may connect: only one of this very gang is let in. Raises ValueError, KeyError, TypeError."""
-        fits = hello["allocation_id"] == self._part.allocation_id
-        index = int(hello["agent_index"])
-        if not fits or not secrets.compare_digest(str(hello["secret"]), self._secret):
+        """Any process may connect: only one of this very gang is let in. Raises as `_receive`."""
+        if not secrets.compare_digest(str(hello["secret"]).encode(), self._secret.encode()):
+            raise ValueError("it does not know the secret")
+        if hello["allocation_id"] != self._part.allocation_id:
             raise ValueError("not of this gang")
+        index = int(hello["agent_index"])
         if not 0 < index < len(self._part.agents) or any(other.index == index for other in self._ends.values()):
             raise ValueError("there is no such part, or it is here already")
         end.index = index
@@ -230,6 +235,10 @@ class Keeper:
 
     def _tell_lost(self, sentence: str, *, silent: bool) -> None:
         self._send(self._supervisor, encode({"op": LOST, "sentence": sentence, "silent": silent}))
+
+
+def _bytes_max(end: _End) -> int:
+    return HELLO_BYTES_MAX if end.index is None else MESSAGE_BYTES_MAX
 
 
 def fork_keeper(

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tenuto.workers.launch.keeper import LOST, fork_keeper
+from tenuto.workers.launch.keeper import HELLO_BYTES_MAX, LOST, fork_keeper
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
 
@@ -62,8 +62,13 @@ def greet(part: GangPart, connection: socket.socket, secret: str) -> tuple[socke
         if not byte:
             raise OSError("rank 0's supervisor refused the connection")
         line += byte
+        if len(line) > HELLO_BYTES_MAX:
+            raise ValueError("what answers at the address of rank 0's supervisor is something else")
     welcome = decode(bytes(line))
-    return connection, (welcome["host"], int(welcome["port"]))
+    try:
+        return connection, (str(welcome["host"]), int(welcome["port"]))
+    except (KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"what rank 0's supervisor answers cannot be read: {welcome}") from error
 
 
 class Links:

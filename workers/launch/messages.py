@@ -17,7 +17,10 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """Raises ValueError."""
-    message = json.loads(line)
+    try:
+        message = json.loads(line)
+    except RecursionError:
+        raise ValueError("a message is nested too deeply") from None
     if not isinstance(message, dict):
         raise ValueError("a message is an object")
     return message
