@@ -13,7 +13,9 @@ from nats.js.errors import Error as JetStreamError
 from tenuto.embedded.nats import NatsServer
 from tenuto.kernel import ingress
 from tenuto.kernel.eventlog import Fenced, LogUnavailable
+from tenuto.kernel.positions import Positions
 from tenuto.kernel.received import Poison, Report, read_all
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.reports import (
@@ -102,6 +104,28 @@ async def test_spools_and_agents_are_counted_apart(setup: Setup) -> None:
         ("spool-b", 1),
         ("spool-c", 1),
     ]
+
+
+async def test_a_question_that_takes_long_holds_up_no_other_agent(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, stored = asyncio.Event(), Positions._stored
+
+    async def stored_slowly(self: Positions, agent_id: str, *, clear: bool) -> int | None:
+        if agent_id == "noisy":
+            await go_on.wait()
+        return await stored(self, agent_id, clear=clear)
+
+    monkeypatch.setattr(Positions, "_stored", stored_slowly)
+    async with setup.receiving(Receiver()):
+        await setup.send(1)
+        await setup.told_of(1)
+        slow = [asyncio.create_task(setup.position(agent="noisy")) for _ in range(20)]
+        await setup.client.flush()
+        assert (await setup.position()).sequence == 1
+        assert not any(task.done() for task in slow)
+        go_on.set()
+        answered, _ = await asyncio.wait(slow, return_when=asyncio.FIRST_COMPLETED)
+        assert {task.result().sequence for task in answered} == {0}
+        await asyncio.gather(*map(stop_task, slow))
 
 
 async def test_an_agent_can_ask_what_is_committed(setup: Setup) -> None:

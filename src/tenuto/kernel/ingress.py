@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 HELD_MAX = 5_000
 """Reports delivered and not yet acknowledged: bounds memory. Among so many the agents take turns."""
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""Of one request for messages: bounds memory where reports are large."""
+"""Of the same: bounds memory where reports are large."""
 UNACKNOWLEDGED_MAX = 4 * HELD_MAX
 """As the bus allows: a receiver that was killed leaves its reports unacknowledged for ACK_SECONDS, and the next one goes on."""
 BATCH_REPORTS_MAX = 250
@@ -203,7 +203,7 @@ class Ingress:
     async def _acknowledge(self, message: Msg) -> None:
         with contextlib.suppress(nats.errors.Error):
             await message.ack()
-        self._consumer.release(1)
+        self._consumer.release(message)
 
     async def _read(self, message: Msg) -> Report | None:
         headers = message.headers or {}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 
 import asyncpg
@@ -18,14 +19,20 @@ from nats.js.errors import NotFoundError
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
 from tenuto.kernel.reception import Spool
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.reports import HEADER_CLEAR, HEADER_SPOOL, Committed
 from tenuto.schemas.subjects import Lane
 
 logger = logging.getLogger(__name__)
 
-CLEAR_SECONDS_MAX = 8.0
-"""For the bus to count, or to remove, an agent's messages: less than the agent waits for the answer."""
+COUNT_SECONDS_MAX, CLEAR_SECONDS_MAX = 1.0, 8.0
+"""For the bus to count, and to remove, an agent's messages: less than the agent waits for the answer, which is worth having
+also where they could not be counted."""
+PATIENCE_SECONDS = 2.0
+"""A question that waited longer is dropped: whoever asked has given up, and asks again."""
+ANSWERS_MAX = 8
+"""Questions that are answered at the same time: bounds what the bus and the database are asked at once."""
 
 _LOAD = "SELECT sequence FROM ingress_positions WHERE lane = $1 AND agent_id = $2 AND spool_id = $3"
 _LOAD_NEWEST = """
@@ -41,15 +48,20 @@ WHERE ingress_positions.sequence < excluded.sequence"""
 class Positions:
     def __init__(self, lane: Lane, name: str, bus: Client, pool: asyncpg.Pool) -> None:
         self._lane, self._name, self._bus, self._pool = lane, name, bus, pool
-        self._answering: Any = None
+        self._listening: Any = None
+        self._asked: dict[str, tuple[Msg, float]] = {}
+        """The newest question of each agent that waits for its answer, and when it came."""
+        self._answering: dict[str, asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(ANSWERS_MAX)
 
     async def open(self) -> None:
         """From now on questions are answered."""
-        self._answering = await self._bus.subscribe(subjects.positions(self._lane), cb=self._answer)
+        self._listening = await self._bus.subscribe(subjects.positions(self._lane), cb=self._on_question)
 
     async def close(self) -> None:
         with contextlib.suppress(nats.errors.Error):
-            await self._answering.unsubscribe()
+            await self._listening.unsubscribe()
+        await asyncio.gather(*map(stop_task, self._answering.values()))
 
     async def load(self, spool: Spool) -> int:
         """Waits for the database as long as it takes, as `store` does."""
@@ -83,6 +95,23 @@ class Positions:
         with contextlib.suppress(nats.errors.Error):
             await self._bus.publish(subjects.committed(self._lane, spool[0]), committed.to_json())
 
+    async def _on_question(self, message: Msg) -> None:
+        """Answered in a task of its own, one per agent: what one waits for, others need not."""
+        agent_id = subjects.agent_of(message.subject)
+        self._asked[agent_id] = message, monotonic()
+        if agent_id not in self._answering:
+            self._answering[agent_id] = asyncio.create_task(self._answer_agent(agent_id), name=f"{self._name}-position")
+
+    async def _answer_agent(self, agent_id: str) -> None:
+        try:
+            while agent_id in self._asked:
+                async with self._turns:
+                    message, asked_at = self._asked.pop(agent_id)
+                    if monotonic() - asked_at <= PATIENCE_SECONDS:
+                        await self._answer(message)
+        finally:
+            del self._answering[agent_id]
+
     async def _answer(self, message: Msg) -> None:
         """A request on `tenuto.position.<lane>.<agent>`: the spool's id is the header HEADER_SPOOL or the body; without one, the
         agent's newest spool is meant. No answer while the database is away: the agent asks again."""
@@ -103,7 +132,8 @@ class Positions:
 
     async def _stored(self, agent_id: str, *, clear: bool) -> int | None:
         """Messages of the agent's lane in the stream. `clear`: the agent wants them removed; it has what is not committed."""
-        subject, js = subjects.ingress(self._lane, agent_id), self._bus.jetstream(timeout=CLEAR_SECONDS_MAX)
+        subject = subjects.ingress(self._lane, agent_id)
+        js = self._bus.jetstream(timeout=CLEAR_SECONDS_MAX if clear else COUNT_SECONDS_MAX)
         try:
             if clear:
                 logger.warning("%s clears the messages of agent %s, which sends again what is needed", self._name, agent_id)

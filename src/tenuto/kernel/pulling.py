@@ -38,8 +38,11 @@ STATUS = "Status"
 
 _LOST = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
 
+MESSAGE_BYTES = 1024
+"""What a message takes beside its body: its subject and headers, and the objects that hold them."""
+
 Take = Callable[[Msg], None]
-"""Takes over the message, and with it the duty to acknowledge it and to call `release`. Must not raise or block."""
+"""Takes over the message, and with it the duty to acknowledge it and to `release` it. Must not raise or block."""
 Establish = Callable[[Any], Awaitable[ConsumerConfig]]
 """Given the JetStream context, makes sure that the stream is there and says what the consumer must be like."""
 
@@ -48,11 +51,11 @@ class PulledConsumer:
     def __init__(
         self, settings: Settings, stream: str, name: str, establish: Establish, take: Take, messages_max: int, bytes_max: int
     ) -> None:
-        """At most about `messages_max` messages, and in one request `bytes_max`, are taken and not yet released."""
+        """At most `messages_max` messages, and about `bytes_max`, are taken and not yet released."""
         self._settings, self._stream, self._name, self._establish, self._take = settings, stream, name, establish, take
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._seldom = Seldom(logger)
-        self._taken = 0
+        self._taken = self._taken_bytes = 0
         self._wanted = 0
         """Messages of the standing request that have not come yet; 0: none stands."""
         self._number = 0
@@ -60,9 +63,10 @@ class PulledConsumer:
         self._bus: Client | None = None
         self._inbox = ""
 
-    def release(self, messages: int) -> None:
-        """So many are done with."""
-        self._taken -= messages
+    def release(self, message: Msg) -> None:
+        """It is done with."""
+        self._taken -= 1
+        self._taken_bytes -= _size(message)
         self._ask_soon()
 
     async def run(self) -> None:
@@ -115,13 +119,15 @@ class PulledConsumer:
             return
         room = self._messages_max - self._taken
         self._wanted, self._number, self._asked_at = room, self._number + 1, asyncio.get_running_loop().time()
-        request = {"batch": room, "expires": int(REQUEST_SECONDS * 1e9), "max_bytes": self._bytes_max}
+        request = {"batch": room, "expires": int(REQUEST_SECONDS * 1e9), "max_bytes": self._bytes_max - self._taken_bytes}
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
         with suppress(*_LOST):
             await self._bus.publish(subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._number}")
 
     def _room_is_enough(self) -> bool:
-        return self._messages_max - self._taken > self._messages_max // 2
+        """More than half: a request for each message would cost more than the message."""
+        messages, size = self._messages_max - self._taken, self._bytes_max - self._taken_bytes
+        return messages > self._messages_max // 2 and size > self._bytes_max // 2
 
     def _ask_soon(self) -> None:
         if self._wanted <= 0 and self._room_is_enough() and self._bus is not None:
@@ -135,6 +141,7 @@ class PulledConsumer:
             return
         self._wanted -= 1
         self._taken += 1
+        self._taken_bytes += _size(message)
         self._take(message)
         if self._wanted <= 0:
             await self._ask()
@@ -146,3 +153,7 @@ class PulledConsumer:
         self._wanted = 0
         if status in ("404", "408") or "MaxBytes" in ((message.headers or {}).get("Description") or ""):
             await self._ask()  # else the watch asks again: there may be no consumer
+
+
+def _size(message: Msg) -> int:
+    return MESSAGE_BYTES + len(message.data)

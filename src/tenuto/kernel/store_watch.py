@@ -3,6 +3,7 @@
 A stream that met one failed write (disk full or read-only for a moment, its directory removed) acknowledges nothing any more,
 for ever, though its server answers every question about it. Both of our streams are only the road: the log is in PostgreSQL,
 and reports stay in their agents' spools until they are committed. So a stream that does not store is deleted and made again.
+A store that is only slow is left alone: the stream's last sequence goes on there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 from nats.js.errors import Error as JetStreamError
 
-from tenuto.kernel.backoff import Seldom
+from tenuto.kernel.backoff import Seldom, wait_seconds
 from tenuto.kernel.bus import ensure_streams
 from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
@@ -33,7 +34,8 @@ PROBE_SECONDS_MAX = 2.0
 ASK_SECONDS_MAX = 2.0
 REMAKE_SECONDS = 4.0
 """A stream that took nothing for so long, while its server answers, is made anew: longer than any pause of a healthy disk, and
-being wrong costs only that messages are sent again."""
+being wrong costs only that messages are sent again. Doubles with each time that this did not help, up to REMAKE_SECONDS_MAX."""
+REMAKE_SECONDS_MAX = 300.0
 FULL = 10077
 """JetStream's error code: the stream has its maximum of bytes. It does store; its readers are behind."""
 FAILED = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
@@ -44,8 +46,14 @@ class StoreWatch:
         self._bus, self._settings = bus, settings
         self._js = bus.jetstream(timeout=ASK_SECONDS_MAX)
         self._seldom = Seldom(logger)
+        self._left = True
+        """Trial messages may still be in the ingress stream, as from an earlier process."""
         self._since: dict[str, float] = {}
         """When the streams that do not store were first found so."""
+        self._sequences: dict[str, int] = {}
+        """The last sequence of such a stream at the failure before."""
+        self._remakes: dict[str, int] = {}
+        """How often such a stream was made anew and did not store after that either."""
         self._problems: dict[str, str] = {}
 
     @property
@@ -69,7 +77,8 @@ class StoreWatch:
 
     def works(self, stream: str) -> None:
         """A message was stored there."""
-        self._since.pop(stream, None)
+        for known in (self._since, self._sequences, self._remakes):
+            known.pop(stream, None)
         if self._problems.pop(stream, None) is not None and not self._problems:
             self._seldom.over(f"the stream {stream} stores messages again")
 
@@ -79,13 +88,34 @@ class StoreWatch:
             self._since.pop(stream, None)  # a server that comes back gets as long as any other
             return  # it is made anew by whoever finds it missing; or it is the server that is away, and it says so itself
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if await self._moved(stream):
+            for known in (self._since, self._remakes):
+                known.pop(stream, None)
+            self._problems[stream] = (
+                f"NATS stores what its stream {stream} is sent, but slowly ({reason}): look at how busy its machine and its disk "
+                "are. Nothing is lost."
+            )
+            self._seldom.warn(self._problems[stream])
+            return
         self._problems[stream] = (
             f"NATS answers, but its stream {stream} does not store messages ({reason}): look at its log, and whether its disk is "
             "full, read-only or gone. The stream is made anew as soon as that is possible; nothing is lost."
         )
         self._seldom.warn(self._problems[stream])
-        if monotonic() - self._since.setdefault(stream, monotonic()) >= REMAKE_SECONDS:
+        patience = wait_seconds(self._remakes.get(stream, 0) + 1, REMAKE_SECONDS, REMAKE_SECONDS_MAX)
+        if monotonic() - self._since.setdefault(stream, monotonic()) >= patience:
+            self._remakes[stream] = self._remakes.get(stream, 0) + 1
             await self._remake(stream)
+
+    async def _moved(self, stream: str) -> bool:
+        """Whether anything was stored there since the failure before."""
+        try:
+            last: int = (await self._js.stream_info(stream)).state.last_seq
+        except FAILED:
+            return False
+        before = self._sequences.get(stream)
+        self._sequences[stream] = last
+        return before is not None and last > before
 
     async def _answers(self) -> bool:
         """Whether JetStream answers at all; an error is an answer."""
@@ -100,7 +130,8 @@ class StoreWatch:
         return True
 
     async def _remake(self, stream: str) -> None:
-        self._since.pop(stream, None)  # it gets as long again before the next try
+        for known in (self._since, self._sequences):  # it gets a longer time before the next try, and another sequence
+            known.pop(stream, None)
         try:
             with contextlib.suppress(NotFoundError):
                 await self._js.delete_stream(stream)
@@ -116,8 +147,6 @@ class StoreWatch:
         """Sends a message that nobody reads, and takes it out again."""
         try:
             ack = await self._js.publish(subjects.INGRESS_PROBE, b"", timeout=PROBE_SECONDS_MAX)
-            with contextlib.suppress(NotFoundError):
-                await self._js.delete_msg(subjects.INGRESS_STREAM, ack.seq)
         except APIError as error:
             if error.err_code == FULL:
                 self.works(subjects.INGRESS_STREAM)
@@ -132,6 +161,18 @@ class StoreWatch:
             await self.failed(subjects.INGRESS_STREAM, error)
         else:
             self.works(subjects.INGRESS_STREAM)
+            await self._take_out(ack.seq)
+
+    async def _take_out(self, sequence: int) -> None:
+        """The trial message, with those that were left. That may fail: the message was stored all the same."""
+        left, self._left = self._left, True
+        with contextlib.suppress(*FAILED):
+            if left:
+                await self._js.purge_stream(subjects.INGRESS_STREAM, subject=subjects.INGRESS_PROBE)
+            else:
+                with contextlib.suppress(NotFoundError):
+                    await self._js.delete_msg(subjects.INGRESS_STREAM, sequence)
+            self._left = False
 
     async def _answer(self, message: Msg) -> None:
         with contextlib.suppress(nats.errors.Error):
