@@ -75,7 +75,7 @@ class Answers:
         async for batch in self._feed.follow(after, BATCH):
             now = time.perf_counter()
             for event in batch:
-                if event.type == "CapacityWanted" and event.causation_id is not None:
+                if event.type == "ExperimentCanceled" and event.causation_id is not None:
                     self.arrived[event.causation_id] = now
             self._moved.set()
 

@@ -58,7 +58,10 @@ class Assignment(Model):
     known_data: tuple[KnownData, ...] = ()
     """What was recorded of the trial's data before: a change is said and recorded."""
     rendezvous: str = ""
-    """Of a gang over several agents: where rank 0's side listens. Empty: not known yet, or not needed."""
+    """Of a gang over several agents: where rank 0's side listens, `host:port`. Empty: not known yet, or not needed."""
+    gang_secret: str = ""
+    """Of a gang over several agents: what its parts show each other. Derived for the allocation whenever the launcher says what
+    is assigned, so that neither the record nor the launcher's state has it."""
     known_environment: str = ""
     """Hash of the environment that the trial's last start recorded; empty at its first."""
 

@@ -167,7 +167,7 @@ class RendezvousReport(Model):
     allocation_id: str
     agent_id: str
     address: str
-    """`host:port/secret`"""
+    """`host:port`"""
 
 
 LauncherReport = Annotated[

@@ -49,19 +49,3 @@ class AgentJoined(Agent):
 @event("AgentLost")
 class AgentLost(Agent):
     reason: str
-
-
-@event("AgentDrained")
-class AgentDrained(Agent):
-    """No new allocation is placed on this agent; running ones go on."""
-
-
-@event("SlotEnabled")
-class SlotEnabled(Agent):
-    slot_id: int
-
-
-@event("SlotDisabled")
-class SlotDisabled(Agent):
-    slot_id: int
-    reason: str

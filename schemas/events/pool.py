@@ -82,10 +82,3 @@ class SlotsReserved(Pool):
     trial_id: str
     experiment_id: int
     reason: Reason
-
-
-@event("CapacityWanted")
-class CapacityWanted(Pool):
-    slots: int = Field(ge=0)
-    """Slots that waiting demands would need beyond what the pool's agents offer."""
-    reason: Reason

@@ -86,4 +86,4 @@ class GangRendezvousOpened(Run):
 
     agent_id: str
     address: str
-    """Where: `host:port/secret`, on a port that the kernel chose. The secret keeps processes of other gangs out."""
+    """Where: `host:port`, on a port that the kernel chose."""

@@ -24,7 +24,7 @@ TrialState = Literal["queued", "starting", "running", "paused", "stopping", "com
 AllocationState = Literal["granted", "starting", "running", "preempting", "resizing", "exited", "released"]
 
 
-AgentState = Literal["joined", "draining", "lost"]
+AgentState = Literal["joined", "lost"]
 
 
 class ExperimentView(Model):

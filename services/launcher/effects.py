@@ -22,7 +22,7 @@ from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
-from tenuto.schemas.assignments import Assignments, AssignReply
+from tenuto.schemas.assignments import Assignment, Assignments, AssignReply
 from tenuto.schemas.envelope import Event
 from tenuto.services.launcher.assigning import agents_concerned, assignments_of, secrets_of
 from tenuto.services.launcher.state import State
@@ -36,7 +36,8 @@ SECRETS_SECONDS_MAX = 1.0
 
 
 class Assigned:
-    """What an agent is told of its assignments, beside them: the tokens of its reports, and the values of its trials' secrets."""
+    """What an agent is told of its assignments and no state or record has: the tokens of its reports, the secrets of its gangs,
+    and the values of its trials' secrets."""
 
     def __init__(self, tokens: ReportTokens, secrets: Secrets) -> None:
         self._tokens, self._secrets = tokens, secrets
@@ -46,7 +47,8 @@ class Assigned:
     async def completed(self, assigned: Assignments, agent_id: str) -> Assignments:
         """Without the secrets where they cannot be read now: the workers that need them wait, and all else goes on."""
         ids = [assignment.allocation_id for assignment in assigned.assignments]
-        assigned = assigned.model_copy(update={"tokens": self._tokens.tokens(agent_id, ids)})
+        assignments = tuple(map(self._with_gang_secret, assigned.assignments))
+        assigned = assigned.model_copy(update={"assignments": assignments, "tokens": self._tokens.tokens(agent_id, ids)})
         references = secrets_of(assigned)
         if not references:
             self._seldom.pop(agent_id, None)
@@ -62,6 +64,11 @@ class Assigned:
         else:
             self._seldom.pop(agent_id, None)
         return assigned.model_copy(update={"secrets": values})
+
+    def _with_gang_secret(self, assignment: Assignment) -> Assignment:
+        if len(assignment.slots) < 2:
+            return assignment
+        return assignment.model_copy(update={"gang_secret": self._tokens.gang_secret(assignment.allocation_id)})
 
     def _warn(self, agent_id: str, why: str) -> None:
         self._seldom.setdefault(agent_id, Seldom(logger)).warn(f"workers on agent {agent_id} wait for their secrets: {why}")

@@ -10,9 +10,7 @@ from tenuto.services.scheduler.state import Agent, State
 
 
 def joined(state: State, data: agents.AgentJoined) -> State:
-    """An agent that was not lost and comes with other slots stays drained; one that comes back starts anew."""
     old = state.agents.get(data.agent_id)
-    known = old if old and not old.lost else None
     kind = "cuda" if any(slot.kind == "cuda" for slot in data.slots) else "cpu"
     joined = Agent(
         agent_id=data.agent_id,
@@ -22,8 +20,6 @@ def joined(state: State, data: agents.AgentJoined) -> State:
         labels=tuple(sorted(data.labels)),
         devices=tuple(sorted({slot.device.lower() for slot in data.slots if slot.kind == kind})),
         closed=state.closed.get(data.agent_id),
-        disabled=known.disabled if known else (),
-        drained=known.drained if known else False,
         used=old.used if old else (),
         auxiliary_max=data.auxiliary_trials_max,
         auxiliary=old.auxiliary if old else (),
@@ -39,22 +35,3 @@ def lost(state: State, data: agents.AgentLost) -> State:
     for allocation_id in sorted({*(allocation_id for _, allocation_id in agent.used), *agent.auxiliary}):
         state = allocations.leave(state, allocation_id, "agent_lost")
     return state
-
-
-def drained(state: State, data: agents.AgentDrained) -> State:
-    agent = state.agents.get(data.agent_id)
-    return indexes.put_agent(state, replace(agent, drained=True)) if agent and not agent.lost else state
-
-
-def slot_enabled(state: State, data: agents.SlotEnabled) -> State:
-    agent = state.agents.get(data.agent_id)
-    if agent is None or agent.lost:
-        return state
-    return indexes.put_agent(state, replace(agent, disabled=indexes.without_item(agent.disabled, data.slot_id)))
-
-
-def slot_disabled(state: State, data: agents.SlotDisabled) -> State:
-    agent = state.agents.get(data.agent_id)
-    if agent is None or agent.lost:
-        return state
-    return indexes.put_agent(state, replace(agent, disabled=indexes.with_item(agent.disabled, data.slot_id)))

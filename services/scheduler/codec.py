@@ -64,15 +64,13 @@ def _agent(agent: Agent) -> dict[str, Any]:
         "slots": agent.slots,
         "labels": agent.labels,
         "devices": agent.devices,
-        "disabled": agent.disabled,
-        "drained": agent.drained,
         "lost": agent.lost,
         "auxiliary_max": agent.auxiliary_max,
     }
 
 
 def _load_agent(item: dict[str, Any]) -> Agent:
-    lists = {key: tuple(item.get(key, ())) for key in ("slots", "labels", "devices", "disabled")}
+    lists = {key: tuple(item.get(key, ())) for key in ("slots", "labels", "devices")}
     return Agent(**item | lists)
 
 

@@ -238,7 +238,7 @@ def _offer(pool: Pool, agent: Agent, sign: int) -> Pool:
 
 def takes_auxiliary(agent: Agent) -> bool:
     """Whether the agent takes another trial without slots."""
-    open_now = not (agent.lost or agent.drained or (agent.closed is not None and agent.closed.agent))
+    open_now = not (agent.lost or (agent.closed is not None and agent.closed.agent))
     return open_now and len(agent.auxiliary) < agent.auxiliary_max
 
 

@@ -147,8 +147,6 @@ class Agent:
     labels: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     """Names of its slots' devices in lower case, sorted, each once."""
-    disabled: tuple[int, ...] = ()
-    drained: bool = False
     lost: bool = False
     """Gone, and kept only until the allocations on it are released."""
     used: tuple[tuple[int, str], ...] = ()

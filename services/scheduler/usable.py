@@ -7,13 +7,13 @@ from tenuto.services.scheduler.state import Agent, Allocation, Pool, State
 
 def usable_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
     """Slots of the agent that new allocations of the pool may take, busy or free."""
-    if agent.lost or agent.drained or agent.pool != pool.name or agent.kind != pool.kind:
+    if agent.lost or agent.pool != pool.name or agent.kind != pool.kind:
         return ()
     if agent.closed is not None:
         if agent.closed.agent:
             return ()
-        return tuple(slot for slot in agent.slots if slot not in agent.disabled and slot not in agent.closed.slots)
-    return tuple(slot for slot in agent.slots if slot not in agent.disabled) if agent.disabled else agent.slots
+        return tuple(slot for slot in agent.slots if slot not in agent.closed.slots)
+    return agent.slots
 
 
 def free_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
@@ -24,6 +24,6 @@ def free_slots(pool: Pool, agent: Agent) -> tuple[int, ...]:
 
 
 def slots_coming_back(state: State, pool: Pool, allocation: Allocation) -> int:
-    """Slots that the pool can use again once the allocation is released: not those of lost or drained agents."""
+    """Slots that the pool can use again once the allocation is released: not those of lost or closed agents."""
     usable = {agent_id: usable_slots(pool, state.agents[agent_id]) for agent_id, _ in allocation.given_up}
     return sum([slot in usable[agent_id] for agent_id, slot_ids in allocation.given_up for slot in slot_ids])

@@ -43,7 +43,6 @@ class TrackerCore:
             "CheckpointSaved",
             "CheckpointDeleted",
             "CheckpointDamaged",
-            "ModelVersionRegistered",
             "TrialProgressed",
             "TrialFailed",
             "TrialFinished",
@@ -101,7 +100,6 @@ def _dump_experiment(experiment: Experiment) -> dict[str, Any]:
         "ranked": [vars(item) for item in experiment.ranked],
         "sources": sorted(experiment.sources.items()),
         "held": sorted(experiment.held.items()),
-        "registered": sorted(experiment.registered),
         "trials": [_dump_trial(experiment.trials[key]) for key in sorted(experiment.trials)],
     }
 
@@ -122,7 +120,6 @@ def _load_experiment(item: dict[str, Any]) -> Experiment:
     item["ranked"] = tuple(Ranked(**ranked) for ranked in item.get("ranked", ()))
     item["sources"] = Map(dict(item.get("sources", ())))
     item["held"] = Map(dict(item.get("held", ())))
-    item["registered"] = Map(dict.fromkeys(item.get("registered", ()), True))
     return Experiment(**item, trials=Map({trial.trial_id: trial for trial in trials}))
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.model import ModelVersionRegistered
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersExited
@@ -47,8 +46,6 @@ def evolve(state: State, event: Event) -> State:
         return _finished(state, data.trial_id)
     if isinstance(data, EnvironmentRecorded):
         return _environment(state, data)
-    if isinstance(data, ModelVersionRegistered):
-        return _registered(state, data)
     step = _STEPS.get(type(data))
     if step is None:
         return state
@@ -117,14 +114,6 @@ def _environment(state: State, data: EnvironmentRecorded) -> State:
     return replaced(state, experiments=state.experiments.set(experiment.experiment_id, replaced(experiment, environments=known)))
 
 
-def _registered(state: State, data: ModelVersionRegistered) -> State:
-    experiment = state.experiment(experiment_of(data.trial_id))
-    if experiment is None:
-        return state
-    experiment = replaced(experiment, registered=experiment.registered.set(data.checkpoint_id, True))
-    return replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
-
-
 def _requested(state: State, data: TrialRequested) -> State:
     experiment = state.experiment(data.experiment_id)
     if experiment is None:
@@ -143,7 +132,6 @@ def _without_source(experiment: Experiment, trial: Trial) -> Experiment:
     left = experiment.sources.get(trial.source, 0) - 1
     if left > 0:
         return replaced(experiment, sources=experiment.sources.set(trial.source, left))
-    # What is not deleted by now is registered.
     return replaced(experiment, sources=_without(experiment.sources, trial.source), held=_without(experiment.held, trial.source))
 
 

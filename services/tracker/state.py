@@ -98,8 +98,6 @@ class Experiment:
     """Checkpoints that trials start from which have none of their own yet, with how many such trials there are."""
     held: Map[str, str] = field(default_factory=Map)
     """Those of `sources` that nothing else keeps and whose own trial is over, with that trial: they go when they are free."""
-    registered: Map[str, bool] = field(default_factory=Map)
-    """Checkpoints that are versions in the model registry: never deleted."""
 
 
 @dataclass(frozen=True)

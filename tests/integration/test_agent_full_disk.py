@@ -166,7 +166,7 @@ async def test_where_rank_0_listens_is_reported_once_the_disk_takes_it(rig: Rig,
     live = Live(cast(Any, await rig.disk(manager._runs.add, assignment, "token", None)))
     directory = manager._runtime.host.files("1-1-1").directory
     directory.mkdir(parents=True)
-    (directory / RENDEZVOUS_FILE).write_text("127.0.0.1:1/secret")
+    (directory / RENDEZVOUS_FILE).write_text("127.0.0.1:1")
     rig.disk.full = True
     telling = asyncio.create_task(manager._reports.rendezvous(live))
     await asyncio.wait_for(rig.disk.refused.wait(), WAIT_SECONDS_MAX)

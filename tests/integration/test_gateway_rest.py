@@ -22,8 +22,9 @@ from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.stores import Stores
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.config.storage import SHARED_STORE
-from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot, SlotDisabled
+from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
 from tenuto.schemas.events.pool import AllocationPreempted
+from tenuto.schemas.events.request import SlotsClosed
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.events.trial import (
@@ -169,7 +170,7 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
         version="1",
         slots=(Slot(slot_id=0, kind="cpu", device="cpu"), Slot(slot_id=1, kind="cpu", device="cpu")),
     )
-    await world.record(joined, SlotDisabled(agent_id="node", slot_id=1, reason="r"), granted("1-1-1"))
+    await world.record(joined, SlotsClosed(agent_id="node", slot_id=1), granted("1-1-1"))
     assert await state(world) == "starting"
     [agent] = await world.get("/agents")
     assert [(slot["enabled"], slot["allocation_id"]) for slot in agent["slots"]] == [(True, "1-1-1"), (False, None)]

@@ -150,7 +150,7 @@ async def stream_ids(client: Client, upto: int) -> list[tuple[int, str]]:
 
 
 def check(events: list[Any]) -> None:
-    answers = Counter(event.causation_id for event in events if event.type == "CapacityWanted")
+    answers = Counter(event.causation_id for event in events if event.type == "ExperimentCanceled")
     assert set(answers.values()) == {1}, "nothing is answered twice"
     inputs = {event.id for event in events if event.type == "ExperimentPriorityChanged"}
     reports = {name_id(AGENT, SPOOL, "tracker", str(sequence)) for sequence in range(1, REPORTS + 1)}

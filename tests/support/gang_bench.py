@@ -112,6 +112,7 @@ class GangBench(WorkerBench):
         network = self.networks[node] if self.networks else Network()
         part = GangPart(
             allocation_id=agent.assignment.allocation_id,
+            secret="of this gang",
             agents=tuple((NODES[index], ranks) for index in range(nodes)),
             agent_index=node,
             directory=str(directory),

@@ -19,6 +19,8 @@ class Model:
     trials: dict[str, dict[str, Any]] = field(default_factory=dict)
     agents: dict[str, dict[str, Any]] = field(default_factory=dict)
     live: dict[str, dict[str, Any]] = field(default_factory=dict)
+    closed: set[tuple[str, int | None]] = field(default_factory=set)
+    """(agent, slot) out of service; no slot: the whole agent."""
 
     # What others did.
 
@@ -70,18 +72,20 @@ class Model:
         elif kind == "RestartPauseEnded":
             if self.trials[data.trial_id].get("pause_of") == data.allocation_id:
                 self.trials[data.trial_id]["pause_of"] = None
+        elif kind == "SlotsClosed":
+            self.closed.add((data.agent_id, data.slot_id))
+        elif kind == "SlotsOpened":
+            self.closed = {slot for slot in self.closed if slot[0] != data.agent_id or data.slot_id not in (None, slot[1])}
         elif event.stream.startswith("agent/"):
             self._fold_agent(kind, data)
 
     def _fold_agent(self, kind: str, data: Any) -> None:
         agent = self.agents.get(data.agent_id)
         if kind == "AgentJoined":
-            fresh = agent is None or agent["lost"]
             gpus = [slot.slot_id for slot in data.slots if slot.kind == "cuda"]
             self.agents[data.agent_id] = {
                 "pool": data.pool, "lost": False, "kind": "cuda" if gpus else "cpu",
                 "slots": set(gpus or [slot.slot_id for slot in data.slots]),
-                "drained": False if fresh else agent["drained"], "disabled": set() if fresh else agent["disabled"],
                 "auxiliary_max": data.auxiliary_trials_max,
             }  # fmt: skip
         elif agent is None or agent["lost"]:
@@ -91,12 +95,6 @@ class Model:
             for allocation in self.live.values():
                 if data.agent_id in allocation["agents"]:
                     allocation["agent_lost"] = True
-        elif kind == "AgentDrained":
-            agent["drained"] = True
-        elif kind == "SlotDisabled":
-            agent["disabled"].add(data.slot_id)
-        elif kind == "SlotEnabled":
-            agent["disabled"].discard(data.slot_id)
 
     # What can be counted.
 
@@ -106,8 +104,9 @@ class Model:
         return {
             (name, slot)
             for name, agent in members.items()
-            if agent["kind"] == kind and not agent["drained"]
-            for slot in agent["slots"] - agent["disabled"]
+            if agent["kind"] == kind and (name, None) not in self.closed
+            for slot in agent["slots"]
+            if (name, slot) not in self.closed
         }
 
     def auxiliary(self, pool: str) -> dict[str, int]:
@@ -115,7 +114,7 @@ class Model:
         counts = {
             name: sum(not allocation["slots"] and name in allocation["agents"] for allocation in self.live.values())
             for name, agent in self.agents.items()
-            if agent["pool"] == pool and not agent["lost"] and not agent["drained"]
+            if agent["pool"] == pool and not agent["lost"] and (name, None) not in self.closed
         }
         return {name: count for name, count in counts.items() if count < self.agents[name]["auxiliary_max"]}
 

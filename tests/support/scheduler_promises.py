@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tenuto.schemas.config.resources import Resources
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentDrained, AgentJoined, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import (
     AgentSlots,
     AllocationGranted,
@@ -69,8 +69,6 @@ class Promises:
         self._experiments: dict[int, Owner] = {}
         self._agents: dict[str, AgentJoined] = {}
         self._lost: set[str] = set()
-        self._drained: set[str] = set()
-        self._disabled: Slots = set()
         self._closed: set[tuple[str, int | None]] = set()
         self._quotas: dict[str, int | None] = {}
         self._kept_away: dict[str, set[str]] = {}
@@ -108,19 +106,10 @@ class Promises:
 
     def _agent_changed(self, data: EventData) -> None:
         if isinstance(data, AgentJoined):
-            if data.agent_id in self._lost:
-                self._drained.discard(data.agent_id)
-                self._disabled = {slot for slot in self._disabled if slot[0] != data.agent_id}
             self._lost.discard(data.agent_id)
             self._agents[data.agent_id] = data
         elif isinstance(data, AgentLost):
             self._lost.add(data.agent_id)
-        elif isinstance(data, AgentDrained):
-            self._drained.add(data.agent_id)
-        elif isinstance(data, SlotDisabled):
-            self._disabled.add((data.agent_id, data.slot_id))
-        elif isinstance(data, SlotEnabled):
-            self._disabled.discard((data.agent_id, data.slot_id))
         elif isinstance(data, SlotsClosed):
             self._closed.add((data.agent_id, data.slot_id))
         elif isinstance(data, SlotsOpened):
@@ -194,14 +183,14 @@ class Promises:
         sizes: Counter[str] = Counter()
         for agent in joined:
             name = agent.agent_id
-            out = name in self._drained | kept_away | set(asked.exclude_agents) or (name, None) in self._closed
+            out = name in kept_away | set(asked.exclude_agents) or (name, None) in self._closed
             numbers = [slot.slot_id for slot in agent.slots if slot.kind == kind]
             devices = [slot.device.lower() for slot in agent.slots if slot.kind == kind]
             fits = all((asked.device or "").lower() in device for device in devices)
             if out or not fits or not set(asked.agent_labels) <= set(agent.labels):
                 continue
             room = {"agent": name, "rack": min(self._racks([name])), "any": ""}[asked.locality]
-            sizes[room] += sum((name, number) not in self._closed | self._disabled for number in numbers)
+            sizes[room] += sum((name, number) not in self._closed for number in numbers)
         return max(sizes.values(), default=0)
 
     def _placed(
@@ -224,10 +213,10 @@ class Promises:
                 continue
             if agent.pool != pool:
                 self._broken(f"{item} of pool {pool} is on agent {agent_id} of pool {agent.pool}")
-            if agent_id in self._lost | self._drained or (agent_id, None) in self._closed:
+            if agent_id in self._lost or (agent_id, None) in self._closed:
                 self._broken(f"{item} is on agent {agent_id}, which is not in service")
             for number in fresh:
-                if (agent_id, number) in self._closed | self._disabled:
+                if (agent_id, number) in self._closed:
                     self._broken(f"{item} is on slot {number} of agent {agent_id}, which is not in service")
             devices = {slot.slot_id: slot.device.lower() for slot in agent.slots}
             if asked.device and any(asked.device.lower() not in devices[number] for number in fresh):

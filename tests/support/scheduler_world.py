@@ -10,13 +10,15 @@ from typing import Any
 
 from tenuto.kernel.replay import fold
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentDrained, AgentLost
+from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentPauseRequested,
     ExperimentPriorityChanged,
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
+    SlotsClosed,
+    SlotsOpened,
 )
 from tenuto.schemas.events.run import RestartPauseEnded
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
@@ -236,7 +238,7 @@ class World:
     def drain(self) -> None:
         agent = self.random.choice(sorted(self.agents))
         if self.agents[agent]:
-            self.tell(AgentDrained(agent_id=agent))
+            self.tell(SlotsClosed(agent_id=agent, drain=True))
 
     def user(self) -> None:
         live = sorted({trial.experiment for trial in self.trials.values()} - self.ended - self.canceled)
@@ -270,11 +272,12 @@ class World:
             self.step(chaos=True)
         for agent in sorted(self.agents):
             if self.agents[agent]:
-                self.tell(AgentLost(agent_id=agent, reason="restarted, so that nothing stays drained"))
+                self.tell(AgentLost(agent_id=agent, reason="restarted"))
                 for allocation in sorted(self.running):
                     if agent in self.parts[allocation]:
                         self.exit(allocation, "lost")
             self.start_agent(agent)
+            self.tell(SlotsOpened(agent_id=agent))
         live = {trial.experiment for trial in self.trials.values()} - self.ended
         for experiment in sorted(live - self.canceled):
             self.tell(ExperimentResumeRequested(experiment_id=experiment))

@@ -1,6 +1,7 @@
 """A very small core for tests of the kernel: it adds up the priorities that experiments are given.
 
-For each ExperimentPriorityChanged it decides CapacityWanted with the new sum of that experiment, on the pool named for it.
+For each ExperimentPriorityChanged it decides an ExperimentCanceled with the new sum of that experiment as its number of trials:
+an event with a whole number, whose meaning is nothing to the kernel.
 The command Add does the same without an input; it is guarded by the experiment's request stream.
 """
 
@@ -16,9 +17,8 @@ from immutables import Map
 from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.pool import CapacityWanted
-from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentPriorityChanged, ExperimentWeightChanged
+from tenuto.schemas.events.search import ExperimentCanceled
 
 POISON_PRIORITY = 13
 """An input with this priority cannot be decided on, if the core was made so."""
@@ -54,7 +54,7 @@ class TallyCore:
     forgets_commands: bool = False
     """Makes the log, not the state, find the repeated command."""
     consumes: frozenset[str] = frozenset({"ExperimentPriorityChanged", "ExperimentWeightChanged"})
-    emits: frozenset[str] = frozenset({"CapacityWanted"})
+    emits: frozenset[str] = frozenset({"ExperimentCanceled"})
 
     def initial(self) -> TallyState:
         return TallyState()
@@ -68,12 +68,12 @@ class TallyCore:
                 inputs=state.inputs + 1,
                 last=(state.last * 31 + data.experiment_id) % 1_000_003,
             )
-        assert isinstance(data, CapacityWanted)
+        assert isinstance(data, ExperimentCanceled)
         return replace(
             state,
-            sums=state.sums.set(int(data.pool), data.slots),
-            done=state.done.set(str(event.causation_id), data.slots),
-            last=(state.last * 31 + data.slots) % 1_000_003,
+            sums=state.sums.set(data.experiment_id, data.trials),
+            done=state.done.set(str(event.causation_id), data.trials),
+            last=(state.last * 31 + data.trials) % 1_000_003,
         )
 
     def decide(self, state: TallyState, cause: Event | Command) -> Sequence[EventData]:
@@ -92,14 +92,11 @@ class TallyCore:
 
     def _sums(self, state: TallyState, experiment_id: int, amount: int, times: int) -> list[EventData]:
         before = state.sums.get(experiment_id, 0)
-        reason = Reason(rule="sum", text="the sum of the priorities so far", numbers={"before": before, "added": amount})
-        return [
-            CapacityWanted(pool=str(experiment_id), slots=before + amount * (index + 1), reason=reason) for index in range(times)
-        ]
+        return [ExperimentCanceled(experiment_id=experiment_id, trials=before + amount * (index + 1)) for index in range(times)]
 
     def correlation_id(self, state: TallyState, data: EventData) -> str:
-        assert isinstance(data, CapacityWanted)
-        return data.pool
+        assert isinstance(data, ExperimentCanceled)
+        return str(data.experiment_id)
 
     def guards(self, state: TallyState, cause: Event | Command) -> Mapping[str, int]:
         if isinstance(cause, Add):
@@ -107,7 +104,7 @@ class TallyCore:
         return {}
 
     def check(self, state: TallyState) -> None:
-        assert all(slots >= 0 for slots in state.sums.values())
+        assert all(total >= 0 for total in state.sums.values())
 
     def dump(self, state: TallyState) -> bytes:
         value = {

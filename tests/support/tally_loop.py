@@ -47,7 +47,7 @@ def inputs(count: int, seed: int = 0) -> list[Event]:
 
 
 def own(events: Sequence[Event]) -> list[Event]:
-    return [event for event in events if event.type == "CapacityWanted"]
+    return [event for event in events if event.type == "ExperimentCanceled"]
 
 
 async def whole(log: MemoryEventLog) -> list[Event]:

@@ -107,3 +107,19 @@ def test_a_private_file_is_made_once_also_after_a_crash_of_a_process_with_the_sa
     assert file.read_bytes() == b"first"
     assert file.stat().st_mode & 0o777 == 0o600
     assert sorted(path.name for path in tmp_path.iterdir()) == [".secret.key.1", "secret.key"]
+
+
+async def test_the_parts_of_a_gang_are_told_one_secret_that_no_state_has(tmp_path: Path) -> None:
+    driver = Driver(trials=2)
+    driver.join()
+    driver.join("b")
+    driver.grant(slots={"a": (0,), "b": (0,)})
+    driver.grant(trial=2, slots={"a": (1,)})
+    assigned, secrets = Assigned(ReportTokens("key"), Secrets(Table(), tmp_path / "secret.key")), {}
+    for agent in ("a", "b"):
+        told = await assigned.completed(assignments_of(driver.state, agent, 1), agent)
+        secrets[agent] = {item.allocation_id: item.gang_secret for item in told.assignments}
+    assert secrets["a"]["1-1-1"] == secrets["b"]["1-1-1"] != ""
+    assert secrets["a"]["1-2-1"] == "", "a trial on one agent needs none"
+    assert secrets["a"]["1-1-1"] not in ReportTokens("key").tokens("a", ["1-1-1"]).values()
+    assert secrets["a"]["1-1-1"] not in driver.core.dump(driver.state).decode()

@@ -61,7 +61,7 @@ async def test_derived_events_say_where_they_come_from() -> None:
         await loop.wait_position(2)
         [event] = own(await whole(log))
     assert (event.causation_id, event.seen_position, event.actor) == (cause.id, 2, "tally/1")
-    assert (event.correlation_id, event.trace, event.stream) == ("3", cause.trace, "pool/3")
+    assert (event.correlation_id, event.trace, event.stream) == ("3", cause.trace, "search/3")
 
 
 async def test_a_poison_input_halts_after_what_came_before_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import Append, Appended, LogUnavailable, VersionConflict
 from tenuto.kernel.replay import fold
-from tenuto.schemas.events.pool import CapacityWanted
+from tenuto.schemas.events.search import ExperimentCanceled
 from tests.support.memory_log import MemoryEventLog
 from tests.support.tally_core import Add, TallyCore, TallyState, weight_changed
 from tests.support.tally_loop import make_loop, running, whole
@@ -26,7 +26,7 @@ async def test_commands_are_answered_after_commit_in_order() -> None:
         assert refused.code == "invalid"
         assert not isinstance(first, Refused)
         assert not isinstance(second, Refused)
-        assert [event.data.slots for event in (*first, *second) if isinstance(event.data, CapacityWanted)] == [1, 3]
+        assert [event.data.trials for event in (*first, *second) if isinstance(event.data, ExperimentCanceled)] == [1, 3]
         assert [event.position for event in (*first, *second)] == [1, 2]
         with pytest.raises(Refused, match="negative"):
             await loop.submit(commands[1])

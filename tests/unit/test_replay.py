@@ -18,7 +18,7 @@ from tenuto.kernel.replay import fold, fold_order, verify_decisions
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.pool import CapacityWanted
+from tenuto.schemas.events.search import ExperimentCanceled
 from tests.support.manual_clock import ManualClock
 from tests.support.memory_log import MemoryEventLog
 from tests.support.tally_core import Add, TallyCore, priority_changed, weight_changed
@@ -85,7 +85,7 @@ def test_the_order_of_folding_follows_what_was_seen() -> None:
     """The own event was decided after the first input only, though the second was recorded before it."""
     inputs = [priority_changed(UUID(int=n), 1, n).recorded(n, n) for n in (1, 2)]
     own = replace(
-        inputs[0], id=UUID(int=9), type="CapacityWanted", stream="pool/1", causation_id=UUID(int=1), seen_position=1
+        inputs[0], id=UUID(int=9), type="ExperimentCanceled", stream="search/1", causation_id=UUID(int=1), seen_position=1
     ).recorded(3, 1)
     assert [event.position for event in fold_order(TallyCore(), [*inputs, own])] == [1, 3, 2]
 
@@ -99,14 +99,14 @@ def tamper(events: list[Event], change: dict[str, object]) -> tuple[list[Event],
 
 def test_a_changed_payload_is_found() -> None:
     events, _ = recorded(3)
-    data = next(event for event in events if event.type == "CapacityWanted").data
-    assert isinstance(data, CapacityWanted)
-    changed, victim = tamper(events, {"payload": data.model_copy(update={"slots": 999}).to_json()})
+    data = next(event for event in events if event.type == "ExperimentCanceled").data
+    assert isinstance(data, ExperimentCanceled)
+    changed, victim = tamper(events, {"payload": data.model_copy(update={"trials": 999}).to_json()})
     verdict = verify_decisions(TallyCore(), changed)
     assert not verdict.ok
     assert verdict.divergences[0].event_id == str(victim.id)
     assert verdict.divergences[0].position == victim.seen_position
-    assert '"slots":999' in str(verdict.divergences[0].expected)
+    assert '"trials":999' in str(verdict.divergences[0].expected)
     assert "recorded" in str(verdict.divergences[0])
 
 
@@ -133,7 +133,7 @@ def test_another_rule_diverges_unless_its_version_is_raised(events_per_input: in
     assert not verify_decisions(TallyCore(events_per_input=events_per_input), events).ok
     raised = verify_decisions(TallyCore(events_per_input=events_per_input, rule_version=2), events)
     assert raised.ok
-    assert raised.other_rules + raised.from_commands == len([event for event in events if event.type == "CapacityWanted"])
+    assert raised.other_rules + raised.from_commands == len([event for event in events if event.type == "ExperimentCanceled"])
 
 
 def test_what_is_not_decided_yet_is_no_divergence() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.agent import AgentDrained, AgentLost
+from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted
 from tenuto.schemas.events.request import (
     ExperimentPauseRequested,
@@ -94,7 +94,7 @@ def test_an_agent_taken_out_of_service_gets_no_more_and_keeps_them_only_if_drain
     assert short(decided) == ([] if drain else ["!1-1-1"])
     assert short(driver.feed(*requested(1, 2))) == []
     assert short(driver.feed(joined("b", 1))) == ["+1-2-1 b:"]
-    driver.feed(AgentDrained(agent_id="b"))
+    driver.feed(SlotsClosed(agent_id="b", drain=True))
     assert short(driver.feed(*requested(1, 3))) == []
 
 

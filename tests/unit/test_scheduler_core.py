@@ -7,13 +7,15 @@ import dataclasses
 import pytest
 
 from tenuto.kernel.core import Core, Refused
-from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentPauseRequested,
     ExperimentPriorityChanged,
     ExperimentResumeRequested,
     ExperimentSlotLimitChanged,
+    SlotsClosed,
+    SlotsOpened,
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.services.scheduler.core import SchedulerCore
@@ -205,15 +207,18 @@ def test_a_slot_stays_taken_when_its_agent_comes_back_before_the_workers_exit(dr
     assert short(driver.feed(exited("1-1-1", "lost"))) == ["-1-1-1", "+1-1-2 a:0"]
 
 
-def test_drained_agents_and_disabled_slots_get_nothing_new(driver: Driver) -> None:
-    driver.feed(joined("a", 2), joined("b", 1), AgentDrained(agent_id="b"), SlotDisabled(agent_id="a", slot_id=0, reason="ecc"))
+def test_drained_agents_and_closed_slots_get_nothing_new(driver: Driver) -> None:
+    closed = [SlotsClosed(agent_id="b", drain=True), SlotsClosed(agent_id="a", slot_id=0, drain=True)]
+    driver.feed(joined("a", 2), joined("b", 1), *closed)
     assert short(driver.feed(submitted(1), *requested(1, 1, 2, 3))) == ["+1-1-1 a:1"]
-    assert short(driver.feed(SlotEnabled(agent_id="a", slot_id=0))) == ["+1-2-1 a:0"]
-    assert short(driver.feed(AgentLost(agent_id="b", reason="restart"), joined("b", 1))) == ["+1-3-1 b:0"]
+    assert short(driver.feed(SlotsOpened(agent_id="a", slot_id=0))) == ["+1-2-1 a:0"]
+    assert short(driver.feed(AgentLost(agent_id="b", reason="restart"), joined("b", 1))) == [], "it stays out of service"
+    assert short(driver.feed(SlotsOpened(agent_id="b"))) == ["+1-3-1 b:0"]
 
 
 def test_no_victim_where_its_slots_do_not_come_back(driver: Driver) -> None:
-    driver.feed(joined("a", 1), joined("b", 1), submitted(1, priority=60), *requested(1, 1, 2), AgentDrained(agent_id="b"))
+    driver.feed(joined("a", 1), joined("b", 1), submitted(1, priority=60), *requested(1, 1, 2))
+    driver.feed(SlotsClosed(agent_id="b", drain=True))
     driver.feed(submitted(2, priority=10))
     assert short(driver.feed(*requested(2, 1))) == ["!1-1-1"]
     assert short(driver.feed(*requested(2, 2))) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tenuto.kernel.replay import fold, verify_decisions
-from tenuto.schemas.events.agent import AgentDrained, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.pool import AllocationPreempted, AllocationReleased
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
@@ -120,9 +120,9 @@ class AnyHistory(RuleBasedStateMachine):
             self.driver.feed(
                 {
                     "lose": AgentLost(agent_id=agent, reason="lease"),
-                    "drain": AgentDrained(agent_id=agent),
-                    "disable": SlotDisabled(agent_id=agent, slot_id=slot, reason="ecc"),
-                    "enable": SlotEnabled(agent_id=agent, slot_id=slot),
+                    "drain": SlotsClosed(agent_id=agent, drain=True),
+                    "disable": SlotsClosed(agent_id=agent, slot_id=slot, drain=True),
+                    "enable": SlotsOpened(agent_id=agent),
                 }[what]
             )
 

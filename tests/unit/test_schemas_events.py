@@ -23,8 +23,6 @@ OWNER_OF_STREAM = {
     "run": "launcher",
     "agent": "launcher",
     "trial": "tracker",
-    "model": "tracker",
-    "notice": "gateway",
 }
 
 

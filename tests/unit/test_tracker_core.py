@@ -62,7 +62,7 @@ def test_every_event_of_a_pools_stream_is_folded() -> None:
     driver.event(SlotsReserved(pool="default", trial_id="1-1", experiment_id=1, reason=WHY))
     guards = driver.core.guards(driver.state, RecordReport(name_id("r"), 0, validation(allocation, 10)))
     assert guards == {"pool/default": version + 1}
-    assert {"SlotsReserved", "AllocationResized", "CapacityWanted"} <= driver.core.consumes
+    assert {"SlotsReserved", "AllocationResized"} <= driver.core.consumes
     assert all(model.TYPE in driver.core.consumes for model in EVENT_MODELS.values() if issubclass(model, Pool))
 
 

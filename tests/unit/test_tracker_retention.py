@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.model import ModelVersionRegistered
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
 from tenuto.schemas.reports import DamageReport
@@ -138,26 +137,6 @@ def test_what_only_another_trial_needed_goes_when_that_one_has_its_own_or_is_ove
             assert left(driver) == ({"4:c20"} if way == "own" else set())
             core = driver.core
             assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)
-
-
-def test_a_registered_checkpoint_is_never_deleted() -> None:
-    for policy in ("none", "best"):
-        driver = Driver(checkpoint_policy=policy, checkpoint_storage={"save_trial_latest": 0, "save_trial_best": 0})
-        start_trial(driver, 2)
-        for batches in (10, 20):
-            driver.report(of_trial(2, checkpoint("", batches)))
-            if batches == 10:
-                registered = ModelVersionRegistered(
-                    name="digits", model_version=1, checkpoint_id="2:c10", trial_id="1-2", user="u"
-                )
-                driver.event(registered)
-                start_trial(driver, 3, source="2:c10")
-        end_trial(driver, 2)
-        assert left(driver) == {"2:c10"}
-        end_trial(driver, 3)
-        assert left(driver) == {"2:c10"}, "nor when the trial that started from it is over"
-        core = driver.core
-        assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)
 
 
 def damage(allocation: str, name: str, resumed_from: str | None) -> DamageReport:

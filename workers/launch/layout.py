@@ -13,7 +13,8 @@ CHANNEL_VARIABLE = "TENUTO_GANG_CHANNEL"
 """In a rank's environment: the descriptor of its socket to the supervisor."""
 PROGRESS_VARIABLE = "TENUTO_PROGRESS_FILE"
 RENDEZVOUS_FILE = "rendezvous"
-"""In a run's directory: where rank 0's supervisor listens. Written by that supervisor on its agent, by the agents elsewhere."""
+"""In a run's directory: where rank 0's supervisor listens, `host:port`. Written by that supervisor on its agent, by the agents
+elsewhere."""
 PROGRESS_FILE = "progress"
 
 
@@ -33,6 +34,9 @@ class GangPart:
     """Name of that address's interface; empty: not known."""
     command: tuple[str, ...] = ()
     """Of a rank that starts cold."""
+    secret: str = ""
+    """What the parts on other agents show to rank 0's supervisor: it keeps processes of other gangs out. Empty where there are
+    none."""
     progress_seconds_max: float = 1800.0
     """A rank that does not get on for so long is hung, whatever its steps took before."""
     link_seconds_max: float = 10.0

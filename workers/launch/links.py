@@ -33,28 +33,28 @@ class LinkLost(Protocol):
     def __call__(self, sentence: str, *, silent: bool) -> None: ...
 
 
-def dial(part: GangPart) -> tuple[socket.socket, str]:
+def dial(part: GangPart) -> socket.socket:
     """Waits until it is known where rank 0's supervisor listens, and connects. Raises OSError."""
     path, deadline = Path(part.directory) / RENDEZVOUS_FILE, time.monotonic() + RENDEZVOUS_SECONDS_MAX
     while not path.exists():
         if time.monotonic() > deadline:
             raise TimeoutError(f"rank 0 on agent {part.agents[0][0]} has not said where it listens")
         time.sleep(POLL_SECONDS)
-    where, _, secret = path.read_text().partition("/")
+    where = path.read_text()
     host, _, port = where.rpartition(":")
     deadline = time.monotonic() + DIAL_SECONDS_MAX
     while True:
         try:
-            return socket.create_connection((host, int(port)), timeout=DIAL_SECONDS_MAX, source_address=(part.address, 0)), secret
+            return socket.create_connection((host, int(port)), timeout=DIAL_SECONDS_MAX, source_address=(part.address, 0))
         except OSError as error:
             if time.monotonic() > deadline:
                 raise OSError(f"agent {part.agents[0][0]} cannot be reached at {where}: {error}") from error
             time.sleep(POLL_SECONDS)
 
 
-def greet(part: GangPart, connection: socket.socket, secret: str) -> tuple[socket.socket, tuple[str, int]]:
+def greet(part: GangPart, connection: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
     """Returns where rank 0's store listens. Raises OSError, ValueError."""
-    hello = {"op": "hello", "allocation_id": part.allocation_id, "agent_index": part.agent_index, "secret": secret}
+    hello = {"op": "hello", "allocation_id": part.allocation_id, "agent_index": part.agent_index, "secret": part.secret}
     connection.sendall(encode(hello))
     line = bytearray()
     while not line.endswith(b"\n"):

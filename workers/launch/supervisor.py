@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -75,12 +74,14 @@ class Supervisor:
             sockets.append(store)
             master = (part.address, store.getsockname()[1])
             if len(part.agents) > 1:
-                listening, secret = _listen(part), secrets.token_hex(8)
-                where = f"{part.address}:{listening.getsockname()[1]}/{secret}"
-                sockets.append(self._links.serve(listening, secret, master, sockets))
+                if not part.secret:
+                    raise OSError("this gang over several agents was given no secret, so that anybody could join it")
+                listening = _listen(part)
+                where = f"{part.address}:{listening.getsockname()[1]}"
+                sockets.append(self._links.serve(listening, part.secret, master, sockets))
                 _write(Path(part.directory) / RENDEZVOUS_FILE, where)
         else:
-            connection, master = greet(part, *dial(part))
+            connection, master = greet(part, dial(part))
             sockets.append(self._links.connect(connection))
         self._progress = ProgressFile(Path(part.directory) / PROGRESS_FILE, part.local_size, create=True)
         for rank in part.ranks:

@@ -30,24 +30,6 @@ async def _lost(db: Connection, event: Event, data: agent.AgentLost) -> None:
     )
 
 
-async def _drained(db: Connection, _: Event, data: agent.AgentDrained) -> None:
-    await db.execute("UPDATE agents SET state = 'draining' WHERE agent_id = $1", data.agent_id)
-
-
-async def _slot_enabled(db: Connection, _: Event, data: agent.SlotEnabled) -> None:
-    await db.execute(
-        "UPDATE agents SET disabled_slots = array_remove(disabled_slots, $2) WHERE agent_id = $1", data.agent_id, data.slot_id
-    )
-
-
-async def _slot_disabled(db: Connection, _: Event, data: agent.SlotDisabled) -> None:
-    await db.execute(
-        "UPDATE agents SET disabled_slots = array_append(array_remove(disabled_slots, $2), $2) WHERE agent_id = $1",
-        data.agent_id,
-        data.slot_id,
-    )
-
-
 async def _closed(db: Connection, _: Event, data: request.SlotsClosed) -> None:
     await db.execute(
         """INSERT INTO closed_slots (agent_id, slot_id, drain) VALUES ($1, $2, $3)
@@ -67,9 +49,6 @@ async def _opened(db: Connection, _: Event, data: request.SlotsOpened) -> None:
 HANDLERS: dict[str, Handler] = {
     "AgentJoined": _joined,
     "AgentLost": _lost,
-    "AgentDrained": _drained,
-    "SlotEnabled": _slot_enabled,
-    "SlotDisabled": _slot_disabled,
     "SlotsClosed": _closed,
     "SlotsOpened": _opened,
 }

@@ -110,6 +110,6 @@ def _grant(state: State, experiment: Experiment, number: int, pool: str, agent_i
 
 def _why(state: State, pool: Pool, experiment: Experiment) -> words.Words:
     agents = [state.agents[agent_id] for agent_id in pool.agents]
-    open_now = [item for item in agents if not (item.drained or (item.closed is not None and item.closed.agent))]
+    open_now = [item for item in agents if not (item.closed is not None and item.closed.agent)]
     allowed = [item for item in open_now if experiment.constraints is None or allows(experiment.constraints, item)]
     return words.waits_without_slots(experiment, pool, len(allowed), sum(item.auxiliary_max for item in allowed))

@@ -1,4 +1,4 @@
-"""Which slots could not be used and when: closed by users, taken out of service by the launcher, or their agents gone."""
+"""Which slots could not be used and when: closed by users, or their agents gone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentDrained, AgentJoined, AgentLost, SlotDisabled, SlotEnabled
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.request import SlotsClosed, SlotsOpened
 
 Why = Literal["closed", "gone"]
@@ -14,7 +14,7 @@ Slot = tuple[str, int]
 
 
 class Outage(NamedTuple):
-    """One slot for a time. closed: a user or the launcher took it out of service. gone: its agent was lost."""
+    """One slot for a time. closed: a user took it out of service. gone: its agent was lost."""
 
     agent_id: str
     slot_id: int
@@ -28,8 +28,6 @@ def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
     never joined no slots are known."""
     slots: dict[str, tuple[int, ...]] = {}
     lost: set[str] = set()
-    drained: set[str] = set()
-    disabled: set[Slot] = set()
     closed: set[tuple[str, int | None]] = set()
     since: dict[tuple[Slot, Why], int] = {}
     found: list[Outage] = []
@@ -39,18 +37,9 @@ def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
         agent_id = getattr(data, "agent_id", "")
         if isinstance(data, AgentJoined):
             slots[agent_id] = tuple(slot.slot_id for slot in data.slots)
-            if agent_id in lost:  # It starts anew.
-                drained.discard(agent_id)
-                disabled = {slot for slot in disabled if slot[0] != agent_id}
             lost.discard(agent_id)
         elif isinstance(data, AgentLost):
             lost.add(agent_id)
-        elif isinstance(data, AgentDrained):
-            drained.add(agent_id)
-        elif isinstance(data, SlotDisabled):
-            disabled.add((agent_id, data.slot_id))
-        elif isinstance(data, SlotEnabled):
-            disabled.discard((agent_id, data.slot_id))
         elif isinstance(data, SlotsClosed):
             closed.add((agent_id, data.slot_id))
         elif isinstance(data, SlotsOpened):
@@ -58,7 +47,7 @@ def outages(events: Iterable[tuple[int, EventData]]) -> list[Outage]:
         else:
             continue
         for slot in [(agent_id, slot_id) for slot_id in slots.get(agent_id, ())]:
-            shut = slot in closed or (agent_id, None) in closed or slot in disabled or agent_id in drained
+            shut = slot in closed or (agent_id, None) in closed
             _note(since, found, slot, {"gone": agent_id in lost, "closed": shut and agent_id not in lost}, time_us)
     for (slot, why), start_us in sorted(since.items()):
         found.append(Outage(*slot, start_us, last_us, why))

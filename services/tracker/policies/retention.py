@@ -1,7 +1,7 @@
 """Which checkpoints of an experiment may go, while it runs and when a trial is over.
 
 A trial's latest checkpoint stays while the trial may go on, and a checkpoint that another trial starts from stays until that
-one has its own or is over (`sources`). What is registered as a model stays. What else stays is the policy's: the best n of the
+one has its own or is over (`sources`). What else stays is the policy's: the best n of the
 experiment, the best n and the latest n of each trial.
 
 A checkpoint that was found damaged is none of these n: it must not push out a good one. It stays while its trial may go on,
@@ -67,7 +67,7 @@ def _beyond_at_end(experiment: Experiment, trial: Trial) -> Expendable:
 def freed_by(experiment: Experiment, trial: Trial) -> Expendable:
     """Called before it is folded that the trial needs the checkpoint that it started from no more."""
     source = trial.source
-    if source is None or source not in experiment.held or source in experiment.registered or experiment.sources[source] > 1:
+    if source is None or source not in experiment.held or experiment.sources[source] > 1:
         return []
     why = f"it was kept only because trial {trial.trial_id} started from it, which needs it no more"
     return [(experiment.held[source], source, why)]
@@ -122,8 +122,8 @@ def _beyond(experiment: Experiment, trial: Trial, over: bool) -> Expendable:
 
 
 def _free(experiment: Experiment, items: Expendable) -> Expendable:
-    """Without what other trials start from, and what is registered."""
-    return [item for item in items if item[1] not in experiment.sources and item[1] not in experiment.registered]
+    """Without what other trials start from."""
+    return [item for item in items if item[1] not in experiment.sources]
 
 
 def _by_rank(trial: Trial, smaller_is_better: bool) -> list[Checkpoint]:

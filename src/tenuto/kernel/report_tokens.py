@@ -1,7 +1,8 @@
-"""Tokens by which an agent shows that an allocation that it reports about was assigned to it.
+"""Tokens by which an agent shows that an allocation that it reports about was assigned to it, and secrets by which the parts of a
+gang know each other.
 
 Each is derived from a key that only services read, so none of them is stored, and none is in the record. The launcher tells an
-agent those of its assignments; receivers compute them again.
+agent those of its assignments; receivers of reports compute the tokens again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class ReportTokens:
 
     def tokens(self, agent_id: str, allocation_ids: Iterable[str]) -> dict[str, str]:
         return {allocation_id: self.token(agent_id, allocation_id) for allocation_id in allocation_ids}
+
+    def gang_secret(self, allocation_id: str) -> str:
+        """The same for all agents of the allocation. It is no agent's token, as no agent's id is empty."""
+        return self._derive("", allocation_id)
 
     def fits(self, token: str, agent_id: str, allocation_id: str) -> bool:
         if not token.isascii():

@@ -41,6 +41,7 @@ def gang_part(work: Work, node: Node, directory: str, command: tuple[str, ...]) 
         address=address,
         interface=interface,
         command=command,
+        secret=assignment.gang_secret,
         progress_seconds_max=assignment.config.distributed.progress_seconds_max,
         link_seconds_max=assignment.config.distributed.link_seconds_max,
     )
