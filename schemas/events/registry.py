@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
+from pydantic import Field
+
 from tenuto.schemas.base import JsonScalar, Model
 
 
 class Reason(Model):
-    """Why a decision was taken: the rule, the numbers it compared, and one sentence for people."""
+    """Why a decision was taken: the rule and the numbers it compared. The sentence for people is made of them when somebody reads
+    it (`schemas/sentences`)."""
 
     rule: str
-    text: str
+    text: str = Field(default="", exclude_if=lambda value: not value)
     numbers: dict[str, JsonScalar] = {}
 
 

@@ -34,10 +34,10 @@ class TrialRequested(Search):
     seed: int
     target_length: int = Field(gt=0)
     """Train up to this length in total, in the unit of `searcher.max_length` (batches or epochs)."""
-    source_checkpoint_id: str | None = None
-    parent_trial_id: str | None = None
+    source_checkpoint_id: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    parent_trial_id: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The trial whose checkpoint and hyperparameters it goes on from (population-based training)."""
-    bracket: int = Field(default=0, ge=0)
+    bracket: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
     """Which of the search's brackets it competes in."""
     reason: Reason
 

@@ -13,6 +13,7 @@ import asyncpg
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.schemas.base import Model
 from tenuto.schemas.bus import Backlog, BusState
+from tenuto.services.gateway.explain import DECISIONS, positions_of, told
 from tenuto.services.gateway.views import (
     AgentView,
     AllocationView,
@@ -44,7 +45,7 @@ _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "u
     pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash, context_size_bytes,
     submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
-    latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, reason,
+    latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, decided_position AS reason,
     excluded_agents, stragglers, breaks, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
 # A line that a worker prints is a sign of life, too. Where the trial has no workers, nothing is expected of it.
 _SAID = """CASE WHEN trials.allocation_id IS NOT NULL THEN greatest(trials.said_us, (
@@ -58,8 +59,8 @@ _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
 _LINE = f"line, {_TRIAL_ID}, allocation_id, rank, stream, time_us, text"
 _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, batches, length, size_bytes, location, metric,
     saved_us, deleted_us, delete_reason, damaged_us, damage, resumed_from"""
-_ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, reason, outcome, exit_code, error, granted_us,
-    started_us, exited_us, released_us"""
+_ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, granted_position AS reason, outcome, exit_code,
+    error, granted_us, started_us, exited_us, released_us"""
 
 
 M = TypeVar("M", bound=Model)
@@ -97,6 +98,11 @@ class Views:
             await self._pool.expire_connections()
             rows = await self._pool.fetch(query, *values)
         return [dict(row) for row in rows]
+
+    async def _told(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        """Rows that name a decision, with its sentence."""
+        rows = await self._rows(query, *values)
+        return told(rows, await self._rows(DECISIONS, positions_of(rows)) if rows else ())
 
     async def experiments(self, limit: int, before: int | None = None, state: str | None = None) -> list[ExperimentView]:
         """The newest first."""
@@ -149,7 +155,7 @@ class Views:
         return counts
 
     async def trials(self, experiment_id: int, after: int, limit: int) -> list[TrialView]:
-        rows = await self._rows(
+        rows = await self._told(
             f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number > $2 ORDER BY trial_number LIMIT $3",
             experiment_id,
             after,
@@ -158,7 +164,7 @@ class Views:
         return [_trial(row) for row in rows]
 
     async def trial(self, trial_id: str) -> TrialView | None:
-        rows = await self._rows(f"SELECT {_TRIAL} FROM trials WHERE trial_id = $1", trial_id)
+        rows = await self._told(f"SELECT {_TRIAL} FROM trials WHERE trial_id = $1", trial_id)
         return _trial(rows[0]) if rows else None
 
     async def validations(self, experiment_id: int, trial_number: int | None, limit: int) -> Rows[ValidationView]:
@@ -186,7 +192,7 @@ class Views:
 
     async def trials_numbered(self, experiment_id: int, numbers: Sequence[int]) -> dict[int, TrialView]:
         query = f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number = ANY($2::int[])"
-        return {row["number"]: _trial(row) for row in await self._rows(query, experiment_id, list(numbers))}
+        return {row["number"]: _trial(row) for row in await self._told(query, experiment_id, list(numbers))}
 
     async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> Rows[MetricPointView]:
         rows = await self._rows(
@@ -242,7 +248,7 @@ class Views:
         return CheckpointDetail(**_parsed(rows[0], "files")) if rows else None
 
     async def allocations(self, live: bool, experiment_id: int | None, limit: int) -> list[AllocationView]:
-        rows = await self._rows(
+        rows = await self._told(
             f"""SELECT {_ALLOCATION} FROM allocations
                 WHERE (NOT $1 OR released_us IS NULL) AND ($2::bigint IS NULL OR experiment_id = $2)
                 ORDER BY granted_us DESC, allocation_id LIMIT $3""",

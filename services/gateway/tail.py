@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS_MAX, HeadWatch
-from tenuto.schemas.envelope import Event, encode_event
+from tenuto.schemas.envelope import Event
+from tenuto.services.gateway.explain import encode_told
 
 PAGE_EVENTS = 500
 KEEPALIVE_SECONDS = 15.0
@@ -121,4 +122,4 @@ class Tail:
 
 def _message(event: Event) -> bytes:
     # Canonical JSON has no line breaks outside of strings, and in strings they are escaped: one data line is enough.
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.position, event.type.encode(), encode_event(event))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (event.position, event.type.encode(), encode_told(event))

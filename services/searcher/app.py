@@ -17,6 +17,7 @@ from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, ExperimentStarted
+from tenuto.schemas.sentences import sentence_of
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.proposer import Proposer
 from tenuto.services.searcher.state import SearcherState
@@ -53,8 +54,7 @@ def _tell(state: SearcherState, events: Sequence[Event]) -> None:
             case ExperimentStarted.TYPE | ExperimentCanceled.TYPE:
                 logger.info("%s: experiment %s", event.type, event.correlation_id)
             case ExperimentCompleted.TYPE:
-                assert isinstance(event.data, ExperimentCompleted)
-                logger.info("%s: experiment %s. %s", event.type, event.correlation_id, event.data.reason.text)
+                logger.info("%s: experiment %s. %s", event.type, event.correlation_id, sentence_of(event))
             case ExperimentFailed.TYPE:
                 assert isinstance(event.data, ExperimentFailed)
                 logger.info("%s: experiment %s. %s", event.type, event.correlation_id, event.data.error)

@@ -19,13 +19,13 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.schemas.sentences.search import Proposed
 from tenuto.services.searcher.commands import GiveUp, ProposeTrial
 from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of, paused
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, Waits
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
 from tenuto.services.searcher.methods.endings import canceled, ending, given_up, invalid, outlived
-from tenuto.services.searcher.methods.reasons import amount, reason
 from tenuto.services.searcher.sampling import Undrawable, trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
@@ -68,15 +68,10 @@ def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:
         or experiment.active >= experiment.concurrent_trials_max
     ):
         return []
-    why = f"Its hyperparameters were proposed by {command.sampler} from {command.results} results"
-    if command.sampler == "random":
-        startup = getattr(experiment.settings, "startup_trials", 0)
-        why = (
-            f"Its hyperparameters are a random draw: {experiment.settings.name} begins when it has {startup} results, and there"
-            f" are {command.results}"
-        )
     numbers: dict[str, JsonScalar] = {"sampler": command.sampler, "results": command.results}
-    return [requested(experiment, Proposal(command.hyperparameters, rule="proposed", why=why, numbers=numbers))]
+    if command.sampler == "random":
+        numbers |= {"method": experiment.settings.name, "startup_trials": getattr(experiment.settings, "startup_trials", 0)}
+    return [requested(experiment, Proposal(command.hyperparameters, rule=Proposed, numbers=numbers))]
 
 
 def give_up(state: SearcherState, command: GiveUp) -> list[EventData]:
@@ -211,6 +206,16 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
     number = experiment.requested + 1
     rung = proposal.rung
     target = experiment.lengths[rung] if proposal.length is None else proposal.length
+    bracket = experiment.bracket_of(rung)
+    why = proposal.rule(
+        trials_max=experiment.trials_max,
+        refused=experiment.invalid,
+        active=experiment.active,
+        concurrent_trials_max=experiment.concurrent_trials_max,
+        unit=experiment.unit,
+        rung=rung - experiment.first(bracket),
+        **proposal.numbers,
+    )
     return TrialRequested(
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(number),
@@ -220,19 +225,8 @@ def requested(experiment: Experiment, proposal: Proposal) -> TrialRequested:
         target_length=target,
         source_checkpoint_id=proposal.source_checkpoint_id,
         parent_trial_id=None if proposal.parent is None else experiment.trial_id(proposal.parent),
-        bracket=experiment.bracket_of(rung),
-        reason=reason(
-            f"{experiment.settings.name}.{proposal.rule}",
-            f"Trial {number} of at most {experiment.trials_max + experiment.invalid:,}, as {experiment.active} of at most"
-            f" {experiment.concurrent_trials_max} are active and none that waits is due; it trains to"
-            f" {amount(experiment, target)}." + (f" {proposal.why}." if proposal.why else ""),
-            rung=rung,
-            trial=number,
-            trials_max=experiment.trials_max,
-            active=experiment.active,
-            concurrent_trials_max=experiment.concurrent_trials_max,
-            **proposal.numbers,
-        ),
+        bracket=bracket,
+        reason=why.reason(f"{experiment.settings.name}.{why.WORD}"),
     )
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from immutables import Map
 
 from tenuto.schemas import ids
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config import Hyperparameters, Nsga2Searcher, Searcher
+from tenuto.schemas.config.length import Unit
 from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.ranking import Key, Rung
 from tenuto.services.searcher.records import copied
@@ -94,6 +94,14 @@ class Trial:
         return self.status in _ACTIVE
 
 
+class AskedNumbers(TypedDict):
+    """Fields of `schemas.sentences.search.Asked`."""
+
+    searcher: str
+    cause_position: int
+    index: int
+
+
 @dataclass(frozen=True)
 class Asked:
     """An operation of a user's own searcher that waits for a free place."""
@@ -110,11 +118,7 @@ class Asked:
     """Of a new trial: the class has stopped it before it could start."""
 
     @property
-    def why(self) -> str:
-        return f"Asked for by {self.by} on the event at position {self.position}"
-
-    @property
-    def numbers(self) -> dict[str, JsonScalar]:
+    def numbers(self) -> AskedNumbers:
         return {"searcher": self.by, "cause_position": self.position, "index": self.index}
 
 
@@ -181,7 +185,7 @@ class Experiment:
         return self.settings.metric
 
     @property
-    def unit(self) -> str:
+    def unit(self) -> Unit:
         return self.settings.max_length.unit
 
     @property

@@ -79,7 +79,7 @@ def test_a_killed_search_goes_on_with_nothing_doubled(cluster: LiveCluster, tmp_
     assert Counter(trial["state"] for trial in trials) == {"completed": 2, "early_stopped": 4}
     assert {trial["length"] for trial in trials if trial["state"] == "completed"} == {6}
     assert "Asked for by my_search.py:Zoom" in " ".join(
-        decision["data"]["reason"]["text"] for decision in cluster.json("exp", "why", f"{experiment}-1")
+        decision["sentence"] for decision in cluster.json("exp", "why", f"{experiment}-1")
     )
     assert cluster.json("exp", "replay", str(experiment), "--verify")["ok"]
 

@@ -21,6 +21,7 @@ from tenuto.schemas.events.request import ExperimentPauseRequested, ExperimentRe
 from tenuto.schemas.events.search import ExperimentStarted, TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFinished, ValidationReported
 from tests.support.live_cluster import ROOT, LiveCluster
+from tests.support.said import said
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 MODEL = ROOT / "tests" / "e2e" / "models" / "held"
@@ -162,7 +163,7 @@ def test_a_canceled_search_stops_after_the_batch_under_way(cluster: LiveCluster,
     for trial in trials:
         reached = LENGTH // 2 + 2 if trial["id"] in held else LENGTH // 2
         assert search.trained(trial["id"], reached), "the batch under way was its last"
-        assert (trial["state"], stopped[trial["id"]].reason.text) == ("canceled", "The experiment is canceled.")
+        assert (trial["state"], said(stopped[trial["id"]])) == ("canceled", "The experiment is canceled.")
     assert search.live_slots()[-1] == 0
     saved = {data.trial_id for data in search.all(CheckpointSaved) if data.batches == LENGTH // 2 + 2}
     assert saved == held, "they saved before they left"

@@ -45,7 +45,7 @@ class Bench:
         )
 
     def why(self, trial: str) -> list[Any]:
-        return [decision["data"] for decision in self.cluster.json("exp", "why", trial)]
+        return [{**decision["data"], "sentence": decision["sentence"]} for decision in self.cluster.json("exp", "why", trial)]
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,12 @@ def test_a_copy_trains_with_its_own_learning_rate_from_its_parents_weights(bench
     copies = []
     for trial in trials:
         begun = bench.why(trial["id"])[0]
-        if begun["source_checkpoint_id"]:
+        if begun.get("source_checkpoint_id"):
             copies.append(trial)
             parent = next(one for one in trials if one["id"] == begun["parent_trial_id"])
             assert begun["source_checkpoint_id"].startswith(f"{parent['id']}-")
             assert trial["hyperparameters"]["learning_rate"] != parent["hyperparameters"]["learning_rate"]
-            assert "It is a copy of trial" in begun["reason"]["text"]
+            assert "It is a copy of trial" in begun["sentence"]
         first = 5 if trial in copies else 1  # the others are its parent's
         points = bench.points(experiment, trial["id"], trial["batches"] + 1 - first)
         assert [point["batches"] for point in points] == list(range(first, trial["batches"] + 1))
@@ -96,7 +96,7 @@ def test_refused_hyperparameters_cost_no_trial_and_nan_is_the_worst(bench: Bench
     assert len(compared) == 8, "each refused one is replaced"
     for trial in refused:
         assert (trial["state"], trial["failures"], trial["batches"]) == ("failed", 1, 0)
-        assert bench.why(trial["id"])[-1]["reason"]["text"] == (
+        assert bench.why(trial["id"])[-1]["sentence"] == (
             "The model code refused its hyperparameters (model_def.py:22: heads must divide width): it counts for nothing,"
             " and another trial takes its place."
         )
@@ -104,9 +104,9 @@ def test_refused_hyperparameters_cost_no_trial_and_nan_is_the_worst(bench: Bench
     assert lost
     for trial in lost:
         assert (trial["state"], trial["batches"]) == ("early_stopped", 4)
-        reason = bench.why(trial["id"])[-1]["reason"]
-        assert reason["rule"] == "asha.worst"
-        assert "loss is missing or not finite at rung 0 (4 batches): it counts as worst" in reason["text"]
+        decision = bench.why(trial["id"])[-1]
+        assert decision["reason"]["rule"] == "asha.worst"
+        assert "loss is missing or not finite at rung 0 (4 batches): it counts as worst" in decision["sentence"]
     rules = {decision["reason"]["rule"] for trial in compared for decision in bench.why(trial["id"])}
     assert {"asha.new_trial", "asha.wait", "asha.promotion", "full_length"} <= rules
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tenuto.cli.main import app
-from tenuto.cli.why import sentence
+from tenuto.cli.why import told as command_says
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import ExperimentSubmitted, SearchOperationsRequested
@@ -24,6 +24,7 @@ from tenuto.schemas.operations import Create, Extend, Stop
 from tests.integration.test_gateway_rest import World as Gateway
 from tests.integration.test_gateway_rest import world as gateway  # noqa: F401 - a fixture
 from tests.support.proposals import propose_all
+from tests.support.said import said as told_plainly
 from tests.support.search_world import SPACE, Faults, World, submitted
 
 FAULTS = Faults(fail=0.1, nan=0.1)
@@ -128,16 +129,16 @@ def check_numbers(compared: Compared, data: Any) -> bool:
     if "of" not in numbers or data.reason.rule == "failed" or "arrived" in numbers:
         return False
     scores, came = compared.rung(trial, numbers["length"])
-    assert numbers["of"] == came, data.reason.text
+    assert numbers["of"] == came, told_plainly(data)
     if numbers["metric"] is None:
         assert numbers["rank"] == came, "the worst"
         return True
     rank = scores.index((numbers["metric"], int(trial.split("-")[1]))) + 1
-    assert rank == numbers["rank"] if "rank" in numbers else rank >= numbers["rank_at_least"], data.reason.text
+    assert rank == numbers["rank"] if "rank" in numbers else rank >= numbers["rank_at_least"], told_plainly(data)
     if numbers.get("cut_off") is not None:
         best = (came // compared.divisor, 1)
-        assert numbers["top"] in best or numbers["rank"] > numbers["top"] or data.reason.rule.startswith("pbt."), data.reason.text
-        assert numbers["cut_off"] == scores[numbers["top"] - 1][0], data.reason.text
+        assert numbers["top"] in best or numbers["rank"] > numbers["top"] or data.reason.rule.startswith("pbt."), numbers
+        assert numbers["cut_off"] == scores[numbers["top"] - 1][0], told_plainly(data)
     return True
 
 
@@ -257,6 +258,11 @@ async def test_copies_are_shown_with_what_was_changed(gateway: Gateway) -> None:
             assert f"lr {before:.6g} -> {now:.6g}" in row
 
 
+def shown_of(data: EventData) -> str:
+    """As the command shows it."""
+    return command_says({"data": json.loads(data.to_json()), "sentence": told_plainly(data)})
+
+
 def checked(name: str, log: list[Event], why: Callable[[str], str]) -> list[str]:
     """The sentences about all decisions, as the command shows them."""
     request = log[0].data
@@ -275,7 +281,7 @@ def checked(name: str, log: list[Event], why: Callable[[str], str]) -> list[str]
     assert (ranked > 3) == (name in ("sha", "hyperband", "asha", "asha stopping", "adaptive_asha", "bohb", "pbt")), ranked
     said, rules = [], set()
     for trial, decisions in expected.items():
-        said += [sentence(json.loads(data.to_json())) for data in decisions]
+        said += [shown_of(data) for data in decisions]
         for text, data in zip(said[-len(decisions) :], decisions, strict=True):
             check_sentence(text, data)
         if {data.reason.rule for data in decisions} <= rules:

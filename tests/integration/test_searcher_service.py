@@ -29,6 +29,7 @@ from tenuto.services.searcher.app import Searcher, build
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.proposer import FAILURES_MAX
 from tests.support.memory_log import MemoryEventLog
+from tests.support.said import said
 from tests.support.search_world import ENDS, submitted
 
 SETTINGS = Settings(snapshot_events=10, batch_events_max=7)
@@ -134,7 +135,7 @@ async def test_proposals_of_a_sampler_survive_restarts() -> None:
     assert events[-1].type == "ExperimentCompleted"
     asked = [event.data for event in events if isinstance(event.data, TrialRequested)]
     assert [data.trial_number for data in asked] == list(range(1, 15)), "each trial is proposed once"
-    assert asked[-1].reason.text.endswith("results.")
+    assert said(asked[-1]).endswith("results.")
     verdict = verify_decisions(SearcherCore(), events)
     assert verdict.ok, verdict.divergences
     assert verdict.from_commands == 14

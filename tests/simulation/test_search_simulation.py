@@ -14,6 +14,7 @@ from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, Tri
 from tenuto.schemas.events.trial import TrialFinished, ValidationReported
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.methods.asha import WAITING_SPARE
+from tests.support.said import said
 from tests.support.search_world import Faults, Recorder, Worker, World, submitted
 
 STORM = Faults(fail=0.15, nan=0.1, missing=0.05, repeat=0.3, late=0.3, early=0.3)
@@ -125,10 +126,11 @@ def test_every_decision_says_why_in_numbers() -> None:
         assert reason is not None or event.type == "ExperimentStarted"
         if reason is not None:
             assert reason.rule
-            assert reason.text.endswith(".")
+            assert said(event.data).endswith(".")
         if isinstance(event.data, TrialExtended):
             numbers = reason.numbers
-            assert {"rung", "length", "rank", "of", "top", "cut_off", "metric", "divisor"} == numbers.keys()
+            compared = {"rung", "length", "unit", "rank", "of", "top", "cut_off", "metric", "metric_name", "divisor"}
+            assert numbers.keys() | {"unit"} == compared
             if reason.rule == "asha.promotion":
                 assert numbers["rank"] <= numbers["top"]
                 assert numbers["metric"] <= numbers["cut_off"]

@@ -10,7 +10,7 @@ import pytest
 from tenuto.cli.follow import view
 from tenuto.cli.story import Story
 
-REASON = {"rule": "r", "text": "because", "numbers": {}}
+REASON = {"rule": "r", "numbers": {}}
 
 
 def told(*facts: tuple[str, dict[str, Any]]) -> Story:

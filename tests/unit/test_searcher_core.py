@@ -21,6 +21,7 @@ from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.searcher.decide import DECISIONS_MAX
 from tenuto.services.searcher.methods import UnknownRules, method_for
 from tenuto.services.searcher.state import FAILURES_AT_START_MAX, INVALID_MAX
+from tests.support.said import said
 from tests.support.search_driver import Search, asha
 from tests.support.search_world import Recorder, submitted
 
@@ -44,7 +45,7 @@ def test_single_runs_one_trial_and_completes() -> None:
     started, requested = search.decided
     assert isinstance(started, ExperimentStarted)
     assert started.method == "single"
-    assert started.rule_version == 4
+    assert started.rule_version == 5
     assert isinstance(requested, TrialRequested)
     assert requested.target_length == 16
     assert search.validate(1, 8, 0.5) == ""
@@ -142,7 +143,7 @@ def test_refused_hyperparameters_cost_nothing() -> None:
     stopped, asked = search.decided
     assert isinstance(stopped, TrialStopped)
     assert stopped.reason.rule == "invalid_hyperparameters"
-    assert "too wide" in stopped.reason.text
+    assert "too wide" in said(stopped)
     assert isinstance(asked, TrialRequested)
     assert search.refuse(2) == "2xfailed +3"
     assert search.validate(3, 16, 0.5) == "3xcompleted +4"

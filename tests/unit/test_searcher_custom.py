@@ -25,6 +25,7 @@ from tenuto.schemas.events.trial import TrialFinished, ValidationReported
 from tenuto.schemas.operations import Complete, Create, Extend, Fail, Operation, Stop
 from tenuto.search import CustomSearcher, Told
 from tenuto.services.searcher.core import SearcherCore
+from tests.support.said import said
 from tests.support.search_driver import NAN, Search
 from tests.support.search_world import Recorder, submitted
 
@@ -48,11 +49,11 @@ def test_it_waits_for_its_class_and_starts_what_that_asks_for_when_a_place_is_fr
     first = search.decided[0]
     assert isinstance(first, TrialRequested)
     assert first.target_length == 2
-    assert "Asked for by my.py:Mine on the event at position 1" in first.reason.text
+    assert "Asked for by my.py:Mine on the event at position 1" in said(first)
     assert first.reason.numbers["cause_position"] == 1
     assert search.validate(1, 2, 0.5) == "1| +3"
     assert isinstance(search.decided[0], TrialPaused)
-    assert "waits without slots" in search.decided[0].reason.text
+    assert "waits without slots" in said(search.decided[0])
     assert search.ask(Extend(trial=1, length=8)) == "", "both places are taken"
     assert search.validate(2, 2, 0.4) == "2| 1>8", "who goes on comes before new trials"
     assert search.ask(Stop(trial=2)) == "2xearly_stopped"

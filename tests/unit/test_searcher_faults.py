@@ -12,6 +12,7 @@ import pytest
 
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
 from tenuto.services.searcher.codec import dump, load
+from tests.support.said import said
 from tests.support.search_driver import Search, asha
 
 SQUARE = {"x": {"type": "double", "minval": 0, "maxval": 1}, "y": {"type": "double", "minval": 0, "maxval": 1}}
@@ -64,11 +65,11 @@ def test_ranks_are_true_and_only_the_best_are_promoted_after_max_trials_was_rais
             mine = int(data.trial_id.split("-")[1])
             at = int(str(data.reason.numbers["length"]))
             rank = next(index for index, (_, who) in enumerate(arrived[at], 1) if who == mine)
-            assert (data.reason.numbers["rank"], data.reason.numbers["of"]) == (rank, len(arrived[at])), data.reason.text
+            assert (data.reason.numbers["rank"], data.reason.numbers["of"]) == (rank, len(arrived[at])), said(data)
             if isinstance(data, TrialExtended):
                 where = (mine, data.target_length)
                 promoted += 1
-                assert rank <= max(1, len(arrived[at]) // 4), data.reason.text
+                assert rank <= max(1, len(arrived[at]) // 4), said(data)
         if search.recorder.state.experiments[1].active == 0:
             break
     assert len(arrived[1]) == 200
@@ -188,7 +189,7 @@ def test_a_refused_copy_is_followed_by_another_one_of_the_same_parent() -> None:
     assert (again.target_length, again.seed != copy.seed) == (copy.target_length, True)
     assert again.hyperparameters != copy.hyperparameters
     assert again.reason.numbers["replaces"] == 5
-    assert "takes the place of trial 1-5" in again.reason.text
+    assert "takes the place of trial 1-5" in said(again)
     search.recorder.state = load(dump(search.recorder.state))
     assert search.refuse(6) == "6xfailed +7"
     search.save(7, 2)
@@ -222,9 +223,10 @@ def test_the_recorded_cut_off_is_the_value_that_decided() -> None:
     search = asha(40, 40, max_length={"epochs": 4})
     for number in range(1, 16):
         search.validate(number, 1, float(number))
-    reason = stops(search, "asha.no_chance")[0].reason
+    stopped = stops(search, "asha.no_chance")[0]
+    reason = stopped.reason
     assert (reason.numbers["top"], reason.numbers["cut_off"], reason.numbers["metric"]) == (14, 14.0, 15.0)
-    assert "14 better ones are known" in reason.text
+    assert "14 better ones are known" in said(stopped)
 
     search = Search(name="pbt", population_size=4, generations=2, truncate_fraction=0.25, max_length={"epochs": 2})
     for number in range(1, 5):
@@ -242,5 +244,5 @@ def test_a_trial_that_goes_on_for_a_failed_one_is_not_said_to_be_among_the_best(
     assert search.validate(4, 1, 4.0) == "2>2 4>2"
     goes_on = search.decided[1]
     assert isinstance(goes_on, TrialExtended)
-    assert "rank 4, loss 4, is among the best 2 (1/2) that are left" in goes_on.reason.text
+    assert "rank 4, loss 4, is among the best 2 (1/2) that are left" in said(goes_on)
     assert (goes_on.reason.numbers["top"], goes_on.reason.numbers["cut_off"]) == (4, 4.0)

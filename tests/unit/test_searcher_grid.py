@@ -14,6 +14,7 @@ from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.methods.grid import point, points
 from tenuto.services.searcher.preview import preview
 from tenuto.services.searcher.sampling import fill, in_use, leaves
+from tests.support.said import said
 from tests.support.search_driver import Search
 from tests.support.search_world import submitted
 
@@ -74,7 +75,7 @@ def test_refused_points_are_done_and_the_others_are_tried() -> None:
     for number in range(1, 11):
         words = search.refuse(number)
         assert words.startswith(f"{number}xfailed +{number + 2}"), words
-        assert "this point of the grid is done" in search.decided[0].reason.text  # type: ignore[attr-defined]
+        assert "this point of the grid is done" in said(search.decided[0])  # type: ignore[attr-defined]
         assert search.finish(number) == ""
     for number in range(11, 21):
         assert search.validate(number, 16, 0.5).startswith(f"{number}xcompleted")

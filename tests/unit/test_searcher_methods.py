@@ -20,6 +20,7 @@ from tenuto.services.searcher.methods.sobol import DIMENSIONS_MAX, sobol_point
 from tenuto.services.searcher.preview import preview
 from tenuto.services.searcher.simulation.curves import PowerLaw
 from tenuto.services.searcher.simulation.run import simulate
+from tests.support.said import said
 from tests.support.search_world import Worker, World, submitted
 
 
@@ -124,7 +125,7 @@ def test_pbt_keeps_the_lineage_and_changes_what_it_copies() -> None:
         assert copy.source_checkpoint_id
         assert copy.source_checkpoint_id.startswith(f"{parent.trial_id}@")
         assert copy.hyperparameters != parent.hyperparameters
-        assert "is a copy of trial" in copy.reason.text
+        assert "is a copy of trial" in said(copy)
     # The learning rate alone decides: what is copied and changed ends lower than what was drawn.
     last = min(data.hyperparameters["lr"] for data in copies)
     assert last < min(data.hyperparameters["lr"] for data in asked.values() if not data.parent_trial_id)

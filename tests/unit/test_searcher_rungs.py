@@ -12,6 +12,7 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.services.searcher.methods.asha import WAITING_SPARE, rung_lengths
+from tests.support.said import said
 from tests.support.search_driver import NAN, Search, asha
 
 
@@ -45,8 +46,9 @@ def test_promotion_waits_then_promotes_the_best() -> None:
     assert extended.reason.rule == "asha.promotion"
     assert extended.reason.numbers == {
         "rung": 0, "length": 1, "rank": 1, "of": 4, "top": 1, "cut_off": 0.3, "metric": 0.3, "divisor": 4,
+        "metric_name": "loss", "unit": "epochs",
     }  # fmt: skip
-    assert extended.reason.text == (
+    assert said(extended) == (
         "Rank 1 of 4 at rung 0 (1 epoch), loss 0.3: in the top 1/4 (the best 1), so it trains on to 4 epochs."
     )
     assert search.validate(5, 1, 0.1) == "5>4", "promoted at once: it keeps its slots"
@@ -140,23 +142,25 @@ def test_stopping_goes_on_unless_outside_the_top() -> None:
     assert search.validate(1, 1, 0.5) == "1| +3", "the first at a rung is compared with nobody: it waits"
     paused = search.decided[0]
     assert isinstance(paused, TrialPaused)
-    assert paused.reason.text == (
+    assert said(paused) == (
         "Rank 1 of 1 at rung 0 (1 epoch), loss 0.5: the first one there, so it waits without slots for another one to be compared"
         " with."
     )
     assert paused.reason.numbers == {
         "rung": 0, "length": 1, "rank": 1, "of": 1, "top": 0, "cut_off": None, "metric": 0.5, "divisor": 2,
+        "metric_name": "loss", "unit": "epochs", "first": True,
     }  # fmt: skip
     assert search.validate(2, 1, 0.6) == "2xearly_stopped 1>2", "the better one of the first two goes on"
     stopped, extended = search.decided
     assert isinstance(stopped, TrialStopped)
     assert stopped.reason.numbers == {
         "rung": 0, "length": 1, "rank": 2, "of": 2, "top": 1, "cut_off": 0.5, "metric": 0.6, "divisor": 2,
+        "metric_name": "loss", "unit": "epochs",
     }  # fmt: skip
-    assert "outside the top 1/2 (the best 1)" in stopped.reason.text
+    assert "outside the top 1/2 (the best 1)" in said(stopped)
     assert isinstance(extended, TrialExtended)
     assert extended.reason.rule == "asha.go_on"
-    assert extended.reason.text == (
+    assert said(extended) == (
         "Rank 1 of 2 at rung 0 (1 epoch), loss 0.5: in the top 1/2 of those so far (the best 1), so it trains on to 2 epochs."
     )
     assert search.validate(3, 1, 0.4) == "3>2"
@@ -218,7 +222,7 @@ def test_against_noise_the_mean_of_the_last_validations_is_compared() -> None:
     paused = search.decided[0]
     assert isinstance(paused, TrialPaused)
     assert paused.reason.numbers["metric"] == (0.5 + 0.3 + 0.1) / 3
-    assert "loss 0.3 (mean of at most 3 validations)" in paused.reason.text
+    assert "loss 0.3 (mean of at most 3 validations)" in said(paused)
     core, state = search.recorder.core, search.recorder.state
     search.validate(2, 4, 0.2)
     assert core.load(core.dump(search.recorder.state)) == search.recorder.state != state

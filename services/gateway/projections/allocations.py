@@ -9,14 +9,14 @@ from tenuto.services.gateway.projections.common import Connection, Handler, to_j
 
 async def _granted(db: Connection, event: Event, data: pool.AllocationGranted) -> None:
     await db.execute(
-        """INSERT INTO allocations (allocation_id, trial_id, experiment_id, pool, state, slots, reason, granted_us)
+        """INSERT INTO allocations (allocation_id, trial_id, experiment_id, pool, state, slots, granted_position, granted_us)
            VALUES ($1, $2, $3, $4, 'granted', $5, $6, $7)""",
         data.allocation_id,
         data.trial_id,
         data.experiment_id,
         data.pool,
         to_json([item.model_dump() for item in data.slots]),
-        data.reason.text,
+        event.position,
         event.time_us,
     )
     await db.execute(

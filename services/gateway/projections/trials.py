@@ -9,8 +9,8 @@ from tenuto.services.gateway.projections.common import Connection, Handler, numb
 
 async def _requested(db: Connection, event: Event, data: search.TrialRequested) -> None:
     await db.execute(
-        """INSERT INTO trials (experiment_id, trial_number, trial_id, state, hyperparameters, seed, target_length, reason,
-               requested_us)
+        """INSERT INTO trials (experiment_id, trial_number, trial_id, state, hyperparameters, seed, target_length,
+               decided_position, requested_us)
            VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8)""",
         data.experiment_id,
         data.trial_number,
@@ -18,7 +18,7 @@ async def _requested(db: Connection, event: Event, data: search.TrialRequested) 
         to_json(data.hyperparameters),
         data.seed,
         data.target_length,
-        data.reason.text,
+        event.position,
         event.time_us,
     )
 
@@ -32,15 +32,16 @@ async def _leaves(db: Connection, event: Event, trial_id: str) -> None:
     )
 
 
-async def _extended(db: Connection, _: Event, data: search.TrialExtended) -> None:
+async def _extended(db: Connection, event: Event, data: search.TrialExtended) -> None:
     # A trial that was extended before its workers left goes on; one that waits is queued again.
     await db.execute(
-        """UPDATE trials SET target_length = $2, reason = $3, leaving_us = CASE WHEN state <> 'paused' THEN leaving_us END,
+        """UPDATE trials SET target_length = $2, decided_position = $3,
+               leaving_us = CASE WHEN state <> 'paused' THEN leaving_us END,
                state = CASE WHEN state <> 'paused' THEN state WHEN allocation_id IS NULL THEN 'queued' ELSE 'running' END
            WHERE trial_id = $1""",
         data.trial_id,
         data.target_length,
-        data.reason.text,
+        event.position,
     )
 
 
@@ -68,16 +69,18 @@ async def _straggler_noticed(db: Connection, _: Event, data: trial.StragglerNoti
 
 async def _paused(db: Connection, event: Event, data: search.TrialPaused) -> None:
     await _leaves(db, event, data.trial_id)
-    await db.execute("UPDATE trials SET state = 'paused', reason = $2 WHERE trial_id = $1", data.trial_id, data.reason.text)
+    await db.execute(
+        "UPDATE trials SET state = 'paused', decided_position = $2 WHERE trial_id = $1", data.trial_id, event.position
+    )
 
 
 async def _stopped(db: Connection, event: Event, data: search.TrialStopped) -> None:
     await _leaves(db, event, data.trial_id)
     await db.execute(
-        "UPDATE trials SET state = 'stopping', outcome = $2, reason = $3 WHERE trial_id = $1",
+        "UPDATE trials SET state = 'stopping', outcome = $2, decided_position = $3 WHERE trial_id = $1",
         data.trial_id,
         data.outcome,
-        data.reason.text,
+        event.position,
     )
 
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from tenuto.schemas.envelope import encode_event
+from tenuto.services.gateway.explain import encode_told
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking
 from tenuto.services.gateway.rest.errors import DoorError, error_response
 from tenuto.services.gateway.tail import TooManyClients
@@ -51,10 +51,11 @@ async def page(
     experiment: ExperimentFilter = None,
     upto: Annotated[int | None, Query(ge=0, le=2**62)] = None,
 ) -> Response:
-    """Events with a position above `after`, in order. Payloads (`data`) are the recorded bytes."""
+    """Events with a position above `after`, in order. Payloads (`data`) are the recorded bytes; `sentence`, where
+    an event records a reason, is made of it for people."""
     correlation_id = None if experiment is None else str(experiment)
     events = await door.log.read(after, limit, upto=upto, correlation_id=correlation_id)
-    return Response(b"[" + b",".join(encode_event(event) for event in events) + b"]", media_type="application/json")
+    return Response(b"[" + b",".join(encode_told(event) for event in events) + b"]", media_type="application/json")
 
 
 @router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM)

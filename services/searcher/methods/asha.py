@@ -28,13 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
 from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.schemas.sentences.rungs import Ended, Finalist, GoesOn, Halved, NoChance, Promoted, Stopped
+from tenuto.schemas.sentences.rungs import Waits as AshaWaits
 from tenuto.services.searcher.ladder import Bracket, rung_lengths
-from tenuto.services.searcher.methods.base import Proposal, Rules, Waits, length, metric_value, place, reason, show
-from tenuto.services.searcher.methods.reasons import completed
+from tenuto.services.searcher.methods.base import Proposal, Rules, Waits
+from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.ranking import Key, Rung
 from tenuto.services.searcher.state import Experiment, Trial
 
@@ -129,16 +130,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             if self.stops and top and rung.best.rank(key) < top:
                 return self._go_on(experiment, index, key)
             if top and (rank := rung.best.rank(key)) < top:
-                return self._extended(
-                    experiment,
-                    index,
-                    key,
-                    rank,
-                    "asha.promotion",
-                    f"Rank {rank + 1} of {rung.size} at {place(experiment, index)}, {show(experiment, key[0])}:"
-                    f" in the top 1/{self.settings.divisor} (the best {top}), so it trains on to"
-                    f" {length(experiment, index + 1)}.",
-                )
+                return self._extended(experiment, index, key, Promoted(**self._numbers(experiment, index, key, rank)))
         return None
 
     def _finalist(self, experiment: Experiment) -> TrialExtended | None:
@@ -146,49 +138,21 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
             return None
         for index, key in self._waiting(experiment):
             rank = experiment.rungs[index].best.rank(key)
-            return self._extended(
-                experiment,
-                index,
-                key,
-                rank,
-                "asha.finalist",
-                f"All trials are compared and none is trained to the full length: the best that waits at the highest rung"
-                f" (rank {rank + 1} at {place(experiment, index)}, {show(experiment, key[0])}) trains on to"
-                f" {length(experiment, index + 1)}.",
-            )
+            return self._extended(experiment, index, key, Finalist(**self._numbers(experiment, index, key, rank)))
         return None
 
-    def _extended(self, experiment: Experiment, rung: int, key: Key, rank: int, rule: str, text: str) -> TrialExtended:
+    def _extended(self, experiment: Experiment, rung: int, key: Key, why: Halved) -> TrialExtended:
         return TrialExtended(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             target_length=experiment.lengths[rung + 1],
-            reason=reason(rule, text, **self._numbers(experiment, rung, key, rank)),
+            reason=why.reason(),
         )
 
     def _wait(self, experiment: Experiment, trial: Trial, key: Key) -> TrialPaused:
-        rung = experiment.rungs[trial.rung]
-        rank, top = rung.best.rank(key), self._top(rung)
-        first = "the first one there, so it waits without slots for another one to be compared with"
-        why = (
-            first
-            if self.stops
-            else (
-                "its place goes to a trial that is before it, and it goes on at the next free place"
-                if rank < top
-                else f"not in the top 1/{self.settings.divisor} ({f'the best {top}' if top else 'too few to compare'}) yet,"
-                " so it waits without slots"
-            )
-        )
-        return TrialPaused(
-            experiment_id=experiment.id,
-            trial_id=experiment.trial_id(trial.number),
-            reason=reason(
-                "asha.wait",
-                f"Rank {rank + 1} of {rung.size} at {place(experiment, trial.rung)}, {show(experiment, key[0])}: {why}.",
-                **self._numbers(experiment, trial.rung, key, rank),
-            ),
-        )
+        rank = experiment.rungs[trial.rung].best.rank(key)
+        why = AshaWaits(**self._numbers(experiment, trial.rung, key, rank), first=self.stops)
+        return TrialPaused(experiment_id=experiment.id, trial_id=experiment.trial_id(trial.number), reason=why.reason())
 
     # -- stopping
 
@@ -199,25 +163,12 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         return self._stop(experiment, trial.rung, key)
 
     def _go_on(self, experiment: Experiment, index: int, key: Key) -> TrialExtended:
-        rung = experiment.rungs[index]
-        rank = rung.best.rank(key)
-        return self._extended(
-            experiment,
-            index,
-            key,
-            rank,
-            "asha.go_on",
-            f"Rank {rank + 1} of {rung.size} at {place(experiment, index)}, {show(experiment, key[0])}: in the top"
-            f" 1/{self.settings.divisor} of those so far (the best {self._top(rung)}), so it trains on to"
-            f" {length(experiment, index + 1)}.",
-        )
+        rank = experiment.rungs[index].best.rank(key)
+        return self._extended(experiment, index, key, GoesOn(**self._numbers(experiment, index, key, rank)))
 
     def _stop(self, experiment: Experiment, index: int, key: Key) -> TrialStopped:
-        top = self._top(experiment.rungs[index])
-        where = f"at {place(experiment, index)}, {show(experiment, key[0])}"
-        return self._stopped(
-            experiment, index, key, "asha.stop", f"{where}: outside the top 1/{self.settings.divisor} (the best {top})"
-        )
+        rank = experiment.rungs[index].best.rank(key)
+        return self._stopped(experiment, key, Stopped(**self._numbers(experiment, index, key, rank)))
 
     # -- stops in both modes
 
@@ -231,55 +182,40 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         return experiment.brackets[experiment.bracket_of(rung)].trials // self.settings.divisor
 
     def _no_chance(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
-        promotable, limit = self._promotable(experiment, rung), None
-        kept = ""
+        rank, trials = experiment.rungs[rung].best.rank(key), experiment.brackets[experiment.bracket_of(rung)].trials
+        numbers = self._numbers(experiment, rung, key, rank)
         if self.rule_version >= 3:
-            limit = promotable + WAITING_SPARE
-            kept = f", and {limit} better ones are known"
-        trials = experiment.brackets[experiment.bracket_of(rung)].trials
-        return self._stopped(
-            experiment,
-            rung,
-            key,
-            "asha.no_chance",
-            f"at {place(experiment, rung)}, {show(experiment, key[0])}: of"
-            f" {trials:,} trials at most the best {promotable} can go on{kept}",
-            limit,
-        )
+            known = self._promotable(experiment, rung) + WAITING_SPARE
+            numbers |= {"top": known, "cut_off": self._metric_at(experiment, rung, known)}
+        else:
+            numbers["cut_off"] = None  # That of the top was not what decided.
+        return self._stopped(experiment, key, NoChance(**numbers, expected=trials))
 
-    def _stopped(
-        self, experiment: Experiment, index: int, key: Key, rule: str, text: str, compared: int | None = None
-    ) -> TrialStopped:
-        rung = experiment.rungs[index]
-        before = rung.best.rank(key)
-        rank = before + 1
-        place = f"Rank {rank} of {rung.size}" if rank <= rung.best_max else f"Not among the best {rung.best_max} of {rung.size}"
+    def _stopped(self, experiment: Experiment, key: Key, why: Ended) -> TrialStopped:
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             outcome="early_stopped",
-            reason=reason(rule, f"{place} {text}, so it is stopped.", **self._numbers(experiment, index, key, before, compared)),
+            reason=why.reason(),
         )
 
-    def _numbers(self, experiment: Experiment, index: int, key: Key, rank: int, compared: int | None = None) -> dict[str, Any]:
-        """The comparison as numbers: ranks count from 1; `cut_off` is the metric of the last one in the top 1/eta, or of the one
-        with rank `compared`."""
+    def _numbers(self, experiment: Experiment, index: int, key: Key, before: int) -> HalvedNumbers:
+        """The comparison, with the last one in the top 1/eta. `before`: how many are better."""
         rung = experiment.rungs[index]
-        top = self._top(rung)
-        expected = {}
-        if compared is not None:
-            top, expected = compared, {"expected": experiment.brackets[experiment.bracket_of(index)].trials}
-        rank += 1
-        cut_off = rung.best[top - 1][0] if 1 <= top <= len(rung.best) else None
-        bracket = experiment.bracket_of(index)
-        return ({} if len(experiment.brackets) == 1 else {"bracket": bracket}) | {
-            "rung": index - experiment.first(bracket),
-            "length": experiment.lengths[index],
-            "rank" if rank <= rung.best_max else "rank_at_least": rank,
+        rank, top = before + 1, self._top(rung)
+        known = rank <= rung.best_max
+        return {
+            **scored(experiment, key[0]),
+            **at_rung(experiment, index),
+            "rank": rank if known else None,
+            "rank_at_least": None if known else rank,
             "of": rung.size,
             "top": top,
-            "cut_off": metric_value(experiment, cut_off),
-            "metric": metric_value(experiment, key[0]),
+            "cut_off": self._metric_at(experiment, index, top),
             "divisor": self.settings.divisor,
-            **expected,
         }
+
+    @staticmethod
+    def _metric_at(experiment: Experiment, index: int, rank: int) -> float | None:
+        best = experiment.rungs[index].best
+        return metric_value(experiment, best[rank - 1][0]) if 1 <= rank <= len(best) else None

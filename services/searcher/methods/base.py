@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config import Hyperparameters, Searcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.schemas.sentences.ends import Worst
+from tenuto.schemas.sentences.search import NewTrial, Requested
 from tenuto.services.searcher.ladder import Bracket
-from tenuto.services.searcher.methods.reasons import completed, length, metric_value, reason, show
+from tenuto.services.searcher.methods.reasons import at_rung, completed, scored
 from tenuto.services.searcher.methods.versions import RULE_VERSION
 from tenuto.services.searcher.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
@@ -26,10 +27,10 @@ class Proposal:
     hyperparameters: dict[str, Any]
     rung: int = 0
     """Index of its first target among the rungs of all brackets."""
-    rule: str = "new_trial"
-    why: str = ""
-    """A sentence about how it was chosen, or nothing."""
-    numbers: dict[str, JsonScalar] = field(default_factory=dict)
+    rule: type[Requested] = NewTrial
+    """By which it was chosen,"""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """and what that compared, beside what is recorded of every new trial."""
     source_checkpoint_id: str | None = None
     parent: int | None = None
     """Number of the trial that it is a copy of."""
@@ -43,8 +44,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Waits:
-    """The trial pauses at its rung, unless it goes on or is stopped in the same decision: its reason is put into words only if
-    it stays."""
+    """The trial pauses at its rung, unless it goes on or is stopped in the same decision: its reason is made only if it
+    stays."""
 
     trial_id: str
     paused: Callable[[], TrialPaused]
@@ -192,43 +193,19 @@ class Rules(Generic[T]):
         hyperparameters = self.hyperparameters(experiment.seed, place.key)
         if hyperparameters is None:
             return None
-        return Proposal(hyperparameters, place.rung, why=follows(experiment, place), numbers=follower(place), key=place.key)
+        return Proposal(hyperparameters, place.rung, numbers={"replaces": place.refused}, key=place.key)
 
     # -- for methods with rungs
 
     def worst(self, experiment: Experiment, trial: Trial) -> TrialStopped:
-        rung = experiment.rungs[trial.rung]
+        came = experiment.rungs[trial.rung].size
+        why = Worst(**scored(experiment, None), **at_rung(experiment, trial.rung), rank=came, of=came)
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(trial.number),
             outcome="early_stopped",
-            reason=reason(
-                f"{self.settings.name}.worst",
-                f"{show(experiment, None)} at {place(experiment, trial.rung)}: it counts as worst of {rung.size} and is stopped.",
-                rung=trial.rung,
-                length=experiment.lengths[trial.rung],
-                rank=rung.size,
-                of=rung.size,
-                metric=None,
-            ),
+            reason=why.reason(f"{self.settings.name}.worst"),
         )
-
-
-def place(experiment: Experiment, rung: int) -> str:
-    """`rung 2 (16 epochs)`, with its bracket where there are several; rungs count from 0 in each bracket."""
-    if len(experiment.brackets) == 1:
-        return f"rung {rung} ({length(experiment, rung)})"
-    bracket = experiment.bracket_of(rung)
-    return f"rung {rung - experiment.first(bracket)} ({length(experiment, rung)}) of bracket {bracket}"
-
-
-def follows(experiment: Experiment, place: Place) -> str:
-    assert place.refused is not None
-    return f"It takes the place of trial {experiment.trial_id(place.refused)}, whose hyperparameters the model code refused"
-
-
-def follower(place: Place) -> dict[str, JsonScalar]:
-    return {"replaces": place.refused}
 
 
 def unsatisfiable(settings: Searcher, space: Hyperparameters, rule_version: int) -> str | None:
@@ -252,19 +229,3 @@ def unsatisfiable(settings: Searcher, space: Hyperparameters, rule_version: int)
         "No configuration that was drawn keeps searcher.constraints; loosen them, or narrow the ranges of the hyperparameters"
         " that they name."
     )
-
-
-__all__ = [
-    "Method",
-    "Proposal",
-    "Rules",
-    "Waits",
-    "follower",
-    "follows",
-    "length",
-    "metric_value",
-    "place",
-    "reason",
-    "show",
-    "unsatisfiable",
-]

@@ -24,6 +24,7 @@ from typing import Any
 
 from tenuto.schemas.config import BohbSearcher, CategoricalHyperparameter, IntHyperparameter, LogHyperparameter
 from tenuto.schemas.config.ranges import BITS, below, exponent_of, power, value_at
+from tenuto.schemas.sentences.search import Modelled
 from tenuto.services.searcher.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.methods.asha import Asha
 from tenuto.services.searcher.methods.base import Proposal
@@ -126,9 +127,7 @@ class Bohb(Asha):
         return Proposal(
             hyperparameters,
             self.next_rung(experiment),
-            rule="model",
-            why=f"Its hyperparameters come from a model of {results} results at rung {rung} ({len(good.points)} good ones against"
-            f" {len(others.points)} others)",
+            rule=Modelled,
             numbers={"model_rung": rung, "results": results, "good": len(good.points), "others": len(others.points)},
         )
 

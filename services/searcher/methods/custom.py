@@ -11,13 +11,14 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.operations import Create, Extend, Operation, Stop
-from tenuto.services.searcher.methods.base import Proposal, Rules, metric_value, reason, show
-from tenuto.services.searcher.methods.reasons import amount
+from tenuto.schemas.sentences.ends import CustomEnded, CustomExtended, CustomStopped, CustomWaits, FullLength, NeverStarted
+from tenuto.schemas.sentences.search import Created
+from tenuto.services.searcher.methods.base import Proposal, Rules
+from tenuto.services.searcher.methods.reasons import scored
 from tenuto.services.searcher.sampling import configuration, sample, started_at
 from tenuto.services.searcher.state import Asked, Experiment, Trial
 
@@ -37,8 +38,7 @@ class Custom(Rules[CustomSearcher]):
         wanted = json.loads(asked.operation)
         return Proposal(
             self._completed(experiment, wanted["hyperparameters"]),
-            rule="create",
-            why=asked.why,
+            rule=Created,
             numbers=asked.numbers,
             source_checkpoint_id=wanted["source_checkpoint_id"],
             parent=wanted["parent"],
@@ -65,21 +65,12 @@ class Custom(Rules[CustomSearcher]):
 
     def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped:
         length = experiment.target(trial)
-        numbers: dict[str, JsonScalar] = {"length": length, "metric": metric_value(experiment, trial.score)}
         trial_id = experiment.trial_id(trial.number)
         if length >= self.settings.max_length.value:
-            text = f"Trained to the full length of {amount(experiment, length)}: {show(experiment, trial.score)}."
-            return TrialStopped(
-                experiment_id=experiment.id,
-                trial_id=trial_id,
-                outcome="completed",
-                reason=reason("full_length", text, **numbers),
-            )
-        text = (
-            f"{show(experiment, trial.score)} at {amount(experiment, length)}, its target: it waits without slots until the"
-            " search's own class extends or stops it."
-        )
-        return TrialPaused(experiment_id=experiment.id, trial_id=trial_id, reason=reason("custom.wait", text, **numbers))
+            over = FullLength(**scored(experiment, trial.score), length=length, unit=experiment.unit)
+            return TrialStopped(experiment_id=experiment.id, trial_id=trial_id, outcome="completed", reason=over.reason())
+        waits = CustomWaits(**scored(experiment, trial.score), length=length, unit=experiment.unit)
+        return TrialPaused(experiment_id=experiment.id, trial_id=trial_id, reason=waits.reason())
 
 
 def asked_for(data: SearchOperationsRequested, index: int, operation: Operation) -> Asked:
@@ -99,7 +90,7 @@ def carried_out(experiment: Experiment, asked: Asked, operation: Operation) -> T
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(trial.number),
             outcome="early_stopped",
-            reason=reason("custom.stop", f"{asked.why}.", **asked.numbers),
+            reason=CustomStopped(**asked.numbers).reason(),
         )
     if trial.status == "paused" or _target(experiment, operation) <= experiment.target(trial):
         return None
@@ -119,7 +110,7 @@ def never_started(experiment: Experiment, number: int) -> TrialStopped:
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(number),
         outcome="early_stopped",
-        reason=reason("custom.stop", "The search's own class stopped it before it could start."),
+        reason=NeverStarted().reason(),
     )
 
 
@@ -129,7 +120,7 @@ def ended(experiment: Experiment, trial: Trial) -> TrialStopped:
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="early_stopped",
-        reason=reason("custom.end", "The search's own class ended the search.", length=experiment.target(trial)),
+        reason=CustomEnded(length=experiment.target(trial)).reason(),
     )
 
 
@@ -143,7 +134,5 @@ def _extended(experiment: Experiment, number: int, asked: Asked) -> TrialExtende
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(number),
         target_length=length,
-        reason=reason(
-            "custom.extend", f"{asked.why}: it trains on to {amount(experiment, length)}.", length=length, **asked.numbers
-        ),
+        reason=CustomExtended(length=length, unit=experiment.unit, **asked.numbers).reason(),
     )

@@ -1,13 +1,15 @@
-"""How a trial, and the whole search, ends whatever its method is, and what is said about it."""
+"""How a trial, and the whole search, ends whatever its method is."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from tenuto.schemas.config import GridSearcher
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
-from tenuto.services.searcher.methods.base import place
+from tenuto.schemas.sentences.ends import Canceled, Failed, InvalidHyperparameters, Outlived, SearchOver
 from tenuto.services.searcher.methods.custom import ended
-from tenuto.services.searcher.methods.reasons import metric_value, reason, show
+from tenuto.services.searcher.methods.reasons import at_rung, metric_value, scored
 from tenuto.services.searcher.state import Experiment, Trial
 
 ERROR_LINE_CHARACTERS_MAX = 300
@@ -16,58 +18,38 @@ ERROR_LINE_CHARACTERS_MAX = 300
 
 def given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:
     """It failed too often."""
-    rung = experiment.rungs[trial.rung]
-    times = f"{cause.failures} failure{'s' * (cause.failures != 1)}"
     if trial.own_target is not None:
-        return TrialStopped(
-            experiment_id=experiment.id,
-            trial_id=cause.trial_id,
-            outcome="failed",
-            reason=reason("failed", f"Given up after {times}.", length=trial.own_target, failures=cause.failures),
-        )
-    return TrialStopped(
-        experiment_id=experiment.id,
-        trial_id=cause.trial_id,
-        outcome="failed",
-        reason=reason(
-            "failed",
-            f"Given up after {times}; at {place(experiment, trial.rung)} it counts as worst of {rung.size}."
-            if trial.key is None
-            else f"Given up after {times} while it waited at {place(experiment, trial.rung)}.",
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            of=rung.size,
-            failures=cause.failures,
-        ),
-    )
+        why = Failed(failures=cause.failures, length=trial.own_target, unit=experiment.unit)
+    else:
+        came, waited = experiment.rungs[trial.rung].size, trial.key is not None
+        why = Failed(failures=cause.failures, **at_rung(experiment, trial.rung), of=came, waited=waited)
+    return TrialStopped(experiment_id=experiment.id, trial_id=cause.trial_id, outcome="failed", reason=why.reason())
 
 
 def invalid(experiment: Experiment, trial: Trial, cause: ValidationReported | TrialFailed) -> TrialStopped:
     """The model's code cannot do with its hyperparameters."""
     said = cause.error.split("\n", 1)[0][:ERROR_LINE_CHARACTERS_MAX] if isinstance(cause, TrialFailed) else ""
-    then = "it counts for nothing" + (", and another trial takes its place" if trial.own_target is None else "")
+    then: Literal["replaced", "counts_not", "point_done"] = "replaced" if trial.own_target is None else "counts_not"
     if not experiment.replaces:
-        then = "this point of the grid is done"
+        then = "point_done"
+    at = at_rung(experiment, trial.rung)
     return TrialStopped(
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="failed",
-        reason=reason(
-            "invalid_hyperparameters",
-            f"The model code refused its hyperparameters ({said}): {then}.",
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            invalid=experiment.invalid,
-        ),
+        reason=InvalidHyperparameters(
+            error=said, then=then, rung=at["rung"], length=at["length"], invalid=experiment.invalid
+        ).reason(),
     )
 
 
 def canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
+    at = at_rung(experiment, trial.rung)
     return TrialStopped(
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="canceled",
-        reason=reason("cancel", "The experiment is canceled.", rung=trial.rung, length=experiment.lengths[trial.rung]),
+        reason=Canceled(rung=at["rung"], length=at["length"]).reason(),
     )
 
 
@@ -77,21 +59,17 @@ def outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
         return ended(experiment, trial)
     rung = experiment.rungs[trial.rung]
     assert trial.key is not None, "a trial without a metric never waits"
-    rank = rung.best.rank(trial.key) + 1
+    why = Outlived(
+        **scored(experiment, trial.score),
+        **at_rung(experiment, trial.rung),
+        rank=rung.best.rank(trial.key) + 1,
+        of=rung.size,
+    )
     return TrialStopped(
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="early_stopped",
-        reason=reason(
-            "search_over",
-            f"The search is over: no trial runs and no new one is wanted. Rank {rank} of {rung.size} at"
-            f" {place(experiment, trial.rung)}, {show(experiment, trial.score)}, so it was not trained on.",
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            rank=rank,
-            of=rung.size,
-            metric=metric_value(experiment, trial.score),
-        ),
+        reason=why.reason(),
     )
 
 
@@ -128,21 +106,10 @@ def ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | E
             trials=count,
         )
     best = experiment.best_trial
-    found = (
-        f"trial {experiment.trial_id(best)} has the best: {show(experiment, experiment.best_score)}"
-        if best is not None
-        else f"{experiment.metric} was never finite, so none is best"
-    )
     return ExperimentCompleted(
         experiment_id=experiment.id,
         best_trial_id=None if best is None else experiment.trial_id(best),
         best_metric=metric_value(experiment, experiment.best_score),
         trials=count,
-        reason=reason(
-            "search_over",
-            f"The search is over: all {count:,} trials are finished ({experiment.failed:,} failed), and {found}.",
-            trials=count,
-            failed=experiment.failed,
-            metric=metric_value(experiment, experiment.best_score),
-        ),
+        reason=SearchOver(**scored(experiment, experiment.best_score), failed=experiment.failed).reason(),
     )

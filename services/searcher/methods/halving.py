@@ -22,9 +22,10 @@ from functools import cached_property
 from tenuto.schemas.config import HyperbandSearcher, ShaSearcher
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.schemas.sentences.rungs import PromotedOfAll, StoppedOfAll, WaitsForAll
 from tenuto.services.searcher.ladder import Bracket, hyperband_brackets, rung_lengths
-from tenuto.services.searcher.methods.base import Proposal, Rules, length, metric_value, place, reason, show, unsatisfiable
-from tenuto.services.searcher.methods.reasons import completed
+from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
+from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.ranking import Key
 from tenuto.services.searcher.state import Experiment, Trial
 
@@ -59,19 +60,11 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
             return self.worst(experiment, trial)
         rung = experiment.rungs[trial.rung]
         expected, _ = self._expected(experiment, trial.rung)
+        why = WaitsForAll(**scored(experiment, trial.score), **at_rung(experiment, trial.rung), arrived=rung.size, of=expected)
         return TrialPaused(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(trial.number),
-            reason=reason(
-                f"{self.settings.name}.wait",
-                f"{show(experiment, trial.score)} at {place(experiment, trial.rung)}, where {rung.size} of {expected} trials are:"
-                " it waits without slots until all are.",
-                rung=trial.rung,
-                length=experiment.lengths[trial.rung],
-                arrived=rung.size,
-                of=expected,
-                metric=metric_value(experiment, trial.score),
-            ),
+            reason=why.reason(f"{self.settings.name}.wait"),
         )
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
@@ -125,57 +118,44 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         return here.best.rank(here.waiting[places - 1]) + 1 if places > 0 else max(1, here.size // self.settings.divisor)
 
     def _extended(self, experiment: Experiment, rung: int, key: Key) -> TrialExtended:
-        here = experiment.rungs[rung]
-        rank, top = here.best.rank(key) + 1, max(1, here.size // self.settings.divisor)
-        left = " that are left" if rank > top and self.rule_version >= 3 else ""
+        why = PromotedOfAll(**self._numbers(experiment, rung, key, self._last_rank(experiment, rung)))
         return TrialExtended(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             target_length=experiment.lengths[rung + 1],
-            reason=reason(
-                f"{self.settings.name}.promotion",
-                f"All {here.size} trials of {place(experiment, rung)} are compared: rank {rank}, {show(experiment, key[0])}, is"
-                f" among the best {top} (1/{self.settings.divisor}){left}, so it trains on to {length(experiment, rung + 1)}.",
-                **self._numbers(experiment, rung, key, self._last_rank(experiment, rung)),
-            ),
+            reason=why.reason(f"{self.settings.name}.promotion"),
         )
 
     def _stopped(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
-        here = experiment.rungs[rung]
-        expected, goes_on = self._expected(experiment, rung)
-        rank, compared = here.best.rank(key) + 1, goes_on
+        expected, compared = self._expected(experiment, rung)
         if self.rule_version >= 3 and self._is_complete(experiment, rung):
-            expected, compared = here.size, self._last_rank(experiment, rung)
-            goes_on = max(1, here.size // self.settings.divisor)
+            expected, compared = experiment.rungs[rung].size, self._last_rank(experiment, rung)
+        numbers = self._numbers(experiment, rung, key, compared)
+        if self.rule_version < 3:
+            numbers["cut_off"] = None  # It was not what decided.
+        why = StoppedOfAll(**numbers, expected=expected)
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             outcome="early_stopped",
-            reason=reason(
-                f"{self.settings.name}.stop",
-                f"{'Rank' if rank <= here.best_max else 'Not better than rank'} {rank} of the {here.size} trials so far at"
-                f" {place(experiment, rung)}, {show(experiment, key[0])}: of {expected} only the best {goes_on} go on, so it"
-                " is stopped.",
-                **self._numbers(experiment, rung, key, compared),
-                **({"expected": expected} if self.rule_version >= 3 else {}),
-            ),
+            reason=why.reason(f"{self.settings.name}.stop"),
         )
 
-    def _numbers(self, experiment: Experiment, rung: int, key: Key, compared: int) -> dict[str, int | float | None]:
+    def _numbers(self, experiment: Experiment, rung: int, key: Key, compared: int) -> HalvedNumbers:
         """`compared`: the last rank that goes on, whose value is the cut-off."""
-        here, bracket = experiment.rungs[rung], experiment.bracket_of(rung)
+        here = experiment.rungs[rung]
         # Before version 3 it was that of the trials so far, whatever the decision compared.
         top = compared if self.rule_version >= 3 else max(1, here.size // self.settings.divisor)
         rank = here.best.rank(key) + 1
+        known = rank <= here.best_max
         return {
-            "bracket": bracket,
-            "rung": rung - experiment.first(bracket),
-            "length": experiment.lengths[rung],
-            "rank" if rank <= here.best_max else "rank_at_least": rank,
+            **scored(experiment, key[0]),
+            **at_rung(experiment, rung),
+            "rank": rank if known else None,
+            "rank_at_least": None if known else rank,
             "of": here.size,
             "top": top,
             "cut_off": metric_value(experiment, here.best[top - 1][0]) if top <= len(here.best) else None,
-            "metric": metric_value(experiment, key[0]),
             "divisor": self.settings.divisor,
         }
 

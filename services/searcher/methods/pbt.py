@@ -31,19 +31,11 @@ from tenuto.schemas.config import (
 from tenuto.schemas.config.ranges import below, power, steps, value_at
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.schemas.sentences.rungs import Survives, Truncated, WaitsForGeneration
+from tenuto.schemas.sentences.search import Copied
 from tenuto.services.searcher.ladder import Bracket
-from tenuto.services.searcher.methods.base import (
-    Proposal,
-    Rules,
-    follower,
-    follows,
-    length,
-    metric_value,
-    reason,
-    show,
-    unsatisfiable,
-)
-from tenuto.services.searcher.methods.reasons import completed
+from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
+from tenuto.services.searcher.methods.reasons import ComparedNumbers, at_rung, completed, metric_value, scored
 from tenuto.services.searcher.ranking import Key
 from tenuto.services.searcher.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
@@ -158,11 +150,14 @@ class Pbt(Rules[PbtSearcher]):
         return Proposal(
             hyperparameters,
             rung=index + 1,
-            rule="copy",
-            why=f"It is a copy of trial {experiment.trial_id(parent)} (rank {rank} of {experiment.rungs[index].size} in"
-            f" generation {index},"
-            f" {show(experiment, trial.score)}) from its checkpoint, with changed hyperparameters",
-            numbers={"generation": index, "parent_rank": rank, "parent_metric": metric_value(experiment, trial.score)},
+            rule=Copied,
+            numbers={
+                "generation": index,
+                "parent_rank": rank,
+                "of": experiment.rungs[index].size,
+                "parent_metric": metric_value(experiment, trial.score),
+                "metric_name": experiment.metric,
+            },
             source_checkpoint_id=trial.checkpoint_id,
             parent=parent,
             key=number,
@@ -174,10 +169,8 @@ class Pbt(Rules[PbtSearcher]):
         return Proposal(
             self._changed(vacant.hyperparameters, experiment.seed, vacant.key),
             rung=vacant.rung,
-            rule="copy",
-            why=f"{follows(experiment, vacant)}: again a copy of trial {experiment.trial_id(vacant.parent)} from its checkpoint,"
-            " with otherwise changed hyperparameters",
-            numbers={"generation": vacant.rung - 1} | follower(vacant),
+            rule=Copied,
+            numbers={"generation": vacant.rung - 1, "replaces": vacant.refused},
             source_checkpoint_id=vacant.checkpoint_id,
             parent=vacant.parent,
             key=vacant.key,
@@ -215,21 +208,13 @@ class Pbt(Rules[PbtSearcher]):
             return completed(experiment, trial)
         if trial.key is None:
             return self.worst(experiment, trial)
-        rung = experiment.rungs[trial.rung]
-        return TrialPaused(
-            experiment_id=experiment.id,
-            trial_id=experiment.trial_id(trial.number),
-            reason=reason(
-                "pbt.wait",
-                f"{show(experiment, trial.score)} at the end of generation {trial.rung} ({length(experiment, trial.rung)}), where"
-                f" {rung.size} of {self.settings.population_size} trials are: it waits without slots until all are.",
-                rung=trial.rung,
-                length=experiment.lengths[trial.rung],
-                arrived=rung.size,
-                of=self.settings.population_size,
-                metric=metric_value(experiment, trial.score),
-            ),
+        why = WaitsForGeneration(
+            **scored(experiment, trial.score),
+            **at_rung(experiment, trial.rung),
+            arrived=experiment.rungs[trial.rung].size,
+            of=self.settings.population_size,
         )
+        return TrialPaused(experiment_id=experiment.id, trial_id=experiment.trial_id(trial.number), reason=why.reason())
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
         index = self._generation(experiment)
@@ -244,12 +229,7 @@ class Pbt(Rules[PbtSearcher]):
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             target_length=experiment.lengths[index + 1],
-            reason=reason(
-                "pbt.go_on",
-                f"Generation {index} is complete: {self._ranked(experiment, index, key)} is among the best"
-                f" {self._kept(experiment, index)}, so it trains on to {length(experiment, index + 1)}.",
-                **self._numbers(experiment, index, key),
-            ),
+            reason=Survives(**self._numbers(experiment, index, key)).reason(),
         )
 
     def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
@@ -263,32 +243,18 @@ class Pbt(Rules[PbtSearcher]):
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
             outcome="early_stopped",
-            reason=reason(
-                "pbt.truncate",
-                f"{self._ranked(experiment, rung, key)} at the end of generation {rung}: among the worst {self.replaced}, so a"
-                " copy of one of the best takes its place.",
-                **self._numbers(experiment, rung, key),
-            ),
+            reason=Truncated(**self._numbers(experiment, rung, key), replaced=self.replaced).reason(),
         )
 
-    def _ranked(self, experiment: Experiment, index: int, key: Key) -> str:
-        rung = experiment.rungs[index]
-        return f"rank {rung.best.rank(key) + 1} of {rung.size}, {show(experiment, key[0])},"
-
-    def _numbers(self, experiment: Experiment, index: int, key: Key) -> dict[str, int | float | None]:
+    def _numbers(self, experiment: Experiment, index: int, key: Key) -> ComparedNumbers:
         rung, kept = experiment.rungs[index], self._kept(experiment, index)
-        compared: dict[str, int | float | None] = {}
-        if self.rule_version >= 3:
-            worst = rung.best[kept - 1][0] if kept <= len(rung.best) else None
-            compared = {"top": kept, "cut_off": metric_value(experiment, worst)}
         return {
-            "rung": index,
-            "length": experiment.lengths[index],
+            **scored(experiment, key[0]),
+            **at_rung(experiment, index),
             "rank": rung.best.rank(key) + 1,
             "of": rung.size,
-            "kept": kept,
-            "metric": metric_value(experiment, key[0]),
-            **compared,
+            "top": kept,
+            "cut_off": metric_value(experiment, rung.best[kept - 1][0]) if kept <= len(rung.best) else None,
         }
 
 

@@ -1,36 +1,67 @@
-"""Why: the texts and numbers of decisions that several methods take."""
+"""Numbers that the reasons of several methods have."""
 
 from __future__ import annotations
 
-from tenuto.schemas.base import JsonScalar
-from tenuto.schemas.events.registry import Reason
+from typing import TypedDict
+
+from tenuto.schemas.config.length import Unit
 from tenuto.schemas.events.search import TrialStopped
+from tenuto.schemas.sentences.ends import FullLength
 from tenuto.services.searcher.state import Experiment, Trial
 
 
-def reason(rule: str, text: str, **numbers: JsonScalar) -> Reason:
-    return Reason(rule=rule, text=text, numbers=numbers)
+class ScoredNumbers(TypedDict):
+    """Fields of `schemas.sentences.search.Scored`."""
+
+    metric: float | None
+    metric_name: str
+    averaged: int
 
 
-def show(experiment: Experiment, score: float | None, *, whole: bool = False) -> str:
-    """The metric with its value, for people. `whole`: at the full length, where nothing is averaged."""
-    if score is None:
-        return f"{experiment.metric} is missing or not finite"
-    mean = f" (mean of at most {experiment.averaged} validations)" if experiment.averaged > 1 and not whole else ""
-    return f"{experiment.metric} {experiment.value_of(score):.6g}{mean}"
+class AtRungNumbers(TypedDict):
+    """Fields of `schemas.sentences.search.AtRung`."""
+
+    rung: int
+    length: int
+    unit: Unit
+    bracket: int | None
 
 
-def length(experiment: Experiment, rung: int) -> str:
-    return amount(experiment, experiment.lengths[rung])
+class ComparedNumbers(ScoredNumbers, AtRungNumbers):
+    """Fields of `schemas.sentences.rungs.Compared`."""
+
+    rank: int | None
+    of: int
+    top: int
+    cut_off: float | None
 
 
-def amount(experiment: Experiment, value: int) -> str:
-    """A length with its unit."""
-    return f"{value} {experiment.unit if value != 1 else experiment.unit.replace('epochs', 'epoch').replace('batches', 'batch')}"
+class HalvedNumbers(ComparedNumbers):
+    """Fields of `schemas.sentences.rungs.Halved`."""
+
+    rank_at_least: int | None
+    divisor: int
 
 
 def metric_value(experiment: Experiment, score: float | None) -> float | None:
     return None if score is None else experiment.value_of(score)
+
+
+def scored(experiment: Experiment, score: float | None, *, whole: bool = False) -> ScoredNumbers:
+    """`whole`: at the full length, where nothing is averaged."""
+    averaged = 1 if whole or score is None else experiment.averaged
+    return {"metric": metric_value(experiment, score), "metric_name": experiment.metric, "averaged": averaged}
+
+
+def at_rung(experiment: Experiment, rung: int) -> AtRungNumbers:
+    """`rung`: among those of all brackets."""
+    bracket = experiment.bracket_of(rung)
+    return {
+        "rung": rung - experiment.first(bracket),
+        "length": experiment.lengths[rung],
+        "unit": experiment.unit,
+        "bracket": bracket if len(experiment.brackets) > 1 else None,
+    }
 
 
 def completed(experiment: Experiment, trial: Trial) -> TrialStopped:
@@ -38,11 +69,5 @@ def completed(experiment: Experiment, trial: Trial) -> TrialStopped:
         experiment_id=experiment.id,
         trial_id=experiment.trial_id(trial.number),
         outcome="completed",
-        reason=reason(
-            "full_length",
-            f"Trained to the full length of {length(experiment, trial.rung)}: {show(experiment, trial.score, whole=True)}.",
-            rung=trial.rung,
-            length=experiment.lengths[trial.rung],
-            metric=metric_value(experiment, trial.score),
-        ),
+        reason=FullLength(**scored(experiment, trial.score, whole=True), **at_rung(experiment, trial.rung)).reason(),
     )

@@ -182,7 +182,7 @@ class Client:
         return self._request("GET", path)
 
     def events(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> Iterator[bytes]:
-        """Recorded events as the exact bytes of `encode_event`, up to `upto` or the present head."""
+        """Events as the gateway tells them, up to `upto` or the present head: `data` is byte for byte what was recorded."""
         while True:
             query = {"after": after, "limit": PAGE_EVENTS, "upto": upto, "experiment": experiment}
             with self._request("GET", "/events", query=query) as response:
@@ -200,7 +200,7 @@ class Client:
             yield json.loads(body)
 
     def follow_bodies(self, after: int, experiment: int | None = None) -> Generator[bytes]:
-        """As `follow`: the exact bytes of `encode_event`."""
+        """As `follow`: the bytes as they were told."""
         outage = Outage()
         while True:
             try:

@@ -129,11 +129,11 @@ def _line(story: Story, event: dict[str, Any]) -> str:
         value = data["metrics"].get(story.metric)
         return f"{after}trial {data['trial_id']}: {story.metric} {plain(value)} at {data['length']} {story.unit}"
     if kind in ("TrialRequested", "TrialExtended", "TrialPaused", "TrialStopped"):
-        return f"{after}trial {data['trial_id']}: {kind.removeprefix('Trial').lower()} ({data['reason']['text']})"
+        return f"{after}trial {data['trial_id']}: {kind.removeprefix('Trial').lower()} ({event.get('sentence', '')})"
     error = (data.get("error") or "").split("\n", 1)[0]
     if kind == "TrialFailed":
         return f"{after}trial {data['trial_id']}: failed ({data['failures']}): {error}"
     if kind.startswith("Experiment"):
-        why = error or (data.get("reason") or {}).get("text", "")
+        why = error or event.get("sentence", "")
         return f"{after}{kind.removeprefix('Experiment').lower()}{': ' + why if why else ''}"
     return ""

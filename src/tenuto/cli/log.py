@@ -39,7 +39,7 @@ def tail(
     follow: Annotated[bool, typer.Option(help="Go on as events come.")] = True,
     json: Json = False,
 ) -> None:
-    """Show events as they are recorded. With --json one event per line, byte for byte as recorded when not following."""
+    """Show events as they are recorded. With --json one event per line; when not following, its data as recorded."""
     rest = client(context)
     after = start - 1 if start is not None else max(0, rest.get("/status")["head"] - TAIL_EVENTS)
     source: Any = rest.follow(after, experiment) if follow else rest.events(after, None, experiment)
@@ -58,7 +58,7 @@ def _line(event: dict[str, Any]) -> str:
     data = dict(event["data"])
     reason = data.pop("reason", None)
     data.pop("config", None)
-    why = reason["text"] if isinstance(reason, dict) else reason or ""
+    why = event.get("sentence") or (reason if isinstance(reason, str) else "")
     text = f"{event['position']:>7}  {when(event['time_us'])}  {event['stream']:<16} {event['type']:<26} {plain(data)}"
     return f"{text}  ({why})" if why else text
 

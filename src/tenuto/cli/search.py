@@ -261,10 +261,11 @@ class _Runner:
 
     def _ended(self, event: Event) -> bool:
         from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
+        from tenuto.schemas.sentences import sentence_of
 
         data = event.data
         if isinstance(data, ExperimentCompleted):
-            say(f"Experiment {self._experiment} completed. {data.reason.text}")
+            say(f"Experiment {self._experiment} completed. {sentence_of(event)}")
             return True
         why = f"failed: {data.error}" if isinstance(data, ExperimentFailed) else "was canceled."
         raise CliError(f"Experiment {self._experiment} {why}", EXIT_NOT_COMPLETED)

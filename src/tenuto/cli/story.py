@@ -32,7 +32,7 @@ class TrialStory:
 
 @dataclass
 class Story:
-    """Mutable, and fed with decoded JSON events in log order."""
+    """Mutable, and fed with decoded JSON events in log order, as the cluster tells them: with the sentences of decisions."""
 
     id: int
     name: str = ""
@@ -62,9 +62,7 @@ class Story:
     def fold(self, event: dict[str, Any]) -> None:
         data = event["data"]
         self.position, self.time_us = event["position"], event["time_us"]
-        reason = data.get("reason")
-        if isinstance(reason, dict):
-            self.last_reason = reason.get("text", "")
+        self.last_reason = event.get("sentence") or self.last_reason
         handler = _HANDLERS.get(event["type"])
         if handler is not None:
             handler(self, data, event)
@@ -85,26 +83,26 @@ def _submitted(story: Story, data: dict[str, Any], event: dict[str, Any]) -> Non
 
 def _requested(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
     trial = TrialStory(data["trial_id"], data["trial_number"], data["hyperparameters"], data["target_length"])
-    trial.reason = data["reason"]["text"]
+    trial.reason = event.get("sentence", "")
     story.trials[trial.id] = trial
 
 
 def _extended(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
     if trial := story.of(data):
-        trial.target, trial.reason = data["target_length"], data["reason"]["text"]
+        trial.target, trial.reason = data["target_length"], event.get("sentence", "")
         if trial.state == "paused":
             trial.state = "queued"
 
 
 def _paused(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
     if trial := story.of(data):
-        trial.state, trial.reason = "paused", data["reason"]["text"]
+        trial.state, trial.reason = "paused", event.get("sentence", "")
 
 
 def _stopped(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:
     if trial := story.of(data):
         trial.state = trial.outcome = data["outcome"]
-        trial.reason = data["reason"]["text"]
+        trial.reason = event.get("sentence", "")
 
 
 def _granted(story: Story, data: dict[str, Any], event: dict[str, Any]) -> None:

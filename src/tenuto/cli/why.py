@@ -10,9 +10,8 @@ import typer
 from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.errors import CliError
 
-NO_CUT_OFF_RULES = ("asha.finalist", "asha.no_chance", "sha.stop", "hyperband.stop")
-"""What they record as the cut-off is not what decided: the first compares with nobody, the others only where the record says how
-many trials were expected (rules before version 3 recorded another value)."""
+NO_CUT_OFF_RULES = ("asha.finalist",)
+"""What it records as the cut-off is not what decided: it compares with nobody."""
 SAID = {
     "TrialRequested": "started",
     "TrialExtended": "goes on",
@@ -39,12 +38,9 @@ def why(context: typer.Context, trial: TrialId, json: Json = False) -> None:
         raise CliError(f"There is no trial {trial}; `tenuto exp describe {experiment}` lists those of the experiment.")
     if json:
         keep = ("position", "time_us", "type", "data")
-        print_json([{name: event[name] for name in keep} for event in found])
+        print_json([{name: event[name] for name in keep} | {"sentence": event.get("sentence", "")} for event in found])
         return
-    rows = [
-        (event["position"], when(event["time_us"]), SAID[event["type"]], sentence(event["data"]), rule(event["data"]))
-        for event in found
-    ]
+    rows = [(event["position"], when(event["time_us"]), SAID[event["type"]], told(event), rule(event["data"])) for event in found]
     console().print(table(f"trial {trial}", (">position", "time", "what", "why", "rule"), rows))
 
 
@@ -61,18 +57,17 @@ def straggler(data: dict[str, Any]) -> str:
     )
 
 
-def sentence(data: dict[str, Any]) -> str:
-    """The recorded reason, with the value that the trial was compared with where the text leaves it out."""
+def told(event: dict[str, Any]) -> str:
+    """The decision's sentence, with the value that the trial was compared with where that leaves it out."""
+    data = event["data"]
     if "reason" not in data:
         return straggler(data)
     reason, numbers = data["reason"], data["reason"]["numbers"]
-    text = str(reason["text"])
-    if text.startswith("rank "):
-        text = "R" + text[1:]
+    text = str(event["sentence"])
     cut_off, top = numbers.get("cut_off"), numbers.get("top")
     if cut_off is not None and top != numbers.get("rank"):
         # Where the value did not decide, it still tells how far the trial was from those that were better then.
-        bound = reason["rule"] not in NO_CUT_OFF_RULES or "expected" in numbers
+        bound = reason["rule"] not in NO_CUT_OFF_RULES
         text += f" The cut-off was {cut_off:.6g} (rank {top})." if bound else f" Rank {top} had {cut_off:.6g} then."
     if data.get("parent_trial_id") and data["parent_trial_id"] not in text:
         text += f" Copied from trial {data['parent_trial_id']}."

@@ -1,0 +1,24 @@
+"""Words that many sentences share."""
+
+from __future__ import annotations
+
+from tenuto.schemas.config.length import Unit
+
+SINGULAR: dict[Unit, str] = {"batches": "batch", "epochs": "epoch"}
+
+
+def amount(length: int, unit: Unit) -> str:
+    """A length with its unit."""
+    return f"{length} {SINGULAR[unit] if length == 1 else unit}"
+
+
+def slots(count: int) -> str:
+    return "1 slot" if count == 1 else f"{count} slots"
+
+
+def are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
+
+
+def times(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,68 @@
+"""What a rule records, and how that is said: one class per rule, its numbers as fields and their sentence as a method.
+
+A decision records the rule's name and these numbers (`Numbers.reason`), and no sentence. Whoever reads it has the sentence made
+by the class of that rule and version, so that wording may improve and old decisions are said in the new words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+from tenuto.schemas.events.registry import Reason
+
+Data = Mapping[str, Any]
+"""What a sentence is about, as JSON: the data of the event that records the reason, or the row of a queue."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """What one rule compared. Each field says what it counts and in what unit; one with a default is recorded only where it has
+    another value."""
+
+    RULES: ClassVar[tuple[str, ...]] = ()
+    """Names under which it is recorded: several where rules differ in nothing but whose they are."""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+
+    def reason(self, rule: str = "") -> Reason:
+        """What an event records. `rule`: which of RULES, where there are several."""
+        rule = rule or self.RULES[0]
+        assert rule in self.RULES, f"{type(self).__name__} is not recorded as {rule}"
+        return Reason(rule=rule, numbers=self.recorded())
+
+    def recorded(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in self.DEFAULTS or value != self.DEFAULTS[name]}
+
+    def sentence(self, about: Data) -> str:
+        """For people, in plain English. What `about` says anyway is not among the numbers."""
+        raise NotImplementedError
+
+
+N = TypeVar("N", bound=Numbers)
+Forms = tuple[tuple[int, type[Numbers]], ...]
+FORMS: dict[tuple[str, str], Forms] = {}
+"""(event type, rule) -> its classes with the rule version since which each is recorded, the oldest first."""
+
+
+def rule(about: str, *names: str, since: int = 1) -> Callable[[type[N]], type[N]]:
+    """Register a class of numbers: `about` is the type of the events that record it, `names` are the rule's. Where a rule gets
+    other numbers, its new class says `since` which rule version of the service, and the old one stays."""
+
+    def register(kind: type[N]) -> type[N]:
+        kind.RULES = names
+        kind.DEFAULTS = {item.name: item.default for item in fields(kind) if item.default is not MISSING}
+        for name in names:
+            known = FORMS.get((about, name), ())
+            assert all(since > before for before, _ in known), f"rule {name} of {about} has two forms since version {since}"
+            FORMS[about, name] = (*known, (since, kind))
+        return kind
+
+    return register
+
+
+def form_of(about: str, name: str, version: int) -> type[Numbers] | None:
+    """The class for what that version of the service recorded; None: this release does not know the rule."""
+    forms = FORMS.get((about, name), ())
+    found = [kind for since, kind in forms if since <= version]
+    return found[-1] if found else (forms[0][1] if forms else None)

@@ -1,0 +1,34 @@
+"""Sentences of recorded decisions, made when somebody reads them: beside an event, and in a view that names the event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic_core import from_json
+
+from tenuto.schemas.envelope import Event, encode_event
+from tenuto.schemas.sentences import sentence, sentence_of
+
+DECISIONS = "SELECT position, type, actor, payload FROM events WHERE position = ANY($1::bigint[])"
+
+
+def encode_told(event: Event) -> bytes:
+    """As `encode_event`, with the member `sentence` where the event records a reason. `data` stays the payload byte for byte."""
+    body, told = encode_event(event), sentence_of(event)
+    if not told:
+        return body
+    head, mark, data = body.partition(b',"data":')
+    return head + b',"sentence":' + json.dumps(told).encode() + mark + data
+
+
+def positions_of(rows: Iterable[dict[str, Any]]) -> list[int]:
+    """Of the decisions that the rows name by their position as `reason`."""
+    return sorted({row["reason"] for row in rows})
+
+
+def told(rows: Sequence[dict[str, Any]], decisions: Iterable[Any]) -> list[dict[str, Any]]:
+    """The rows with the sentence in place of the position. `decisions`: what DECISIONS found."""
+    sentences = {row["position"]: sentence(row["type"], from_json(row["payload"]), row["actor"]) for row in decisions}
+    return [{**row, "reason": sentences.get(row["reason"], "")} for row in rows]

@@ -1,0 +1,16 @@
+"""What people read of a decision."""
+
+from __future__ import annotations
+
+from pydantic_core import from_json
+
+from tenuto.schemas.events import EventData
+from tenuto.schemas.sentences import sentence
+
+NEWEST = "test/1000000"
+"""An actor whose rules are the newest."""
+
+
+def said(data: object) -> str:
+    assert isinstance(data, EventData)
+    return sentence(data.TYPE, from_json(data.to_json()), NEWEST)
