@@ -90,7 +90,7 @@ async def measure(log: PostgresEventLog, bus: nats.NATS, decisions: int) -> list
         allocation = f"{trial.trial_id}-1"
         granted = AllocationGranted(
             pool="default", allocation_id=allocation, trial_id=trial.trial_id, experiment_id=1,
-            slots=(AgentSlots(agent_id=AGENT, slot_ids=(0,)),), reason=Reason(rule="bench", text="bench"),
+            slots=(AgentSlots(agent_id=AGENT, slot_ids=(0,)),), reason=Reason(rule="bench"),
         )  # fmt: skip
         await log.append(Append([new_event(granted, "scheduler/1")]))
         await watcher.until({"AllocationGranted"})

@@ -48,7 +48,7 @@ from tenuto.schemas.subjects import Lane
 
 LANE: Lane = "tracker"
 QUIET_TRIALS = 10
-WHY = Reason(rule="bench", text="bench")
+WHY = Reason(rule="bench")
 
 
 def new_event(data: EventData) -> Event:

@@ -39,7 +39,7 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.core import SchedulerCore
 
 NAMESPACE = UUID("c0ffee00-0000-4000-8000-000000000001")
-WHY = Reason(rule="bench", text="the benchmark says so")
+WHY = Reason(rule="bench")
 GANGS = (1, 1, 1, 2, 2, 4, 8)
 SIZES = ((1_000, 5_000), (1_250, 100_000))
 """(agents of 8 slots, waiting trials)."""

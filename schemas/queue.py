@@ -48,8 +48,8 @@ class QueueRow(Model):
     """When it is expected to start, where the ends of running trials are known."""
     expected_trial: str = ""
     """The trial whose end lets it start then. The sentence names it."""
-    numbers: dict[str, JsonScalar]
-    """What the decision compared."""
+    numbers: dict[str, JsonScalar | tuple[int | str, ...]]
+    """What the decision compared: the fields of the rule's class in `schemas/sentences/waiting.py`."""
 
 
 class PoolQueue(Model):

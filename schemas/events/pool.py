@@ -34,7 +34,7 @@ class AllocationGranted(Pool):
     experiment_id: int
     slots: tuple[AgentSlots, ...] = Field(min_length=1)
     reason: Reason
-    backfill_until_us: int | None = None
+    backfill_until_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Set where the trial started ahead of a larger gang: that gang's reserved start. From then on the gang may preempt it."""
     turn_until_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
     """Set where its experiment's gangs are larger than its fair share and it is its turn: it is entitled to one until then."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from pydantic import Field
-
 from tenuto.schemas.base import JsonScalar, Model
 
 
@@ -15,7 +13,6 @@ class Reason(Model):
     it (`schemas/sentences`)."""
 
     rule: str
-    text: str = Field(default="", exclude_if=lambda value: not value)
     numbers: dict[str, JsonScalar] = {}
 
 

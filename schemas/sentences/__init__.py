@@ -1,7 +1,8 @@
 """Sentences for people, made of what decisions recorded, when somebody reads them.
 
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
-of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's.
+of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,
+`grants` and `leaving` the scheduler's, and `waiting` is what the scheduler answers about its queue.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import Any
 from pydantic_core import from_json
 
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.sentences import ends, rungs, search
+from tenuto.schemas.sentences import ends, grants, leaving, rungs, search, waiting  # noqa: F401 - they register their rules
 from tenuto.schemas.sentences.rules import FORMS, Data, Numbers, form_of
 
-TOLD = frozenset(about for about, _ in FORMS)
+TOLD = frozenset(about for about, _ in FORMS if about != waiting.QUEUE)
 """Types of events that record a reason."""
 
 
@@ -44,4 +45,4 @@ def sentence_of(event: Event) -> str:
     return sentence(event.type, from_json(event.payload), event.actor) if event.type in TOLD else ""
 
 
-__all__ = ["TOLD", "Data", "Numbers", "ends", "rungs", "said", "search", "sentence", "sentence_of"]
+__all__ = ["TOLD", "Data", "Numbers", "said", "sentence", "sentence_of"]

@@ -24,6 +24,7 @@ from tenuto.schemas import subjects
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.pool import AllocationPreempted
 from tenuto.schemas.queue import QueueAnswer, QueueQuestion
+from tenuto.schemas.sentences import sentence_of
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.explain import queue_answer
 from tenuto.services.scheduler.state import State
@@ -83,4 +84,4 @@ def _tell(state: State, events: Sequence[Event]) -> None:
     for event in events:
         if event.type == AllocationPreempted.TYPE:
             assert isinstance(event.data, AllocationPreempted)
-            logger.info("%s: allocation %s. %s", event.type, event.data.allocation_id, event.data.reason.text)
+            logger.info("%s: allocation %s. %s", event.type, event.data.allocation_id, sentence_of(event))

@@ -22,7 +22,7 @@ from tenuto.services.scheduler.state import State, initial
 
 class SchedulerCore:
     name = "scheduler"
-    rule_version = 5
+    rule_version = 6
     consumes = CONSUMED
     emits = OWN
 

@@ -16,8 +16,17 @@ from tenuto.schemas.events.search import Search, TrialRequested
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.events.trial import Trial as TrialData
 from tenuto.schemas.ids import allocation_id, experiment_of, trial_id
+from tenuto.schemas.sentences.grants import GoesOnResized
+from tenuto.schemas.sentences.leaving import (
+    ExperimentPaused,
+    OverLimit,
+    PoolChanged,
+    ShrinksToLimit,
+    SlotsClosedBelow,
+    WorkersLeft,
+)
 from tenuto.services.scheduler.evolve import CONSUMED, apply
-from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, words
+from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority
 from tenuto.services.scheduler.policies.resizing import droppable, resized, smaller
 from tenuto.services.scheduler.policies.turns import any_due
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
@@ -122,12 +131,7 @@ def _evicted(state: State, data: EventData) -> list[EventData]:
     concerned = {item for slot, item in agent.used if data.slot_id is None or slot == data.slot_id}
     if data.slot_id is None:
         concerned.update(agent.auxiliary)
-    what = f"Agent {data.agent_id}" if data.slot_id is None else f"Slot {data.slot_id} of agent {data.agent_id}"
-    reason = Reason(
-        rule="slots_closed",
-        text=f"{what} was taken out of service; what runs there saves a checkpoint and goes on elsewhere.",
-        numbers={"agent": data.agent_id, "slot": data.slot_id},
-    )
+    reason = SlotsClosedBelow(agent=data.agent_id, slot=data.slot_id).reason()
     return [_preempted(state.allocations[item], reason) for item in sorted(concerned) if not state.allocations[item].leaving]
 
 
@@ -155,18 +159,12 @@ def _released(state: State, data: EventData, now_us: int) -> list[EventData]:
 
 
 def _release(allocation: Allocation, data: WorkersExited) -> AllocationReleased:
-    are = "is" if allocation.size == 1 else "are"
-    freed = f"its {words.slots(allocation.size)} {are} free" if allocation.size else "it had no slots"
     return AllocationReleased(
         pool=allocation.pool,
         allocation_id=allocation.allocation_id,
         trial_id=data.trial_id,
         experiment_id=allocation.experiment_id,
-        reason=Reason(
-            rule="workers_exited",
-            text=f"The workers of allocation {allocation.allocation_id} have exited ({data.outcome}); {freed}.",
-            numbers={"outcome": data.outcome, "exit_code": data.exit_code, "slots": allocation.size},
-        ),
+        reason=WorkersLeft(outcome=data.outcome, exit_code=data.exit_code, slots=allocation.size).reason(),
     )
 
 
@@ -199,11 +197,7 @@ def _goes_on(state: State, allocation: Allocation) -> list[EventData]:
             trial_id=name,
             experiment_id=allocation.experiment_id,
             slots=tuple(parts),
-            reason=Reason(
-                rule="resized",
-                text=words.goes_on(name, allocation.size, size),
-                numbers={"slots_from": allocation.size, "slots_to": size, "agents": len(parts)},
-            ),
+            reason=GoesOnResized(slots_from=allocation.size, slots_to=size).reason(),
         )
     ]
 
@@ -215,33 +209,21 @@ def _corrections(state: State, experiment: Experiment | None) -> list[EventData]
     running = [state.allocations[item] for item in experiment.allocations if not state.allocations[item].leaving]
     elsewhere = [item for item in running if item.pool != experiment.pool and item.pool not in experiment.fallback_pools]
     if elsewhere and not experiment.paused:
-        reason = Reason(
-            rule="pool_changed",
-            text=f"Experiment {experiment.experiment_id} moves to pool {experiment.pool}; its trials save a checkpoint first.",
-            numbers={"allocations": len(elsewhere)},
-        )
+        reason = PoolChanged(to_pool=experiment.pool, allocations=len(elsewhere)).reason()
         return [_preempted(allocation, reason) for allocation in elsewhere]
     if not (experiment.paused or _over_limit(experiment, experiment.slots_used)):
         return []
     if experiment.paused:
-        reason = Reason(
-            rule="experiment_paused",
-            text=f"Experiment {experiment.experiment_id} is paused; its trials save a checkpoint and give their slots back.",
-            numbers={"allocations": len(running)},
-        )
+        reason = ExperimentPaused(allocations=len(running)).reason()
         return [_preempted(allocation, reason) for allocation in running]
     drafts, used = _shrunk_to_limit(state, experiment)
     concerned = {draft.allocation_id for draft in drafts if isinstance(draft, AllocationResized)}
     for allocation in sorted((item for item in running if item.allocation_id not in concerned), key=lambda item: -item.grant):
         if not _over_limit(experiment, used):
             break
-        reason = Reason(
-            rule="slot_limit",
-            text=f"Experiment {experiment.experiment_id} uses {words.slots(used)} but may use {experiment.max_slots}; "
-            f"its latest allocation gives {allocation.size} back.",
-            numbers={"slots_used": used, "slots_max": experiment.max_slots, "slots_freed": allocation.size},
-        )
-        drafts.append(_preempted(allocation, reason))
+        assert experiment.max_slots is not None
+        over = OverLimit(slots_used=used, slots_max=experiment.max_slots, slots_freed=allocation.size)
+        drafts.append(_preempted(allocation, over.reason()))
         used -= allocation.size
     return drafts
 
@@ -265,15 +247,10 @@ def _shrunk_to_limit(state: State, experiment: Experiment) -> tuple[list[EventDa
         if size == allocation.size_soon:
             continue
         dropped = droppable(state, pools[allocation.allocation_id], now)[: allocation.size_soon - size]
-        reason = Reason(
-            rule="slot_limit",
-            text=f"Experiment {experiment.experiment_id} may use {words.slots(experiment.max_slots)}; trial "
-            f"{trial_id(experiment.experiment_id, allocation.trial_number)} saves a checkpoint and goes on with {size} of its "
-            f"{allocation.size_soon}.",
-            numbers={"slots_from": allocation.size, "slots_to": size, "slots_max": experiment.max_slots},
-        )
+        soon = None if allocation.size_soon == allocation.size else allocation.size_soon
+        why = ShrinksToLimit(slots_from=allocation.size, slots_soon=soon, slots_to=size, slots_max=experiment.max_slots)
         if dropped:
-            drafts.append(resized(allocation, smaller(now, dropped), reason))
+            drafts.append(resized(allocation, smaller(now, dropped), why.reason()))
     return drafts, sum(sizes.values())
 
 

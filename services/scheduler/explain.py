@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
-from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets, words
-from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.schemas.sentences.waiting import Behind, Leaving, Waiting
+from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets
 from tenuto.services.scheduler.policies.reach import never
 from tenuto.services.scheduler.slotsets import count
 from tenuto.services.scheduler.state import Pool, Share, State, policy_of
@@ -36,7 +36,7 @@ def explain(state: State, name: str, now_us: int) -> list[QueueRow]:
         # Whatever else a pass came upon first: this one waits for other agents, and for nothing that others do.
         found = never(state, pool, state.experiments[key])
         if found is not None:
-            notes[key] = Waiting(*found)
+            notes[key] = found
     shares = targets.divided(state, pool, now_us).targets if policy == "fair_share" else None
     # Those that need no slots are not behind anybody.
     served = [draft.experiment_id for draft in drafts if isinstance(draft, AllocationGranted)]
@@ -124,14 +124,10 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
     experiment = state.experiments[key]
     note = notes.get(key)
     queued = experiment.queued and experiment.pool == pool.name
+    why: Waiting | None = note or Behind(slots_wanted=experiment.slots_per_trial, kept=False)
     if not queued:
-        rule, text = ("leaving", words.leaving(leaving.returning, leaving.slots)) if leaving.returning else ("", "")
-    elif note is None:
-        rule = "behind"
-        text = f"needs {words.slots(experiment.slots_per_trial)}; those ahead of it are served first"
-    else:
-        rule, text = note.rule, note.text
-    numbers = dict(note.numbers) if note and queued else {}
+        why = Leaving(trials=leaving.returning, slots=leaving.slots) if leaving.returning else None
+    numbers = why.recorded() if why and queued else {}
     expected = numbers.pop("expected_us", None)
     expected_trial = numbers.pop("expected_trial", "")
     return QueueRow(
@@ -150,8 +146,8 @@ def _row(state: State, pool: Pool, key: int, notes: dict[int, Waiting], share: i
         share=share,
         trials_waiting=len(experiment.waiting) if queued else 0,
         trials_leaving=leaving.returning,
-        rule=rule,
-        text=text,
+        rule=why.RULES[0] if why else "",
+        text=why.sentence({"pool": pool.name}) if why else "",
         expected_us=expected if isinstance(expected, int) else None,
         expected_trial=str(expected_trial),
         numbers=numbers,

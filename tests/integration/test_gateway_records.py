@@ -32,7 +32,7 @@ hyperparameters: {lr: {type: log, minval: -3, maxval: -1}}
 searcher: {name: random, metric: loss, max_trials: 2, max_length: {batches: 100}}
 reproducibility: {experiment_seed: 5}
 """
-WHY = Reason(rule="test", text="because")
+WHY = Reason(rule="test")
 ENVIRONMENT = EnvironmentRecord(
     python="3.12", platform="Linux", packages={"torch": "2"}, loaded=("torch",),
     hardware=Hardware(machine="x86_64", cpu_model="CPU", cpu_cores=2, memory_gib=8),

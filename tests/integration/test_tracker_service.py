@@ -54,7 +54,7 @@ from tenuto.services.tracker.app import Tracker, build
 from tenuto.services.tracker.core import TrackerCore
 from tests.support.facts import recorded
 
-WHY = Reason(rule="test", text="test")
+WHY = Reason(rule="test")
 CONFIG = ExperimentConfig.model_validate(
     {"name": "t", "entrypoint": "m:T", "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 9}}}
 )

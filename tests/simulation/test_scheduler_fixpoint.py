@@ -119,7 +119,7 @@ def test_a_preemption_for_what_can_never_start_is_heard() -> None:
     def wrong(resources: dict[str, Any], *before: EventData) -> list[str]:
         promises = Promises()
         first = (joined("a", 4), submitted(1), *requested(1, 1), granted("1-1-1", ("a", (0,))))
-        reason = Reason(rule="fair_share.preempts", text="so that it can start", numbers={"wanted_by_trial": "2-1"})
+        reason = Reason(rule="fair_share.preempts", numbers={"wanted_by_trial": "2-1"})
         told = AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, reason=reason)
         for data in (*first, *before, submitted(2, **resources), *requested(2, 1), told):
             promises.hear(data)

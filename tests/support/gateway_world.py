@@ -38,7 +38,7 @@ searcher: {name: single, metric: accuracy, smaller_is_better: false, max_length:
 """
 
 
-WHY = Reason(rule="test", text="because")
+WHY = Reason(rule="test")
 
 
 SLOTS = (AgentSlots(agent_id="node", slot_ids=(0,)),)

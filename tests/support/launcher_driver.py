@@ -21,7 +21,7 @@ from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.commands import RecordHeartbeat, RecordReport
 from tenuto.services.launcher.core import LauncherCore
 
-WHY = Reason(rule="test", text="test")
+WHY = Reason(rule="test")
 
 
 CONFIG = ExperimentConfig.model_validate(

@@ -22,7 +22,7 @@ from tenuto.services.scheduler.core import SchedulerCore
 
 NAMESPACE = UUID("c0ffee00-0000-4000-8000-000000000000")
 START_US = 1_700_000_000_000_000
-WHY = Reason(rule="test", text="the test says so")
+WHY = Reason(rule="test")
 
 
 class Driver:

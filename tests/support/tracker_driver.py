@@ -18,7 +18,7 @@ from tenuto.schemas.reports import CheckpointReport, ProgressReport, ValidationR
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.core import TrackerCore
 
-WHY = Reason(rule="test", text="test")
+WHY = Reason(rule="test")
 
 
 SLOTS = (AgentSlots(agent_id="a", slot_ids=(0,)),)

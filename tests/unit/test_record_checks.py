@@ -12,7 +12,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData, parse
 from tests.support.record import broken_rules
 
-REASON = '"reason":{"rule":"r","text":"t","numbers":{}}'
+REASON = '"reason":{"rule":"r","numbers":{}}'
 P = '"pool":"default","allocation_id":"1-1-1","trial_id":"1-1","experiment_id":1'
 A = '"trial_id":"1-1","allocation_id":"1-1-1"'
 REQUESTED = (

@@ -27,7 +27,7 @@ from tenuto.services.tracker import state as tracker_state
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.core import TrackerCore
 
-WHY = Reason(rule="test", text="test")
+WHY = Reason(rule="test")
 HARDWARE = Hardware(machine="x86_64", cpu_model="CPU", cpu_cores=2, memory_gib=8)
 DATA = DataFingerprint(name="train", path="/data", fingerprint="aa", method="content", files=1, size_bytes=1)
 

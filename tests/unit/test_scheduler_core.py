@@ -21,6 +21,7 @@ from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.policies.placement import FreeSlots
 from tenuto.services.scheduler.state import State
+from tests.support.said import said
 from tests.support.scheduler_driver import (
     NAMESPACE,
     WHY,
@@ -44,7 +45,7 @@ def driver() -> Driver:
 
 def test_the_core_is_a_core() -> None:
     core: Core[State] = SchedulerCore()
-    assert (core.name, core.rule_version) == ("scheduler", 5)
+    assert (core.name, core.rule_version) == ("scheduler", 6)
     assert not SchedulerCore.consumes & SchedulerCore.emits
 
 
@@ -64,9 +65,9 @@ def test_the_exit_after_a_stop_gives_the_slot_to_the_next(driver: Driver) -> Non
 def test_a_grant_says_why(driver: Driver) -> None:
     [grant] = driver.feed(submitted(1, slots=2, max_slots=4), joined("a", 3), *requested(1, 1))
     assert grant.reason.rule == "priority.fits"
-    assert grant.reason.text == "Trial 1-1 is next at priority 42 and needs 2 of 3 free slots; it gets slots of a (2)."
+    assert said(grant) == "Trial 1-1 is next at priority 42 and needs 2 of 3 free slots; it gets slots of a (2)."
     assert grant.reason.numbers == {
-        "priority": 42, "slots_wanted": 2, "slots_free": 3, "experiment_slots_used": 0, "experiment_slots_max": 4, "agents": 1,
+        "priority": 42, "slots_wanted": 2, "slots_free": 3, "experiment_slots_used": 0, "experiment_slots_max": 4,
     }  # fmt: skip
 
 

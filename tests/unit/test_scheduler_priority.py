@@ -18,6 +18,7 @@ from tenuto.schemas.events.request import (
     SlotsClosed,
 )
 from tenuto.services.scheduler.explain import explain
+from tests.support.said import said
 from tests.support.scheduler_driver import Driver, exited, held, joined, requested, settle_all, short, stopped, submitted
 
 SECOND_US = 1_000_000
@@ -102,7 +103,7 @@ def test_a_gang_kept_back_by_a_quota_preempts_its_owners_less_urgent_trials(driv
     assert held(driver) == {2: 4, 3: 4}
     decided = driver.feed(submitted(1, slots=3, priority=1), *requested(1, 1))
     assert short(decided) == ["!2-4-1", "!2-3-1", "!2-2-1"]
-    text = next(data.reason.text for data in decided if isinstance(data, AllocationPreempted))
+    text = next(said(data) for data in decided if isinstance(data, AllocationPreempted))
     assert text == (
         "Trial 1-1 of priority 1 needs 3 slots more of the 4 that workspace default may use; trial 2-4 of priority 60 counts "
         "there, too, and gives way with 1."

@@ -10,11 +10,11 @@ import pytest
 
 from tenuto.cli.jobs import _sentence
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
-from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import PoolPolicyChanged
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.schemas.queue import QueueRow
 from tenuto.services.scheduler.explain import ROWS_MAX, explain
+from tests.support.said import said
 from tests.support.scheduler_driver import Driver, exited, fair, joined, requested, stopped, submitted
 
 WRONG_NUMBER = re.compile(
@@ -28,9 +28,8 @@ def driver() -> Driver:
 
 
 def texts(driver: Driver) -> list[str]:
-    said = [getattr(event.data, "reason", None) for event in driver.log]
     rows = [row for pool in sorted(driver.state.pools) for row in explain(driver.state, pool, driver.now_us)]
-    return [reason.text for reason in said if reason is not None] + [row.text for row in rows]
+    return [text for event in driver.log if (text := said(event.data))] + [row.text for row in rows]
 
 
 def queue(driver: Driver, pool: str = "default") -> dict[int, QueueRow]:
@@ -40,53 +39,53 @@ def queue(driver: Driver, pool: str = "default") -> dict[int, QueueRow]:
 @pytest.mark.parametrize("policy", ["priority", "fair_share"])
 @pytest.mark.parametrize("size", [1, 2])
 def test_one_is_not_many(driver: Driver, policy: str, size: int) -> None:
-    said: list[str] = []
+    told: list[str] = []
     if policy == "fair_share":
         driver.feed(fair())
     driver.feed(*(joined(f"node-{n}", size) for n in range(4)))
     driver.feed(submitted(1, slots=size * 4, priority=50, max_slots=size * 4), *requested(1, 1, 2))
     driver.feed(submitted(2, slots=size, priority=10, user="olga"), *requested(2, 1, 2))
-    said += texts(driver)
+    told += texts(driver)
     driver.feed(exited("1-1-1", "preempted"))
     driver.feed(submitted(3, slots=size, priority=60, locality="agent", max_slots=size), *requested(3, 1, 2))
     driver.feed(submitted(4, slots=size * 3, priority=50), *requested(4, 1))
     driver.feed(submitted(5, slots=size, priority=1, locality="agent"), *requested(5, 1, 2))
-    said += texts(driver)
+    told += texts(driver)
     driver.feed(submitted(6, slots=99, priority=1), *requested(6, 1), stopped("2-1"))
-    said += texts(driver)
+    told += texts(driver)
     driver.feed(*(exited(item) for item in sorted(driver.state.allocations)))
-    said += texts(driver)
-    assert any("is free" in text or "are free" in text for text in said)
-    assert [text for text in said if WRONG_NUMBER.search(text)] == []
+    told += texts(driver)
+    assert any("is free" in text or "are free" in text for text in told)
+    assert [text for text in told if WRONG_NUMBER.search(text)] == []
 
 
 def test_an_elastic_trial_of_one_slot_is_not_many(driver: Driver) -> None:
     elastic = {"slots_per_trial": {"min": 1, "max": 2, "keep_seconds": 0}}
     driver.feed(joined("a", 2), submitted(1, **elastic), *requested(1, 1), submitted(2, slots=1), *requested(2, 1))
-    said = texts(driver)
+    told = texts(driver)
     driver.feed(exited("1-1-1", "preempted"), stopped("2-1"), exited("2-1-1"))
-    said += texts(driver)
-    assert any("saves a checkpoint and goes on with 2 slots instead of 1" in text for text in said)
-    assert [text for text in said if WRONG_NUMBER.search(text)] == []
+    told += texts(driver)
+    assert any("saves a checkpoint and goes on with 2 slots instead of 1" in text for text in told)
+    assert [text for text in told if WRONG_NUMBER.search(text)] == []
 
 
-def preempted(driver: Driver) -> Reason:
-    return next(event.data.reason for event in reversed(driver.log) if isinstance(event.data, AllocationPreempted))
+def preempted(driver: Driver) -> AllocationPreempted:
+    return next(event.data for event in reversed(driver.log) if isinstance(event.data, AllocationPreempted))
 
 
 def test_what_gives_way_to_a_fair_share_is_told_the_shares(driver: Driver) -> None:
     driver.feed(joined("a", 8), fair(), submitted(1, priority=10, user="x"), *requested(1, *range(1, 13)))
     driver.feed(submitted(2, slots=2, priority=60, user="y"), *requested(2, 1))
-    reason = preempted(driver)
-    assert reason.text == (
+    found = preempted(driver)
+    assert said(found) == (
         "Trial 2-1 of experiment 2, which has 0 of its fair share of 2 slots, needs 2 slots, 2 more than are free or being "
         "freed; experiment 1 has 8, more than its share of 6, and its trial 1-7 gives way with 1."
     )
     shares = {"slots_held": 8, "slots_share": 6, "wanted_by_slots_held": 0, "wanted_by_slots_share": 2}
-    assert reason.numbers.items() >= shares.items()
+    assert found.reason.numbers.items() >= shares.items()
     driver.feed(*(exited(item, "preempted") for item in ("1-7-1", "1-8-1")))
     driver.feed(*requested(2, 2))
-    assert preempted(driver).numbers["wanted_by_slots_held"] == 2
+    assert preempted(driver).reason.numbers["wanted_by_slots_held"] == 2
 
 
 def test_a_trial_that_grows_to_its_share_says_so(driver: Driver) -> None:
@@ -97,7 +96,7 @@ def test_a_trial_that_grows_to_its_share_says_so(driver: Driver) -> None:
     driver.feed(*(exited(item, "preempted") for item in leaving))
     fact = {"checkpoint_id": "c", "batches": 1, "length": 1, "files": (), "size_bytes": 0, "location": "x"}
     driver.feed(CheckpointSaved.model_validate({"trial_id": "2-1", "allocation_id": "2-1-1", **fact}))
-    assert preempted(driver).text.startswith(
+    assert said(preempted(driver)).startswith(
         "Experiment 2 has 1 of its fair share of 2 slots; its running trials can use 1 slot more than are free"
     )
 
@@ -107,9 +106,9 @@ def test_an_elastic_trial_that_shrinks_to_a_fair_share_is_told_the_shares(driver
     elastic = {"slots_per_trial": {"min": 1, "max": 4}, "searcher": single}
     driver.feed(joined("a", 4), fair(), submitted(1, user="x", **elastic), *requested(1, 1))
     driver.feed(submitted(2, user="y", slots=2), *requested(2, 1))
-    reason = next(event.data.reason for event in reversed(driver.log) if isinstance(event.data, AllocationResized))
-    assert reason.text.endswith("Experiment 2 has 0 of its fair share of 2, and experiment 1 has 4, more than its share of 2.")
-    assert reason.numbers.items() >= {"slots_held": 4, "slots_share": 2, "wanted_by_slots_share": 2}.items()
+    found = next(event.data for event in reversed(driver.log) if isinstance(event.data, AllocationResized))
+    assert said(found).endswith("Experiment 2 has 0 of its fair share of 2, and experiment 1 has 4, more than its share of 2.")
+    assert found.reason.numbers.items() >= {"slots_held": 4, "slots_share": 2, "wanted_by_slots_share": 2}.items()
 
 
 @pytest.mark.parametrize("policy", ["priority", "fifo"])
@@ -119,12 +118,12 @@ def test_one_that_outran_its_backfill_is_told_so(driver: Driver, policy: Literal
     driver.feed(submitted(3, slots=2, expected=50), *requested(3, 1))
     driver.time_passes(200_000_000)
     driver.feed(stopped("1-1"), exited("1-1-1"))
-    reason = preempted(driver)
-    assert re.sub(r"99|100", "N", reason.text) == (
+    found = preempted(driver)
+    assert re.sub(r"99|100", "N", said(found)) == (
         "Trial 2-1 needs 4 slots, 2 more than are free or being freed; trial 3-1 started ahead of a larger gang because it was "
         "expected to end before that one could start; it still runs N s after that time and gives way with 2."
     )
-    assert reason.numbers["late_seconds"] in (99, 100)
+    assert found.reason.numbers["late_seconds"] in (99, 100)
 
 
 def test_who_holds_only_slots_that_it_is_leaving_is_in_the_queue(driver: Driver) -> None:

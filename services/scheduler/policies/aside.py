@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.ids import trial_id
-from tenuto.services.scheduler.policies import words
-from tenuto.services.scheduler.policies.planner import Outcome, Reserved, Waiting
+from tenuto.schemas.sentences.waiting import Held, NoRoomYet, Waiting
+from tenuto.services.scheduler.policies.planner import Outcome, Reserved
+from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.rooms import Promised, Rooms, Size
 from tenuto.services.scheduler.state import Allocation, Constraints, Experiment, Pool, State
 
@@ -89,7 +90,17 @@ class RoomsAside(Rooms):
         known = [Size(size.free + sum(hidden.get(item, 0) for item in size.room), size.coming, size.room) for size in sizes]
         keepers = [item.experiment.experiment_id for item in kept if any(hidden[agent_id] for agent_id in item.agents)]
         start_us, trial = (reserved.start_us, reserved.trial) if reserved else (None, "")
-        self.note(experiment, words.no_room_yet(experiment, known, start_us, keepers, trial))
+        most = max(size.free for size in known)
+        why = NoRoomYet(
+            **gang(experiment),
+            slots_free_most=most,
+            rooms=len(known),
+            rooms_nearest=sum(size.free == most for size in known),
+            kept_for=tuple(keepers),
+            expected_us=start_us,
+            expected_trial=trial,
+        )
+        self.note(experiment, why)
 
     def _in_order(self, experiment: Experiment, sizes: Sequence[Size]) -> Iterator[tuple[Size, Reserved | None]]:
         """Rooms with the starts that the ends of what runs there allow, the earliest first; then the others, those that are
@@ -267,7 +278,17 @@ class RoomsAside(Rooms):
         }
         reserved = self.reserved_for(experiment)
         start_us, trial = (reserved.start_us, reserved.trial) if reserved else (None, "")
-        self.note(experiment, words.held(experiment, free, self.leaving, self.pool, start_us, kept, trial))
+        why = Held(
+            **gang(experiment),
+            slots_free=free,
+            slots_leaving=self.leaving,
+            slots_kept=sum(kept.values()),
+            kept_for=tuple(sorted(number for number, count in kept.items() if count)),
+            slots_offered=self.pool.capacity,
+            expected_us=start_us,
+            expected_trial=trial,
+        )
+        self.note(experiment, why)
 
 
 def _delays_not(reserved: Reserved | None, end_us: int | None, wanted: int) -> bool:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from bisect import insort
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted
-from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.grants import AuxiliaryStarts
+from tenuto.schemas.sentences.waiting import AgentsFull, NoRoom, Waiting
 from tenuto.services.scheduler.policies.backfilling import may_borrow
 from tenuto.services.scheduler.policies.placement import allows, for_trial
-from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
 
 
@@ -39,7 +38,7 @@ def plan(state: State, pool: Pool, notes: dict[int, Waiting] | None = None) -> l
                 drafts.append(draft)
                 continue
             if notes is not None and key not in notes:
-                notes[key] = Waiting(*_why(state, pool, for_trial(experiment, number)))
+                notes[key] = _why(state, pool, for_trial(experiment, number))
             if not experiment.trials[number].excluded:
                 break  # The others may go nowhere else.
     return drafts
@@ -89,27 +88,26 @@ def _placed(state: State, home: Pool, experiment: Experiment, number: int, rooms
 
 def _grant(state: State, experiment: Experiment, number: int, pool: str, agent_id: str, count: int) -> AllocationGranted:
     trial = trial_id(experiment.experiment_id, number)
-    numbers: dict[str, JsonScalar] = {
-        "slots_wanted": 0,
-        "agent_trials": count,
-        "agent_trials_max": state.agents[agent_id].auxiliary_max,
-    }
+    lent = pool != experiment.pool
+    why = AuxiliaryStarts(
+        agent_trials=count,
+        agent_trials_max=state.agents[agent_id].auxiliary_max,
+        home_pool=experiment.pool if lent else "",
+    )
     return AllocationGranted(
         pool=pool,
         allocation_id=allocation_id(trial, experiment.trials[number].grants + 1),
         trial_id=trial,
         experiment_id=experiment.experiment_id,
         slots=(AgentSlots(agent_id=agent_id, slot_ids=()),),
-        reason=Reason(
-            rule="auxiliary.starts" if pool == experiment.pool else "auxiliary.lent",
-            text=words.starts_without_slots(trial, experiment, pool, agent_id, count),
-            numbers=numbers,
-        ),
+        reason=why.reason("auxiliary.lent" if lent else "auxiliary.starts"),
     )
 
 
-def _why(state: State, pool: Pool, experiment: Experiment) -> words.Words:
+def _why(state: State, pool: Pool, experiment: Experiment) -> Waiting:
     agents = [state.agents[agent_id] for agent_id in pool.agents]
     open_now = [item for item in agents if not (item.closed is not None and item.closed.agent)]
     allowed = [item for item in open_now if experiment.constraints is None or allows(experiment.constraints, item)]
-    return words.waits_without_slots(experiment, pool, len(allowed), sum(item.auxiliary_max for item in allowed))
+    if not allowed:
+        return NoRoom(**gang(experiment))
+    return AgentsFull(**gang(experiment), agents=len(allowed), trials_max=sum(item.auxiliary_max for item in allowed))

@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping
 
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.ids import trial_id
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.waiting import Behind
 from tenuto.services.scheduler.policies.aside import Promise, RoomsAside
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.planner import Reserved
+from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, Pool, State
@@ -113,7 +114,7 @@ class Backfilling(RoomsAside):
             started = self._backfill_one(experiment, number, used)
             self.open_lent(closed)
             if not started and not self.borrow(lent, number, used):
-                self.note(experiment, words.behind(experiment))
+                self.note(experiment, Behind(**gang(experiment)))
                 return
             used += self.size
 

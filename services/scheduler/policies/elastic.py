@@ -19,16 +19,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from typing import Any
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.registry import Reason
-from tenuto.schemas.ids import trial_id
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.leaving import Grows, Shrinks
+from tenuto.schemas.sentences.waiting import Preempting, Waiting
 from tenuto.services.scheduler.policies.backfilling import Backfilling
 from tenuto.services.scheduler.policies.placement import Room, for_trial
-from tenuto.services.scheduler.policies.planner import Waiting
+from tenuto.services.scheduler.policies.reasons import ResizedNumbers, gang
 from tenuto.services.scheduler.policies.resizing import Growing, droppable, merged, parts_of, resized, smaller
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
@@ -66,9 +66,9 @@ class Elastic(Backfilling):
         """Whether trials of the other experiment give up what they have above their least for this one."""
         raise NotImplementedError
 
-    def compared(self, experiment: Experiment, other: Experiment) -> tuple[str, dict[str, JsonScalar]]:
-        """Why the other experiment gives up slots for this one: what the policy compared, as a further sentence and numbers."""
-        return "", {"priority": other.priority, "wanted_by_priority": experiment.priority}
+    def compared(self, experiment: Experiment, other: Experiment) -> dict[str, Any]:
+        """Why the other experiment gives up slots for this one: what the policy compared, as fields of `Shrinks`."""
+        return {"priority": other.priority, "wanted_by_priority": experiment.priority}
 
     def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
         """Elastic trials, and how many slots each may give up for this experiment."""
@@ -151,7 +151,7 @@ class Elastic(Backfilling):
             less, over = (over, 0) if candidate.freed > over else (0, over)
             self.shrink(candidate.allocation, candidate.freed - less, experiment, missing, room)
         if chosen:
-            self.note(experiment, words.shrinking(experiment, len(chosen)))
+            self.note(experiment, Preempting(**gang(experiment), victims=len(chosen), shrink=True))
         return missing if chosen else 0
 
     def shrink_inside(self, experiment: Experiment) -> None:
@@ -178,20 +178,27 @@ class Elastic(Backfilling):
         left = smaller(now, droppable(self.state, self.pool, now, room, self.held_agents)[:slots])
         if left == now:
             return
-        compared, numbers = self.compared(wanted_by, self.state.experiments[allocation.experiment_id])
-        text = words.shrinks(wanted_by, missing, allocation, count(now), count(left)) + compared
-        facts = {"wanted_by_experiment": wanted_by.experiment_id, "slots_missing": missing, **numbers}
-        self._resize(allocation, left, "shrinks", text, facts)
+        why = Shrinks(
+            **self._sizes(allocation, left),
+            wanted_by_experiment=wanted_by.experiment_id,
+            slots_missing=missing,
+            **self.compared(wanted_by, self.state.experiments[allocation.experiment_id]),
+        )
+        self._resize(allocation, left, why.reason(f"{self.policy}.shrinks"))
 
-    def _resize(self, allocation: Allocation, slots: SlotSet, rule: str, text: str, numbers: dict[str, JsonScalar]) -> None:
-        experiment = self.state.experiments[allocation.experiment_id]
-        facts: dict[str, JsonScalar] = {
+    def _sizes(self, allocation: Allocation, slots: SlotSet) -> ResizedNumbers:
+        """Of an allocation that goes on with these slots."""
+        experiment, soon = self.state.experiments[allocation.experiment_id], count(self.slots_soon(allocation))
+        return {
             "slots_from": allocation.size,
+            "slots_soon": None if soon == allocation.size else soon,
             "slots_to": count(slots),
             "slots_min": experiment.slots_per_trial,
             "slots_max": experiment.slots_most,
         }
-        draft = resized(allocation, slots, Reason(rule=f"{self.policy}.{rule}", text=text, numbers={**numbers, **facts}))
+
+    def _resize(self, allocation: Allocation, slots: SlotSet, reason: Reason) -> None:
+        draft = resized(allocation, slots, reason)
         at = self._draft_at.setdefault(allocation.allocation_id, len(self.drafts))
         self.drafts[at:] = [draft, *self.drafts[at + 1 :]]
         self._next[allocation.allocation_id] = slots
@@ -289,18 +296,12 @@ class Elastic(Backfilling):
             grown[experiment.experiment_id] = grown.get(experiment.experiment_id, 0) + size - entry.before
         for owner in experiment.owners:
             self.granted_to[owner] = self.granted_to.get(owner, 0) + size - entry.before
-        trial = trial_id(experiment.experiment_id, entry.number)
         if entry.allocation is not None:
-            text = words.grows(trial, count(entry.slots), size, free)
-            kept = (self.now_us - entry.allocation.granted_us) / 1e6
-            self._resize(entry.allocation, slots, "grows", text, {"slots_free": free, "kept_seconds": round(kept, 3)})
+            kept = round((self.now_us - entry.allocation.granted_us) / 1e6, 3)
+            why = Grows(**self._sizes(entry.allocation, slots), slots_free=free, kept_seconds=kept)
+            self._resize(entry.allocation, slots, why.reason(f"{self.policy}.grows"))
             return
         draft = self.drafts[entry.fresh_at]
         assert isinstance(draft, AllocationGranted)
-        reason = draft.reason.model_copy(
-            update={
-                "text": words.grown(draft.reason.text, size),
-                "numbers": {**draft.reason.numbers, "slots_wanted": size, "slots_max": experiment.slots_most},
-            }
-        )
+        reason = draft.reason.model_copy(update={"numbers": {**draft.reason.numbers, "slots_max": experiment.slots_most}})
         self.drafts[entry.fresh_at] = draft.model_copy(update={"slots": parts_of(slots), "reason": reason})

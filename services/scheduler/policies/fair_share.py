@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.waiting import Share, Waiting
 from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.placement import Room, for_trial
-from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.reach import first_coming
+from tenuto.services.scheduler.policies.reasons import OrderNumbers, gang
 from tenuto.services.scheduler.policies.resizing import Growing, droppable
 from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
@@ -241,7 +241,8 @@ class _Pass(Combined):
         key = experiment.experiment_id
         has_turns = not experiment.allocations and self._may_start(experiment)
         due = due_us(experiment, self.divided) if has_turns else None
-        self.note(experiment, words.share(experiment, self._counted(key), self.targets.get(key, 0), due))
+        used_slots, target = self._counted(key), self.targets.get(key, 0)
+        self.note(experiment, Share(**gang(experiment), slots_used=used_slots, slots_share=target, expected_us=due))
 
     def serve_spare(self, experiment: Experiment, number: int, used: int) -> bool:
         if self.over_limit(experiment, used):
@@ -254,41 +255,31 @@ class _Pass(Combined):
                 return True
         return self.borrow(experiment, number, used)
 
-    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
+    def order(self, experiment: Experiment) -> OrderNumbers:
         target = self.targets.get(experiment.experiment_id, 0)
-        if experiment.experiment_id in self.shares.turns:
-            return f"in turn, as its gang is larger than its fair share, with {words.slots(target)}", {"slots_share": target}
-        return f"with a fair share of {words.slots(target)}", {"slots_share": target, "weight": experiment.weight}
+        in_turn = experiment.experiment_id in self.shares.turns
+        return {"slots_share": target} if in_turn else {"slots_share": target, "weight": experiment.weight}
 
-    def why_preempted(
-        self, experiment: Experiment, trial: str, victim: Candidate, missing: int
-    ) -> tuple[str, dict[str, JsonScalar]]:
+    def why_preempted(self, experiment: Experiment, number: int, victim: Candidate) -> dict[str, Any]:
         other = self.state.experiments[victim.allocation.experiment_id]
-        held, shares, numbers = self._shares_of(experiment, other)
-        if self.is_guest(other):
-            return words.guest(experiment, trial, victim, missing, other.pool), numbers
-        return words.above_share(experiment, trial, victim, missing, held, shares), numbers
-
-    def compared(self, experiment: Experiment, other: Experiment) -> tuple[str, dict[str, JsonScalar]]:
-        held, shares, numbers = self._shares_of(experiment, other)
-        if other.experiment_id == experiment.experiment_id or self.is_guest(other):
-            return "", numbers
-        return words.both_shares((experiment.experiment_id, other.experiment_id), held, shares), numbers
-
-    def _shares_of(
-        self, experiment: Experiment, other: Experiment
-    ) -> tuple[tuple[int, int], tuple[int, int], dict[str, JsonScalar]]:
-        """Slots that the two hold, their shares, and both as numbers."""
-        keys = (experiment.experiment_id, other.experiment_id)
-        held = (self._counted(keys[0]), self.pool.held.get(keys[1], 0))
-        shares = (self.targets.get(keys[0], 0), self.targets.get(keys[1], 0))
-        numbers: dict[str, JsonScalar] = {
-            "slots_held": held[1],
-            "slots_share": shares[1],
-            "wanted_by_slots_held": held[0],
-            "wanted_by_slots_share": shares[0],
+        return {
+            **self._shares_of(experiment, other),
+            "wanted_by_runs": bool(experiment.trials[number].allocation_id),
+            "guest_of": other.pool if self.is_guest(other) else "",
         }
-        return held, shares, numbers
+
+    def compared(self, experiment: Experiment, other: Experiment) -> dict[str, Any]:
+        return {**self._shares_of(experiment, other), "guest": self.is_guest(other)}
+
+    def _shares_of(self, experiment: Experiment, other: Experiment) -> dict[str, int]:
+        """Slots that the two hold, and their shares."""
+        keys = (experiment.experiment_id, other.experiment_id)
+        return {
+            "slots_held": self.pool.held.get(keys[1], 0),
+            "slots_share": self.targets.get(keys[1], 0),
+            "wanted_by_slots_held": self._counted(keys[0]),
+            "wanted_by_slots_share": self.targets.get(keys[0], 0),
+        }
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         return 0 if self.spared.alone(allocation) else None

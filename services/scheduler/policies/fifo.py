@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
+from tenuto.schemas.sentences.waiting import Waiting
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
-from tenuto.services.scheduler.policies.planner import Waiting
 from tenuto.services.scheduler.policies.quotas import Quotas
+from tenuto.services.scheduler.policies.reasons import OrderNumbers
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
@@ -58,8 +58,8 @@ class _Pass(Quotas):
             used += self.size
         return False
 
-    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
-        return "in order of submission", {"place": experiment.place}
+    def order(self, experiment: Experiment) -> OrderNumbers:
+        return {"place": experiment.place}
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         until_us = allocation.backfill_until_us

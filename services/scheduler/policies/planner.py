@@ -11,17 +11,17 @@ In cases 2 and 3 nothing behind it may take the free slots: they are a part of w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
-from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.grants import Backfills, Fits, Granted, Lent
+from tenuto.schemas.sentences.leaving import Preempts
+from tenuto.schemas.sentences.waiting import Limit, Preempting, Soon, TooLarge, Waiting
 from tenuto.services.scheduler.policies.lending import Lenders
 from tenuto.services.scheduler.policies.placement import Ground, Room, for_trial
+from tenuto.services.scheduler.policies.reasons import OrderNumbers, gang
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
@@ -38,15 +38,6 @@ class Reserved(NamedTuple):
     """Slots that are free at that time and that it does not need."""
     trial: str = ""
     """Whose end gives it the last of its slots."""
-
-
-@dataclass
-class Waiting:
-    """Why an experiment's next trial waits, for people."""
-
-    rule: str
-    text: str
-    numbers: dict[str, JsonScalar] = field(default_factory=dict)
 
 
 class Planner:
@@ -88,8 +79,8 @@ class Planner:
         """Running gangs that may be preempted for it, enough of them to choose the cheapest set from."""
         raise NotImplementedError
 
-    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
-        """Why this experiment is next: half a sentence, and its numbers."""
+    def order(self, experiment: Experiment) -> OrderNumbers:
+        """By what the policy orders experiments: why this one is next."""
         raise NotImplementedError
 
     # What is built on it: constraints (`rooms`), elastic trials (`elastic`), and reservations (`backfilling`).
@@ -145,7 +136,7 @@ class Planner:
         if experiment.constraints is not None:
             return self.serve_in_rooms(experiment, number)
         if experiment.slots_per_trial > self.pool.capacity:
-            self.note(experiment, words.too_large(experiment, self.pool))
+            self.note(experiment, TooLarge(**gang(experiment), slots_offered=self.pool.capacity))
             return "never"
         free = self.available()
         for wanted in sorted({self.size_of(experiment, used), experiment.slots_per_trial}, reverse=True):
@@ -175,7 +166,7 @@ class Planner:
         """Whether so many slots are being freed for it: they are already, or others give way from now on."""
         if wanted <= free + self.leaving:
             self.leaving -= wanted - free
-            self.note(experiment, words.soon(experiment, free))
+            self.note(experiment, Soon(**gang(experiment), slots_free=free))
             return True
         missing = wanted - free - self.leaving
         if freed := self.shrink_for(experiment, missing):
@@ -199,7 +190,8 @@ class Planner:
     def over_limit(self, experiment: Experiment, used: int) -> bool:
         wanted = experiment.slots_per_trial
         if experiment.max_slots is not None and used + wanted > experiment.max_slots:
-            self.note(experiment, words.limit(f"experiment {experiment.experiment_id}", used, experiment.max_slots))
+            owner = f"experiment {experiment.experiment_id}"
+            self.note(experiment, Limit(owner=owner, slots_used=used, slots_max=experiment.max_slots))
             return True
         if not self.state.shares:
             return False
@@ -207,7 +199,7 @@ class Planner:
             left = self.quota_left(owner, experiment)
             if left is not None and wanted > left:
                 most = self.state.shares[owner].max_slots or 0
-                self.note(experiment, words.limit(owner.replace("/", " "), most - left, most))
+                self.note(experiment, Limit(owner=owner.replace("/", " ", 1), slots_used=most - left, slots_max=most))
                 return True
         return False
 
@@ -231,13 +223,7 @@ class Planner:
     ) -> None:
         trial = trial_id(experiment.experiment_id, number)
         self.size = sum(len(part.slot_ids) for part in slots)
-        why, numbers = self.why(experiment)
-        rule, text = "fits", words.grant(trial, why, self.size, free, slots)
-        if pool:
-            rule, text = "lent", words.lent(trial, experiment, pool, slots)
-        elif backfill is not None:
-            rule, text = "backfills", words.backfill(trial, experiment.slots_per_trial, slots)
-            numbers["reserved_start_us"] = backfill.start_us
+        rule, why = self._why_granted(experiment, used, free, pool, backfill)
         self.granted_slots[experiment.experiment_id] = self.granted_slots.get(experiment.experiment_id, 0) + self.size
         for owner in experiment.owners:
             self.granted_to[owner] = self.granted_to.get(owner, 0) + self.size
@@ -248,22 +234,27 @@ class Planner:
                 trial_id=trial,
                 experiment_id=experiment.experiment_id,
                 slots=slots,
-                reason=Reason(
-                    rule=f"{self.policy}.{rule}",
-                    text=text,
-                    numbers={
-                        **numbers,
-                        "slots_wanted": self.size,
-                        "slots_free": free,
-                        "experiment_slots_used": used,
-                        "experiment_slots_max": experiment.max_slots,
-                        "agents": len(slots),
-                    },
-                ),
+                reason=why.reason(f"{self.policy}.{rule}"),
                 backfill_until_us=backfill.start_us if backfill else None,
                 turn_until_us=None if pool else self.turn_until(experiment),
             )
         )
+
+    def _why_granted(
+        self, experiment: Experiment, used: int, free: int, pool: str, backfill: Reserved | None
+    ) -> tuple[str, Granted]:
+        """The rule and what it compared."""
+        numbers: Any = {
+            **self.order(experiment),
+            "slots_wanted": self.size,
+            "slots_free": free,
+            "experiment_slots_used": used,
+            "experiment_slots_max": experiment.max_slots,
+        }
+        if pool:
+            least = None if self.size == experiment.slots_per_trial else experiment.slots_per_trial
+            return "lent", Lent(**numbers, home_pool=experiment.pool, slots_min=least)
+        return ("fits", Fits(**numbers)) if backfill is None else ("backfills", Backfills(**numbers))
 
     def borrow(self, experiment: Experiment, number: int, used: int) -> bool:
         """Slots of a fallback pool that nobody of its own waits for."""
@@ -296,49 +287,42 @@ class Planner:
         trial = trial_id(experiment.experiment_id, number)
         for victim in chosen:
             self.taken.add(victim.allocation.allocation_id)
-            text, numbers = self.why_preempted(experiment, trial, victim, missing)
+            why = Preempts(
+                priority=self.state.experiments[victim.allocation.experiment_id].priority,
+                wanted_by_trial=trial,
+                wanted_by_priority=experiment.priority,
+                slots_wanted=experiment.slots_per_trial,
+                slots_free=free,
+                slots_leaving=leaving,
+                slots_missing=missing,
+                slots_freed=victim.freed,
+                victims=len(chosen),
+                **self.why_preempted(experiment, number, victim),
+            )
             self.drafts.append(
                 AllocationPreempted(
                     pool=self.pool.name,
                     allocation_id=victim.allocation.allocation_id,
                     trial_id=trial_id(victim.allocation.experiment_id, victim.allocation.trial_number),
                     experiment_id=victim.allocation.experiment_id,
-                    reason=Reason(
-                        rule=f"{self.policy}.preempts",
-                        text=text,
-                        numbers={
-                            "priority": self.state.experiments[victim.allocation.experiment_id].priority,
-                            "wanted_by_trial": trial,
-                            "wanted_by_priority": experiment.priority,
-                            "slots_wanted": experiment.slots_per_trial,
-                            "slots_free": free,
-                            "slots_leaving": leaving,
-                            "slots_missing": missing,
-                            "slots_freed": victim.freed,
-                            "victims": len(chosen),
-                            **numbers,
-                        },
-                    ),
+                    reason=why.reason(f"{self.policy}.preempts"),
                 )
             )
-        self.note(experiment, words.preempting(experiment, len(chosen)))
+        self.note(experiment, Preempting(**gang(experiment), victims=len(chosen)))
 
-    def why_preempted(
-        self, experiment: Experiment, trial: str, victim: Candidate, missing: int
-    ) -> tuple[str, dict[str, JsonScalar]]:
-        """Why this gang gives way to that trial: a sentence, and what the policy compared."""
+    def why_preempted(self, experiment: Experiment, number: int, victim: Candidate) -> dict[str, Any]:
+        """Why this gang gives way to that trial: what the policy compared beside the priorities, as fields of `Preempts`."""
         other, until_us = self.state.experiments[victim.allocation.experiment_id], victim.allocation.backfill_until_us
         if until_us is not None and until_us <= self.now_us and (other.priority <= experiment.priority or self.policy == "fifo"):
             late_seconds = (self.now_us - until_us) // 1_000_000
-            text = words.overdue(experiment, trial, victim, missing, late_seconds)
-            return text, {"backfill_until_us": until_us, "late_seconds": late_seconds}
-        return words.preempted(experiment, trial, other, victim, missing), {}
+            return {"backfill_until_us": until_us, "late_seconds": late_seconds}
+        return {}
 
-    # Words for people.
+    # For whoever asks why somebody waits.
 
-    def note(self, experiment: Experiment, waiting: Waiting | tuple[str, str, dict[str, JsonScalar]]) -> None:
+    def note(self, experiment: Experiment, waiting: Waiting) -> None:
         if self.notes is not None and experiment.experiment_id not in self.notes:
-            self.notes[experiment.experiment_id] = waiting if isinstance(waiting, Waiting) else Waiting(*waiting)
+            self.notes[experiment.experiment_id] = waiting
 
     def _note_held(self, experiment: Experiment, free: int) -> None:
         """Why a held gang waits (see `aside`)."""

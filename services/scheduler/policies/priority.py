@@ -14,18 +14,19 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tenuto.schemas.base import JsonScalar
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AgentSlots, SlotsReserved
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import trial_id
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.grants import Reserves
+from tenuto.schemas.sentences.waiting import Waiting
 from tenuto.services.scheduler.policies.aside import Promise
 from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
 from tenuto.services.scheduler.policies.elastic import GUEST_RANK
 from tenuto.services.scheduler.policies.equals import Equals
-from tenuto.services.scheduler.policies.planner import Reserved, Waiting
+from tenuto.services.scheduler.policies.planner import Reserved
 from tenuto.services.scheduler.policies.quotas import Quotas
+from tenuto.services.scheduler.policies.reasons import OrderNumbers
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.slotsets import SlotSet, count
@@ -134,14 +135,9 @@ class _Pass(Quotas):
         nobody else back, one at a time."""
         if not self.equals.has_reserved(experiment) and (outcome == "held" or not self._waits_first):
             trial = trial_id(experiment.experiment_id, number)
-            numbers: dict[str, JsonScalar] = {
-                "priority": experiment.priority,
-                "slots_wanted": experiment.slots_per_trial,
-                "slots_free": self.available(),
-            }
-            reason = Reason(rule="priority.reserves", text=words.reserves(experiment, trial), numbers=numbers)
+            why = Reserves(priority=experiment.priority, slots_wanted=experiment.slots_per_trial, slots_free=self.available())
             self.drafts.append(
-                SlotsReserved(pool=self.pool.name, trial_id=trial, experiment_id=experiment.experiment_id, reason=reason)
+                SlotsReserved(pool=self.pool.name, trial_id=trial, experiment_id=experiment.experiment_id, reason=why.reason())
             )
         self._waits_first = True
 
@@ -174,9 +170,9 @@ class _Pass(Quotas):
         for victim in chosen:
             self.equals.add(self.state.experiments[victim.allocation.experiment_id], -victim.allocation.size)
 
-    def _resize(self, allocation: Allocation, slots: SlotSet, rule: str, text: str, numbers: dict[str, JsonScalar]) -> None:
+    def _resize(self, allocation: Allocation, slots: SlotSet, reason: Reason) -> None:
         change = count(slots) - count(self.slots_soon(allocation))
-        super()._resize(allocation, slots, rule, text, numbers)
+        super()._resize(allocation, slots, reason)
         if self._equals is not None:
             self._equals.add(self.state.experiments[allocation.experiment_id], change)
 
@@ -236,8 +232,8 @@ class _Pass(Quotas):
             return 100
         return next((-entry[0] for entry in self.pool.victims if entry[3] not in self.taken), 0)
 
-    def why(self, experiment: Experiment) -> tuple[str, dict[str, JsonScalar]]:
-        return f"at priority {experiment.priority}", {"priority": experiment.priority}
+    def order(self, experiment: Experiment) -> OrderNumbers:
+        return {"priority": experiment.priority}
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
         other = self.state.experiments[allocation.experiment_id]

@@ -8,13 +8,12 @@ that suffice, if it then gets its slots, too. Until it can, those that it could 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tenuto.schemas.base import JsonScalar
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.waiting import Limit, Waiting
 from tenuto.services.scheduler.policies.combined import Combined
 from tenuto.services.scheduler.policies.placement import for_trial
-from tenuto.services.scheduler.policies.planner import Outcome, Waiting
+from tenuto.services.scheduler.policies.planner import Outcome
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment, Pool, State
 from tenuto.services.scheduler.usable import slots_coming_back
@@ -81,7 +80,9 @@ class Quotas(Combined):
         for owner in experiment.owners if self._keepers else ():
             whole, left = self._unpromised(owner), self.quota_left(owner, experiment)
             if whole is not None and left is not None and left < experiment.slots_per_trial <= whole:
-                self.note(experiment, words.quota_kept(owner.replace("/", " "), self._keepers[owner][0].experiment))
+                ahead = self._keepers[owner][0].experiment
+                kept = {"ahead_experiment": ahead.experiment_id, "slots_wanted_ahead": ahead.slots_per_trial}
+                self.note(experiment, Limit(owner=owner.replace("/", " ", 1), **kept))
                 return True
         return super().over_limit(experiment, used)
 
@@ -178,13 +179,8 @@ class Quotas(Combined):
     def _owners(self, candidate: Candidate) -> tuple[str, str]:
         return self.state.experiments[candidate.allocation.experiment_id].owners
 
-    def why_preempted(
-        self, experiment: Experiment, trial: str, victim: Candidate, missing: int
-    ) -> tuple[str, dict[str, JsonScalar]]:
+    def why_preempted(self, experiment: Experiment, number: int, victim: Candidate) -> dict[str, Any]:
         share = self.state.shares.get(self._for_quota)
         if share is None or share.max_slots is None:
-            return super().why_preempted(experiment, trial, victim, missing)
-        other = self.state.experiments[victim.allocation.experiment_id]
-        owner = self._for_quota.replace("/", " ")
-        text = words.quota_preempted(experiment, trial, other, victim, missing, owner, share.max_slots)
-        return text, {"quota_of": self._for_quota, "quota_slots": share.max_slots}
+            return super().why_preempted(experiment, number, victim)
+        return {"quota_of": self._for_quota, "quota_slots": share.max_slots}

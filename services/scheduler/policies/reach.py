@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.waiting import NoRoom, TooLarge, Waiting
 from tenuto.services.scheduler.policies.placement import Ground, for_trial
+from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
 from tenuto.services.scheduler.usable import usable_slots
 
@@ -85,11 +86,11 @@ def _fits(state: State, pool: Pool, experiment: Experiment, number: int) -> bool
     return reach_of(state, pool, asked.constraints, asked.slots_per_trial).gangs > 0
 
 
-def never(state: State, pool: Pool, experiment: Experiment) -> words.Words | None:
+def never(state: State, pool: Pool, experiment: Experiment) -> Waiting | None:
     """Why none of its trials may ever start in its pool as that is now; None: one may."""
     if experiment.slots_per_trial > pool.capacity:
-        return words.too_large(experiment, pool)
+        return TooLarge(**gang(experiment), slots_offered=pool.capacity)
     if first_coming(state, pool, experiment) is not None:
         return None
     first = experiment.waiting[0] if experiment.waiting else None
-    return words.no_room(experiment if first is None else for_trial(experiment, first), pool)
+    return NoRoom(**gang(experiment if first is None else for_trial(experiment, first)), slots_offered=pool.capacity)

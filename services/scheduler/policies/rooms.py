@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tenuto.services.scheduler.policies import words
+from tenuto.schemas.sentences.waiting import Behind, NoRoom, Soon, TooLarge, Waiting
 from tenuto.services.scheduler.policies.placement import Room
-from tenuto.services.scheduler.policies.planner import Outcome, Planner, Waiting
+from tenuto.services.scheduler.policies.planner import Outcome, Planner
+from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 from tenuto.services.scheduler.usable import slots_coming_back, usable_slots
@@ -87,17 +88,17 @@ class Rooms(Planner):
         wanted = experiment.slots_per_trial
         rooms = self.ground.rooms(experiment.constraints, wanted)
         if not rooms:
-            larger = wanted > self.pool.capacity
-            self.note(experiment, (words.too_large if larger else words.no_room)(experiment, self.pool))
+            kind = TooLarge if wanted > self.pool.capacity else NoRoom
+            self.note(experiment, kind(**gang(experiment), slots_offered=self.pool.capacity))
             return "never"
         if self.claimed:
-            self.note(experiment, words.behind(experiment))
+            self.note(experiment, Behind(**gang(experiment)))
             return "held"
         sizes = [Size(self.ground.free_in(room), self.coming_in(room), room) for room in rooms]
         best = max(sizes, key=lambda size: (size.free + size.coming, size.room))
         if best.free + best.coming >= wanted:
             self._keep(best.room, wanted - best.free)
-            self.note(experiment, words.soon(experiment, best.free))
+            self.note(experiment, Soon(**gang(experiment), slots_free=best.free))
             return "soon"
         if self._make_way_in(experiment, number, sizes):
             return "soon"

@@ -27,7 +27,7 @@ from tenuto.services.scheduler.state import State
 __all__ = ["Cluster", "Costs", "Outcome", "utilisation_bound"]
 
 NO_ID = UUID(int=0)
-SIMULATED = Reason(rule="simulated", text="The simulation says so.")
+SIMULATED = Reason(rule="simulated")
 EVENTS_PER_TRIAL_MAX = 20_000
 """Five months of a checkpoint every ten minutes; a script that never ends is stopped there, while its history fits in memory."""
 

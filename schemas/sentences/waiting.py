@@ -1,0 +1,238 @@
+"""Why a trial waits for slots, for whoever asks about the queue. Nothing of it is recorded: the scheduler answers with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenuto.schemas.queue import expected_when
+from tenuto.schemas.sentences.amounts import are, slots
+from tenuto.schemas.sentences.rules import Data, Numbers, rule
+
+QUEUE = "queue"
+"""In place of an event's type; what the sentences are about has the `pool`."""
+NAMES_SHOWN_MAX = 3
+"""Of experiments and agents, in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Numbers):
+    """Sentences about waiting begin with a verb, and end without a full stop: whoever shows them says of whom they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang(Waiting):
+    """What is needed, and where."""
+
+    slots_wanted: int
+    locality: str = "any"
+    """`agent` or `rack`: all on one."""
+    device: str = ""
+    labels: tuple[str, ...] = ()
+    """Of the agents."""
+    exclude: tuple[str, ...] = ()
+    """Agents that it is not placed on, the first few."""
+
+    @property
+    def kind(self) -> str:
+        text = {"agent": " on one agent", "rack": " in one rack"}.get(self.locality, "")
+        if self.device:
+            text += f" with device {self.device}"
+        if self.labels:
+            text += f" labelled {', '.join(self.labels)}"
+        return f"{text} outside {', '.join(self.exclude)}" if self.exclude else text
+
+    @property
+    def needs(self) -> str:
+        return f"needs {slots(self.slots_wanted)}{self.kind}"
+
+
+def kept_for(experiments: Sequence[int]) -> str:
+    names = ", ".join(str(number) for number in experiments[:NAMES_SHOWN_MAX])
+    more = len(experiments) - NAMES_SHOWN_MAX
+    return f"kept for experiment{'s' if len(experiments) > 1 else ''} {names}" + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected(Gang):
+    expected_us: int | None = None
+    """When it is expected to start, in microseconds since 1970. Readers show it in their own time zone."""
+    expected_trial: str = ""
+    """The trial whose end makes it fit then."""
+
+    @property
+    def expected(self) -> str:
+        return expected_when(self.expected_trial) if self.expected_trial else ""
+
+
+@rule(QUEUE, "too_large")
+@dataclass(frozen=True, kw_only=True)
+class TooLarge(Gang):
+    slots_offered: int
+    """By the pool's agents, busy or not."""
+
+    def sentence(self, about: Data) -> str:
+        offer = f"all agents of pool {about['pool']} together offer {self.slots_offered}"
+        return f"{self.needs}, but {offer}; it waits for more agents"
+
+
+@rule(QUEUE, "no_room")
+@dataclass(frozen=True, kw_only=True)
+class NoRoom(Gang):
+    slots_offered: int = 0
+    """By the pool's agents, busy or not."""
+
+    def sentence(self, about: Data) -> str:
+        pool = about["pool"]
+        if not self.slots_wanted:
+            return f"needs no slots{self.kind}, but pool {pool} has no agent in service that may run it; it waits for one"
+        return f"{self.needs}, which no agents of pool {pool} can offer even when idle; it waits for other agents"
+
+
+@rule(QUEUE, "agents_full")
+@dataclass(frozen=True, kw_only=True)
+class AgentsFull(Gang):
+    agents: int
+    """That may run it,"""
+    trials_max: int
+    """and the trials without slots that they take in all."""
+
+    def sentence(self, about: Data) -> str:
+        those = "the only agent" if self.agents == 1 else f"each of the {self.agents} agents"
+        full = f"has as many such trials as it takes ({self.trials_max} in all)"
+        return f"needs no slots{self.kind}, but {those} of pool {about['pool']} that may run it {full}"
+
+
+@rule(QUEUE, "no_room_yet")
+@dataclass(frozen=True, kw_only=True)
+class NoRoomYet(Expected):
+    slots_free_most: int
+    """In one of the rooms that it may be placed in,"""
+    rooms: int
+    """of which there are so many,"""
+    rooms_nearest: int
+    """and so many have the most."""
+    kept_for: tuple[int, ...] = ()
+    """Experiments for which some of the free slots are kept."""
+
+    def sentence(self, about: Data) -> str:
+        if self.rooms == 1:
+            text = f"{self.needs}; {are(self.slots_free_most)} free there"
+        else:
+            what = {"agent": "agent", "rack": "rack"}.get(self.locality, "set")
+            have = f"1 {what} has" if self.rooms_nearest == 1 else f"{self.rooms_nearest} {what}s have"
+            text = f"{self.needs}; {have} {self.slots_free_most} free, none has more"
+        if self.kept_for:
+            text += f"; slots there are {kept_for(self.kept_for)}"
+        return f"{text}{self.expected}"
+
+
+@rule(QUEUE, "soon")
+@dataclass(frozen=True, kw_only=True)
+class Soon(Gang):
+    slots_free: int
+
+    def sentence(self, about: Data) -> str:
+        return f"{self.needs}; {are(self.slots_free)} free and the others are being freed for it"
+
+
+@rule(QUEUE, "preempting")
+@dataclass(frozen=True, kw_only=True)
+class Preempting(Gang):
+    victims: int
+    """Trials that leave for it,"""
+    shrink: bool = False
+    """or that are elastic, and give up a part of their slots."""
+
+    def sentence(self, about: Data) -> str:
+        if self.shrink:
+            others = "1 elastic trial gives" if self.victims == 1 else f"{self.victims} elastic trials give"
+            return f"{self.needs}; {others} up slots for it at a checkpoint"
+        others = "1 running trial saves" if self.victims == 1 else f"{self.victims} running trials save"
+        return f"{self.needs}; {others} a checkpoint and give way to it"
+
+
+@rule(QUEUE, "held")
+@dataclass(frozen=True, kw_only=True)
+class Held(Expected):
+    slots_free: int
+    slots_leaving: int
+    """That are being freed."""
+    slots_kept: int
+    """Free, too, but held aside for others:"""
+    kept_for: tuple[int, ...] = ()
+    """these experiments."""
+    slots_offered: int
+    """By the pool's agents, busy or not."""
+
+    def sentence(self, about: Data) -> str:
+        free = self.slots_free + self.slots_kept
+        text = f"{self.needs}; {free} of {self.slots_offered} {'is' if free == 1 else 'are'} free"
+        if self.slots_kept:
+            text += f", {self.slots_kept} of them {kept_for(self.kept_for)}"
+        if self.slots_leaving:
+            text += f", {are(self.slots_leaving)} being freed"
+        return f"{text}, and no running trial has to give way to it{self.expected}"
+
+
+@rule(QUEUE, "behind")
+@dataclass(frozen=True, kw_only=True)
+class Behind(Gang):
+    kept: bool = True
+    """The free slots are kept for others. Not kept: nobody has looked at it yet."""
+
+    def sentence(self, about: Data) -> str:
+        if self.kept:
+            return f"{self.needs}; the free slots are kept for those ahead of it"
+        return f"needs {slots(self.slots_wanted)}; those ahead of it are served first"
+
+
+@rule(QUEUE, "limit")
+@dataclass(frozen=True, kw_only=True)
+class Limit(Waiting):
+    owner: str
+    """`experiment 3`, `user olga` or `workspace vision`."""
+    slots_used: int = 0
+    """By it,"""
+    slots_max: int = 0
+    """and at most."""
+    ahead_experiment: int | None = None
+    """For which what is left is kept,"""
+    slots_wanted_ahead: int = 0
+    """as it needs so many."""
+
+    def sentence(self, about: Data) -> str:
+        if self.ahead_experiment is None:
+            return f"{self.owner} uses {slots(self.slots_used)} and may use {self.slots_max}"
+        ahead = f"experiment {self.ahead_experiment}, which is ahead of it"
+        return f"what is left of the quota of {self.owner} is kept for {ahead}"
+
+
+@rule(QUEUE, "share")
+@dataclass(frozen=True, kw_only=True)
+class Share(Gang):
+    slots_used: int
+    """By its experiment,"""
+    slots_share: int
+    """and its fair share."""
+    expected_us: int | None = None
+    """When it has a turn at the latest, if its gang is larger than its share: in microseconds since 1970."""
+
+    def sentence(self, about: Data) -> str:
+        text = f"{self.needs}; it uses {slots(self.slots_used)}, and its fair share is {self.slots_share} now"
+        turn = "" if self.expected_us is None else ", less than one gang: it gets its slots in turn with the others"
+        return text + turn
+
+
+@rule(QUEUE, "leaving")
+@dataclass(frozen=True, kw_only=True)
+class Leaving(Waiting):
+    trials: int
+    """That wait for slots again as soon as their workers have left,"""
+    slots: int
+    """and the slots that are being freed."""
+
+    def sentence(self, about: Data) -> str:
+        if self.trials == 1:
+            return f"1 trial gives up {slots(self.slots)} and waits for others as soon as its workers have left"
+        return f"{self.trials} trials give up {slots(self.slots)} and wait for others as soon as their workers have left"

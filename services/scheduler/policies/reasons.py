@@ -1,0 +1,49 @@
+"""Numbers that several rules record, or tell who asks why somebody waits. Their sentences are in `schemas/sentences`."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from tenuto.schemas.sentences.waiting import NAMES_SHOWN_MAX
+from tenuto.services.scheduler.state import Experiment
+
+
+class GangNumbers(TypedDict):
+    """Fields of `schemas.sentences.waiting.Gang`."""
+
+    slots_wanted: int
+    locality: str
+    device: str
+    labels: tuple[str, ...]
+    exclude: tuple[str, ...]
+
+
+def gang(experiment: Experiment) -> GangNumbers:
+    """What its next trial needs, as those are told who ask why it waits."""
+    asked = experiment.constraints
+    return {
+        "slots_wanted": experiment.slots_per_trial,
+        "locality": asked.locality if asked else "any",
+        "device": asked.device if asked else "",
+        "labels": asked.labels if asked else (),
+        "exclude": asked.exclude[:NAMES_SHOWN_MAX] if asked else (),
+    }
+
+
+class OrderNumbers(TypedDict, total=False):
+    """Those fields of `schemas.sentences.grants.Granted` that say whose turn it is."""
+
+    priority: int
+    place: float
+    slots_share: int
+    weight: float
+
+
+class ResizedNumbers(TypedDict):
+    """Fields of `schemas.sentences.leaving.Shrinks` and `Grows`."""
+
+    slots_from: int
+    slots_soon: int | None
+    slots_to: int
+    slots_min: int
+    slots_max: int
