@@ -123,13 +123,12 @@ CREATE TABLE public.agents (
     version text NOT NULL,
     state text NOT NULL,
     slots jsonb NOT NULL,
-    disabled_slots integer[] DEFAULT '{}'::integer[] NOT NULL,
     reason text DEFAULT ''::text NOT NULL,
     joined_us bigint NOT NULL,
     lost_us bigint
 );
 
-COMMENT ON COLUMN public.agents.state IS 'joined, draining or lost.';
+COMMENT ON COLUMN public.agents.state IS 'joined or lost.';
 
 CREATE TABLE public.allocations (
     allocation_id text NOT NULL,
@@ -138,17 +137,19 @@ CREATE TABLE public.allocations (
     pool text NOT NULL,
     state text NOT NULL,
     slots jsonb NOT NULL,
-    reason text NOT NULL,
     outcome text,
     exit_code integer,
     error text,
     granted_us bigint NOT NULL,
     started_us bigint,
     exited_us bigint,
-    released_us bigint
+    released_us bigint,
+    granted_position bigint DEFAULT 0 NOT NULL
 );
 
 COMMENT ON COLUMN public.allocations.state IS 'granted, starting, running, preempting, exited or released.';
+
+COMMENT ON COLUMN public.allocations.granted_position IS 'Of its AllocationGranted.';
 
 CREATE TABLE public.checkpoints (
     consumer text NOT NULL COLLATE pg_catalog."C",
@@ -358,10 +359,10 @@ CREATE TABLE public.trial_checkpoints (
     metric double precision,
     saved_us bigint NOT NULL,
     deleted_us bigint,
-    delete_reason text,
     damaged_us bigint,
     damage text,
-    resumed_from text
+    resumed_from text,
+    deleted_position bigint
 );
 
 COMMENT ON COLUMN public.trial_checkpoints.metric IS 'The searcher''s metric, validated at the same number of batches.';
@@ -369,6 +370,8 @@ COMMENT ON COLUMN public.trial_checkpoints.metric IS 'The searcher''s metric, va
 COMMENT ON COLUMN public.trial_checkpoints.damage IS 'The last time. Null: no run found it damaged.';
 
 COMMENT ON COLUMN public.trial_checkpoints.resumed_from IS 'The checkpoint that the run went on from instead; null where none could be used.';
+
+COMMENT ON COLUMN public.trial_checkpoints.deleted_position IS 'Of its CheckpointDeleted; null where it is there.';
 
 CREATE TABLE public.trial_logs (
     line bigint NOT NULL,
@@ -437,7 +440,6 @@ CREATE TABLE public.trials (
     failures integer DEFAULT 0 NOT NULL,
     error text,
     outcome text,
-    reason text NOT NULL,
     requested_us bigint NOT NULL,
     ended_us bigint,
     excluded_agents text[] DEFAULT '{}'::text[] NOT NULL,
@@ -446,14 +448,13 @@ CREATE TABLE public.trials (
     leaving_us bigint,
     setbacks integer DEFAULT 0 NOT NULL,
     restart_at_us bigint,
-    breaks text[] DEFAULT '{}'::text[] NOT NULL
+    breaks text[] DEFAULT '{}'::text[] NOT NULL,
+    decided_position bigint DEFAULT 0 NOT NULL
 );
 
 COMMENT ON COLUMN public.trials.state IS 'queued, starting, running, paused, stopping; then its outcome: completed, early_stopped, failed or canceled.';
 
 COMMENT ON COLUMN public.trials.allocations IS 'How many it was granted.';
-
-COMMENT ON COLUMN public.trials.reason IS 'Why the search last decided about it, in words.';
 
 COMMENT ON COLUMN public.trials.excluded_agents IS 'Agents that it is not placed on again, sorted.';
 
@@ -468,6 +469,8 @@ COMMENT ON COLUMN public.trials.setbacks IS 'Failures and losses in a row with n
 COMMENT ON COLUMN public.trials.restart_at_us IS 'When the pause before its next start ends; NULL: there is none.';
 
 COMMENT ON COLUMN public.trials.breaks IS 'Sentences of its latest checkpoint that had any.';
+
+COMMENT ON COLUMN public.trials.decided_position IS 'Of the event by which the search last decided about it.';
 
 CREATE TABLE public.user_names (
     name text NOT NULL,

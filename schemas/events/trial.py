@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.events.registry import EventData, event
+from tenuto.schemas.events.registry import EventData, Reason, event
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 
 
@@ -65,7 +65,7 @@ class CheckpointSaved(Trial):
 @event("CheckpointDeleted")
 class CheckpointDeleted(Trial):
     checkpoint_id: str
-    reason: str
+    reason: Reason
 
 
 @event("CheckpointDamaged")
@@ -147,7 +147,7 @@ class ReportRefused(Trial):
 
     allocation_id: str
     report: str
-    reason: str
+    reason: Reason
 
 
 @event("EnvironmentRecorded")

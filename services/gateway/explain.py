@@ -23,12 +23,12 @@ def encode_told(event: Event) -> bytes:
     return head + b',"sentence":' + json.dumps(told).encode() + mark + data
 
 
-def positions_of(rows: Iterable[dict[str, Any]]) -> list[int]:
-    """Of the decisions that the rows name by their position as `reason`."""
-    return sorted({row["reason"] for row in rows})
+def positions_of(rows: Iterable[dict[str, Any]], column: str) -> list[int]:
+    """Of the decisions that the rows name by their position."""
+    return sorted({row[column] for row in rows if row[column] is not None})
 
 
-def told(rows: Sequence[dict[str, Any]], decisions: Iterable[Any]) -> list[dict[str, Any]]:
+def told(rows: Sequence[dict[str, Any]], column: str, decisions: Iterable[Any]) -> list[dict[str, Any]]:
     """The rows with the sentence in place of the position. `decisions`: what DECISIONS found."""
     sentences = {row["position"]: sentence(row["type"], from_json(row["payload"]), row["actor"]) for row in decisions}
-    return [{**row, "reason": sentences.get(row["reason"], "")} for row in rows]
+    return [row if row[column] is None else {**row, column: sentences.get(row[column], "")} for row in rows]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from importlib.metadata import version
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import asyncpg
 
 from tenuto.kernel.database_away import DATABASE_AWAY
-from tenuto.schemas.base import Model
 from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
+from tenuto.services.gateway.rows import Rows
 from tenuto.services.gateway.views import (
     AgentView,
     AllocationView,
@@ -58,29 +58,9 @@ _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
 _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
 _LINE = f"line, {_TRIAL_ID}, allocation_id, rank, stream, time_us, text"
 _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, batches, length, size_bytes, location, metric,
-    saved_us, deleted_us, delete_reason, damaged_us, damage, resumed_from"""
+    saved_us, deleted_us, deleted_position AS delete_reason, damaged_us, damage, resumed_from"""
 _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, granted_position AS reason, outcome, exit_code,
     error, granted_us, started_us, exited_us, released_us"""
-
-
-M = TypeVar("M", bound=Model)
-
-
-class Rows(Generic[M]):
-    """Many rows of a table, each made a model only when it is looked at: 50,000 at once would hold up everybody for seconds."""
-
-    def __init__(self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M]) -> None:
-        self._rows, self._make = rows, make
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[M]:
-        return (self._make(dict(row)) for row in self._rows)
-
-    def encoded(self, first: int, count: int) -> bytes:
-        """Some of them as elements of a JSON array."""
-        return b",".join(self._make(dict(row)).to_json() for row in self._rows[first : first + count])
 
 
 class Views:
@@ -99,10 +79,11 @@ class Views:
             rows = await self._pool.fetch(query, *values)
         return [dict(row) for row in rows]
 
-    async def _told(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        """Rows that name a decision, with its sentence."""
+    async def _told(self, query: str, *values: Any, column: str = "reason") -> list[dict[str, Any]]:
+        """Rows that name a decision in that column, with its sentence."""
         rows = await self._rows(query, *values)
-        return told(rows, await self._rows(DECISIONS, positions_of(rows)) if rows else ())
+        positions = positions_of(rows, column)
+        return told(rows, column, await self._rows(DECISIONS, positions)) if positions else rows
 
     async def experiments(self, limit: int, before: int | None = None, state: str | None = None) -> list[ExperimentView]:
         """The newest first."""
@@ -227,7 +208,7 @@ class Views:
     ) -> Rows[CheckpointView]:  # fmt: skip
         """`deleted`: these, too. `damaged`: only those that a run found damaged. `latest`: only the last one of each trial."""
         distinct, down = ("DISTINCT ON (experiment_id, trial_number)", "DESC") if latest else ("", "")
-        rows = await self._rows(
+        rows = await self._told(
             f"""SELECT {distinct} {_CHECKPOINT} FROM trial_checkpoints
                 WHERE ($1::bigint IS NULL OR experiment_id = $1) AND ($2 OR deleted_us IS NULL)
                     AND ($4::text IS NULL OR trial_id = $4) AND (NOT $5 OR damaged_us IS NOT NULL)
@@ -237,13 +218,15 @@ class Views:
             limit,
             trial_id,
             damaged,
+            column="delete_reason",
         )
         return Rows(rows, lambda row: CheckpointView(**row))
 
     async def checkpoint(self, checkpoint_id: str) -> CheckpointDetail | None:
-        rows = await self._rows(
+        rows = await self._told(
             f"SELECT {_CHECKPOINT}, files FROM trial_checkpoints WHERE checkpoint_id = $1 ORDER BY saved_us DESC LIMIT 1",
             checkpoint_id,
+            column="delete_reason",
         )
         return CheckpointDetail(**_parsed(rows[0], "files")) if rows else None
 

@@ -36,6 +36,8 @@ from tenuto.schemas.reports import (
     TrackerReport,
     ValidationReport,
 )
+from tenuto.schemas.sentences.reports import NoSuchTrial, NotCurrent, OtherTrial, Released
+from tenuto.schemas.sentences.rules import Numbers
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.policies.retention import Expendable, expendable, expendable_at_end, freed_by
 from tenuto.services.tracker.state import Checkpoint, Experiment, State, Trial
@@ -66,7 +68,9 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
     refusal = _refusal(state, report)
     if refusal:
         return [
-            ReportRefused(trial_id=report.trial_id, allocation_id=report.allocation_id, report=report.kind, reason=refusal),
+            ReportRefused(
+                trial_id=report.trial_id, allocation_id=report.allocation_id, report=report.kind, reason=refusal.reason()
+            ),
         ]
     experiment = state.experiments[experiment_of(report.trial_id)]
     trial = experiment.trials[report.trial_id]
@@ -89,17 +93,17 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
     ]
 
 
-def _refusal(state: State, report: TrackerReport) -> str | None:
+def _refusal(state: State, report: TrackerReport) -> Numbers | None:
     """Why the report must not enter the record; None: it may."""
     if trial_of(report.allocation_id) != report.trial_id:
-        return f"allocation {report.allocation_id} does not belong to trial {report.trial_id}"
+        return OtherTrial()
     trial = state.trial(experiment_of(report.trial_id), report.trial_id)
     if trial is None:
-        return f"trial {report.trial_id} has finished or was never requested"
+        return NoSuchTrial()
     if trial.allocation_id is None:
-        return f"allocation {report.allocation_id} was released; the trial has no allocation now"
+        return Released()
     if trial.allocation_id != report.allocation_id:
-        return f"allocation {report.allocation_id} is not current; {trial.allocation_id} is"
+        return NotCurrent(current_allocation=trial.allocation_id)
     return None
 
 
@@ -156,7 +160,8 @@ def _checkpoint(experiment: Experiment, trial: Trial, report: CheckpointReport) 
 
 def _deletions(items: Expendable) -> list[EventData]:
     return [
-        CheckpointDeleted(trial_id=trial_id, checkpoint_id=checkpoint_id, reason=why) for trial_id, checkpoint_id, why in items
+        CheckpointDeleted(trial_id=trial_id, checkpoint_id=checkpoint_id, reason=why.reason())
+        for trial_id, checkpoint_id, why in items
     ]
 
 

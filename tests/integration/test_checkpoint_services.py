@@ -19,6 +19,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import location_of, name_id
@@ -90,7 +91,7 @@ async def test_a_recorded_deletion_frees_what_no_other_checkpoint_uses(storage: 
     second = save(store, tmp_path, "1-1-1-2", {"same": b"s", "own": b"2"}, first)
     for manifest in (first, second):
         await record(log, saved(location_of(storage.name, "1-1", manifest.checkpoint_id), manifest.checkpoint_id, manifest))
-    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
+    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason=Reason(rule="test")))
     for _ in range(2):
         await delete_checkpoint(log, storage.stores, Remembered(), event)
         assert checkpoints.list_manifests(store) == ["1-1-1-2"]
@@ -104,7 +105,7 @@ async def test_a_location_of_another_trial_is_left_alone(storage: Named, tmp_pat
     other = storage.stores.open_trial(storage.name, "1-2")
     manifest = save(other, tmp_path, "1-1-1-1", {"a": b"1"})
     await record(log, saved(location_of(storage.name, "1-2", "1-1-1-1"), "1-1-1-1", manifest))
-    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason="r"))
+    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-1", reason=Reason(rule="test")))
     with pytest.raises(NotOurs):
         await delete_checkpoint(log, storage.stores, Remembered(), event)
     assert checkpoints.verify(other, manifest) == []

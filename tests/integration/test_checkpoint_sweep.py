@@ -17,6 +17,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import location_of, name_id
@@ -93,7 +94,7 @@ async def test_orphans_go_and_what_is_recorded_shared_young_or_live_stays(world:
     for manifest in (first, second):
         await world.saved("1-1", manifest)
     # The first was deleted, but the deletion was cut off after the manifest: what the second shares must stay.
-    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-10", reason="r"))
+    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-10", reason=Reason(rule="test")))
     # Stored, and its worker died before the report; another worker died before the manifest.
     third = world.save("1-1", "1-1-2-30", {"same": b"s", "own": b"3"}, second)
     world.store("1-1").put_bytes("blobs/" + "0" * 64 + ".1-1-2-40", b"half")

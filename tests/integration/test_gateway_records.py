@@ -237,7 +237,7 @@ async def test_a_reproduction_starts_where_the_trial_had_started(world: World) -
     repeated = await world.submitted((await world.post("/experiments/2/reproduce", {"trial_id": "2-1"}))["id"])
     assert repeated.parent is not None
     assert repeated.parent.sources == ()
-    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-100", reason="test"))
+    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-100", reason=Reason(rule="test")))
     status, message = await world.refused("POST", "/experiments/1/reproduce", json={"trial_id": "1-2"})
     assert (status, message) == (
         409, "Trial 1-2 started from checkpoint 1-1-1-100, which is deleted, so it cannot be reproduced.",

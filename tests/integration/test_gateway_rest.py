@@ -24,6 +24,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.config.storage import SHARED_STORE
 from tenuto.schemas.events.agent import AgentJoined, AgentLost, Slot
 from tenuto.schemas.events.pool import AllocationPreempted
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import SlotsClosed
 from tenuto.schemas.events.run import WorkersExited, WorkersStarted
 from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended, TrialPaused, TrialStopped
@@ -33,6 +34,7 @@ from tenuto.schemas.events.trial import (
     TrialFinished,
     TrialProgressed,
 )
+from tenuto.schemas.sentences.reports import SourceFreed
 from tenuto.services.gateway.projections import TABLES, apply
 from tests.support.gateway_world import (
     CONFIG,
@@ -188,7 +190,7 @@ async def test_a_trial_is_seen_through_its_life(world: World) -> None:
         saved(9),
         validated(9, accuracy=0.1),  # never happens; a view must not be moved by it
         validated(10, accuracy=0.625),
-        CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="policy"),
+        CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason=Reason(rule="test")),
     )
     trial = await world.get("/trials/1-1")
     assert (trial["batches"], trial["best_metric"], trial["best_batches"], trial["latest_metric"]) == (10, 0.75, 9, 0.625)
@@ -288,8 +290,13 @@ async def test_a_checkpoint_is_downloaded_as_it_was_saved(world: World, tmp_path
     assert (await world.error("GET", "/checkpoints/1-1-1-6/download"))[:2] == (410, "gone")
     code, _, why = await world.error("GET", "/checkpoints/1-1-1-7/download")
     assert (code, why) == (409, "'file:///etc' is not the location of a checkpoint.")
-    await world.record(CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="policy"))
-    assert "deleted: policy" in (await world.error("GET", "/checkpoints/1-1-1-5/download"))[2]
+    await world.record(
+        CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason=SourceFreed(started_trial="1-2").reason())
+    )
+    assert (
+        "deleted: it was kept only because trial 1-2 started from it"
+        in (await world.error("GET", "/checkpoints/1-1-1-5/download"))[2]
+    )
 
 
 async def test_a_mistyped_trial_is_explained(world: World) -> None:

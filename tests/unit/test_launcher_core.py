@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tenuto.kernel.replay import fold, verify_decisions
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.request import ExperimentCancelRequested
 from tenuto.schemas.events.run import GangPartReported, GangRendezvousOpened, WorkersExited, WorkersStarted, WorkersStarting
 from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended
@@ -60,7 +61,7 @@ def test_a_new_allocation_starts_from_the_latest_checkpoint() -> None:
                 size_bytes=0, location=f"file:///c{batches}",
             )
         )  # fmt: skip
-    driver.event(CheckpointDeleted(trial_id="1-1", checkpoint_id="c5", reason="old"))
+    driver.event(CheckpointDeleted(trial_id="1-1", checkpoint_id="c5", reason=Reason(rule="test")))
     driver.exited("lost")
     driver.grant(number=2)
     [assignment] = assignments_of(driver.state, "a", 0).assignments

@@ -16,6 +16,7 @@ from tenuto.schemas.events.trial import TrialFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker.commands import RecordReport
 from tenuto.services.tracker.decide import DEATHS_MAX, LOSSES_MAX
+from tests.support.said import said
 from tests.support.tracker_driver import WHY, Driver, checkpoint, progress, types, validation
 
 
@@ -39,10 +40,10 @@ def test_reports_of_other_allocations_are_refused(make: Any) -> None:
     driver.release(old)
     refused = driver.report(make(old, 10))
     assert types(refused) == ["ReportRefused"]
-    assert "released" in refused[0].reason  # type: ignore[attr-defined]
+    assert "released" in said(refused[0])
     driver.grant()
     refused = driver.report(make(old, 10))
-    assert "1-1-2 is" in refused[0].reason  # type: ignore[attr-defined]
+    assert "1-1-2 is" in said(refused[0])
     assert types(driver.report(make("1-7-1", 10))) == ["ReportRefused"]  # another trial's allocation
 
 

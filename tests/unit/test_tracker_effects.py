@@ -11,11 +11,14 @@ from tenuto.kernel.eventlog import Append
 from tenuto.kernel.storage.stores import NotOurs, Stores
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 from tenuto.schemas.ids import name_id
 from tenuto.services.tracker import effects
 from tenuto.services.tracker.effects import Remembered, delete_checkpoint
 from tests.support.memory_log import MemoryEventLog
+
+POLICY = Reason(rule="test")
 
 
 def saved(location: str, name: str = "1-1-1-5") -> CheckpointSaved:
@@ -46,7 +49,7 @@ async def record(log: MemoryEventLog, data: EventData) -> Event:
 
 async def test_a_checkpoint_that_was_never_recorded_is_nothing_to_delete(tmp_path: Path) -> None:
     log = MemoryEventLog()
-    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="r"))
+    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason=POLICY))
     await delete_checkpoint(log, Stores(tmp_path), Remembered(), event)
 
 
@@ -69,7 +72,7 @@ async def test_a_checkpoint_that_was_never_recorded_is_nothing_to_delete(tmp_pat
 async def test_any_other_place_is_left_alone(location: str, tmp_path: Path) -> None:
     log = MemoryEventLog()
     await record(log, saved(location))
-    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason="r"))
+    event = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-5", reason=POLICY))
     with pytest.raises(NotOurs):
         await delete_checkpoint(log, Stores(tmp_path), Remembered(), event)
 
@@ -83,8 +86,8 @@ async def test_a_deletion_reads_the_newest_checkpoints_and_not_all_of_the_trial(
     for batches in range(300):
         where = f"store://shared/1/1-1/manifests/1-1-1-{batches}.json"
         await record(log, saved(where).model_copy(update={"checkpoint_id": f"1-1-1-{batches}"}))
-    newest = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-298", reason="r"))
-    oldest = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-0", reason="r"))
+    newest = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-298", reason=POLICY))
+    oldest = await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-0", reason=POLICY))
     real = log.read
 
     async def counted(*arguments: Any, **options: Any) -> Any:
@@ -111,7 +114,7 @@ async def test_what_was_recorded_lately_is_deleted_without_a_look_at_the_record(
     events = []
     for name, location in (("1-1-1-5", "store://shared/1/1-1/manifests/1-1-1-5.json"), ("1-1-1-6", "file:///home")):
         remembered.note(None, [await record(log, saved(location, name))])
-        events.append(await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id=name, reason="r")))
+        events.append(await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id=name, reason=POLICY)))
     await delete_checkpoint(log, Stores(tmp_path), remembered, events[0])  # reads which store the experiment has
 
     async def unread(*_: Any, **__: Any) -> Any:
@@ -119,7 +122,7 @@ async def test_what_was_recorded_lately_is_deleted_without_a_look_at_the_record(
 
     again = await record(log, saved("store://shared/1/1-1/manifests/1-1-1-7.json", "1-1-1-7"))
     remembered.note(None, [again])
-    events.append(await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-7", reason="r")))
+    events.append(await record(log, CheckpointDeleted(trial_id="1-1", checkpoint_id="1-1-1-7", reason=POLICY)))
     manifest = tmp_path / "1/1-1/manifests/1-1-1-7.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{")
@@ -139,5 +142,5 @@ def test_so_many_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> 
             id=name_id(str(number)), stream="trial/1-1", type=data.TYPE, schema_version=1, time_us=0, payload=data.to_json(),
             actor="t",
         )])  # fmt: skip
-    known = [remembered.location(CheckpointDeleted(trial_id="1-1", checkpoint_id=f"1-1-1-{n}", reason="r")) for n in range(4)]
+    known = [remembered.location(CheckpointDeleted(trial_id="1-1", checkpoint_id=f"1-1-1-{n}", reason=POLICY)) for n in range(4)]
     assert known == [None, None, "x", "x"]

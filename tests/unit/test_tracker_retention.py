@@ -12,6 +12,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
 from tenuto.schemas.events.search import TrialRequested, TrialStopped
 from tenuto.schemas.reports import DamageReport
+from tests.support.said import said
 from tests.support.tracker_driver import SLOTS, WHY, Driver, checkpoint, types, validation
 
 
@@ -133,7 +134,7 @@ def test_what_only_another_trial_needed_goes_when_that_one_has_its_own_or_is_ove
             decided = driver.report(of_trial(4, checkpoint("", 20))) if way == "own" else end_trial(driver, 4)
             [deleted] = [event for event in decided if event.TYPE == "CheckpointDeleted"]
             assert deleted.stream() == "trial/1-2"
-            assert "only because trial 1-4 started from it" in deleted.reason  # type: ignore[attr-defined]
+            assert "only because trial 1-4 started from it" in said(deleted)
             assert left(driver) == ({"4:c20"} if way == "own" else set())
             core = driver.core
             assert core.dump(core.load(core.dump(driver.state))) == core.dump(driver.state)

@@ -118,11 +118,11 @@ async def _saved(db: Connection, event: Event, data: trial.CheckpointSaved) -> N
 
 async def _checkpoint_deleted(db: Connection, event: Event, data: trial.CheckpointDeleted) -> None:
     await db.execute(
-        "UPDATE trial_checkpoints SET deleted_us = $3, delete_reason = $4 WHERE checkpoint_id = $1 AND trial_id = $2",
+        "UPDATE trial_checkpoints SET deleted_us = $3, deleted_position = $4 WHERE checkpoint_id = $1 AND trial_id = $2",
         data.checkpoint_id,
         data.trial_id,
         event.time_us,
-        data.reason,
+        event.position,
     )
 
 

@@ -48,7 +48,7 @@ async def download(door: Door, checkpoint_id: str) -> Response:
     """The files, each checked against its recorded SHA-256 while it is sent; damage cuts the stream before its end."""
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
-        raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}.")
+        raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}")
     read = await run_in_threadpool(open_checkpoint, await _opened(door, found), found.files)
     return StreamingResponse(
         tar_stream(read, found.files),
@@ -65,7 +65,7 @@ async def verify(door: Door, checkpoint_id: str) -> Response:
     """Reads every byte of it and compares with the recorded sizes and SHA-256."""
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
-        raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}.")
+        raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}")
     problems = await run_in_threadpool(verify_checkpoint, await _opened(door, found), found.files)
     return answer(
         CheckpointVerdict(

@@ -25,9 +25,10 @@ from tenuto.schemas.envelope import Event
 from tenuto.services.gateway import token as tokens
 from tenuto.services.gateway.anchoring import Anchors
 from tenuto.services.gateway.commands import GatewayCommand
-from tenuto.services.gateway.queries import Rows, Views
+from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.reader import Reader
 from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.rows import Rows
 from tenuto.services.gateway.state import ADMIN, State, Token
 from tenuto.services.gateway.tail import Tail
 from tenuto.services.gateway.upkeep import Upkeep

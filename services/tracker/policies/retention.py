@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 
+from tenuto.schemas.sentences.reports import NotAmongBest, NotLatest, SourceFreed, TrialOver
+from tenuto.schemas.sentences.rules import Numbers
 from tenuto.services.tracker.state import Checkpoint, Experiment, Ranked, Trial
 
-Expendable = list[tuple[str, str, str]]
-"""(trial id, checkpoint id, why), in the order in which they are deleted."""
+Expendable = list[tuple[str, str, Numbers]]
+"""(trial id, checkpoint id, by which rule), in the order in which they are deleted."""
 
 
 def best(trial: Trial, smaller_is_better: bool) -> Checkpoint | None:
@@ -33,8 +35,7 @@ def expendable(experiment: Experiment, trial: Trial) -> Expendable:
     if policy == "all" or not (trial.checkpoints or experiment.save_experiment_best):
         return []
     if policy == "none":
-        why = "checkpoint_policy none keeps only the latest one while the trial runs"
-        return _free(experiment, [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints[:-1]])
+        return _free(experiment, [(trial.trial_id, item.checkpoint_id, NotLatest()) for item in trial.checkpoints[:-1]])
     return _free(experiment, _beyond(experiment, trial, over=False))
 
 
@@ -59,8 +60,7 @@ def _beyond_at_end(experiment: Experiment, trial: Trial) -> Expendable:
     if policy == "all":
         return []
     if policy == "none":
-        why = "checkpoint_policy none keeps nothing of a finished trial"
-        return [(trial.trial_id, item.checkpoint_id, why) for item in trial.checkpoints]
+        return [(trial.trial_id, item.checkpoint_id, TrialOver()) for item in trial.checkpoints]
     return _beyond(experiment, trial, over=True)
 
 
@@ -69,8 +69,7 @@ def freed_by(experiment: Experiment, trial: Trial) -> Expendable:
     source = trial.source
     if source is None or source not in experiment.held or experiment.sources[source] > 1:
         return []
-    why = f"it was kept only because trial {trial.trial_id} started from it, which needs it no more"
-    return [(experiment.held[source], source, why)]
+    return [(experiment.held[source], source, SourceFreed(started_trial=trial.trial_id))]
 
 
 def kept_of(experiment: Experiment, trial: Trial, over: bool) -> frozenset[str]:
@@ -94,7 +93,12 @@ def ranking(experiment: Experiment, trial: Trial, over: bool) -> tuple[Ranked, .
 
 def _beyond(experiment: Experiment, trial: Trial, over: bool) -> Expendable:
     kept = kept_of(experiment, trial, over)
-    why = _reason(experiment)
+    why: Numbers = NotAmongBest(
+        metric_name=experiment.metric,
+        trial_latest=experiment.save_trial_latest,
+        trial_best=experiment.save_trial_best,
+        experiment_best=experiment.save_experiment_best,
+    )
     if not experiment.save_experiment_best:
         own = [item.checkpoint_id for item in trial.checkpoints if item.checkpoint_id not in kept]
         return [(trial.trial_id, checkpoint_id, why) for checkpoint_id in own]
@@ -143,14 +147,3 @@ def _top(experiment: Experiment, candidates: list[Ranked]) -> tuple[Ranked, ...]
 
 def _key(value: float, smaller_is_better: bool) -> float:
     return value if smaller_is_better else -value
-
-
-def _reason(experiment: Experiment) -> str:
-    counts = (experiment.save_trial_latest, experiment.save_trial_best, experiment.save_experiment_best)
-    if counts == (1, 1, 0):
-        return f"checkpoint_policy best keeps the trial's latest and the one with the best {experiment.metric}"
-    latest, best_of_trial, best_of_all = counts
-    return (
-        f"checkpoint_policy best keeps the latest {latest} and the best {best_of_trial} of each trial, "
-        f"and the best {best_of_all} of the experiment, by {experiment.metric}"
-    )

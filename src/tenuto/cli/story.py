@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+HOUSEKEEPING = ("CheckpointDeleted", "ReportRefused")
+"""Whose reasons are not the last decision that a user waits for."""
 ENDED = {"ExperimentCompleted": "completed", "ExperimentFailed": "failed", "ExperimentCanceled": "canceled"}
 
 
@@ -62,7 +64,8 @@ class Story:
     def fold(self, event: dict[str, Any]) -> None:
         data = event["data"]
         self.position, self.time_us = event["position"], event["time_us"]
-        self.last_reason = event.get("sentence") or self.last_reason
+        if event["type"] not in HOUSEKEEPING:
+            self.last_reason = event.get("sentence") or self.last_reason
         handler = _HANDLERS.get(event["type"])
         if handler is not None:
             handler(self, data, event)
