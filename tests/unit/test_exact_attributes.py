@@ -150,7 +150,7 @@ def test_only_what_changed_is_saved_and_no_pickle(tmp_path: Path) -> None:
     assert not (tmp_path / USER_FILE).exists()
     saved = torch.load(tmp_path / "state.pt", weights_only=True)["attributes"]
     names = {"".join(path) for path, _ in saved}
-    assert {"self.noise", "self.python", "self.average.shadow", "self.copy", "callback 'counting'.epochs"} <= names
+    assert {"self.noise", "self.python", "self.average.shadow['weight']", "self.copy", "callback 'counting'.epochs"} <= names
     assert not names & {"self.constant", "self.model", "self.optimizer", "self.context", "self.average.model"}
 
 

@@ -4,7 +4,7 @@ said, as is a model whose structure training changed."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -70,10 +70,17 @@ def attributes_of(
 ) -> Attributes:
     """Without the model, and the data: those are saved in other ways. `drawn`: generators that the data finds by itself."""
 
-    def others() -> set[int]:
-        kinds = variables_of(model)
-        own = [model, trial.context, *model._flatten_layers(), *optimizers_of(model), *model.metrics, *data, *drawn()]
-        return {id(item) for item in (*own, *(variable for kind in kinds.values() for variable in kind))}
+    def others() -> dict[str, Any]:
+        kinds: dict[str, Iterable[Any]] = {
+            "layer": model._flatten_layers(),
+            "optimizer": optimizers_of(model),
+            "metric": model.metrics,
+            "data": data,
+            "generator of the data": drawn(),
+            **variables_of(model),
+        }
+        found = {f"{kind} {index}": item for kind, items in kinds.items() for index, item in enumerate(items)}
+        return {"model": model, "context": trial.context, **found}
 
     roots: dict[str, Any] = {"self": trial}
     for index, item in enumerate(callbacks):

@@ -45,7 +45,11 @@ class Orders:
         self._loader, self._seed, self._note = loader, seed, note
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         self._kept = Attributes(
-            {self._name: self._sampler}, skip=lambda: {id(loader.dataset)}, skip_types=_ANOTHERS, walks=_is_part, asks=False
+            {self._name: self._sampler},
+            skip=lambda: {"data set": loader.dataset},
+            skip_types=_ANOTHERS,
+            walks=_is_part,
+            asks=False,
         )
         self._begun: dict[int, list[Any]] = {}
         """By epoch: what the sampler kept before it was drawn."""

@@ -14,6 +14,7 @@ from tenuto.workers.pytorch.reducers import MetricReducer
 from tenuto.workers.pytorch.structure import Structure
 from tenuto.workers.pytorch.trial import PyTorchTrial
 from tenuto.workers.user_state.attributes import Attributes
+from tenuto.workers.user_state.graph import groups_of
 
 
 def note_unsaved(trial: PyTorchTrial, attributes: Attributes, structure: Structure, exactness: Exactness) -> None:
@@ -37,12 +38,21 @@ def _roots(trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> dic
 def attributes_of(context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> Attributes:
     """Without what is wrapped, and the data: those are saved in other ways."""
 
-    def others() -> set[int]:
-        wrapped: list[Any] = [context, *context._optimizers, *context._scalers, *(item.reducer for item in context._reducers)]
-        wrapped += [item.scheduler for item in context._schedulers]
-        for model in context._models:
-            wrapped += [*model.modules(), *model.parameters(), *model.buffers()]
-        return set(map(id, wrapped))
+    def others() -> dict[str, Any]:
+        wrapped: dict[str, Any] = {"context": context}
+        schedulers, reducers = [item.scheduler for item in context._schedulers], [item.reducer for item in context._reducers]
+        for kind, found in (("scaler", context._scalers), ("scheduler", schedulers), ("reducer", reducers)):
+            wrapped |= {f"{kind} {index}": item for index, item in enumerate(found)}
+        for index, optimizer in enumerate(context._optimizers):
+            wrapped |= {f"optimizer {index}": optimizer} | groups_of(f"optimizer {index}", optimizer)
+        for index, model in enumerate(context._models):
+            for kind, named in (
+                ("module", model.named_modules()),
+                ("parameter", model.named_parameters()),
+                ("buffer", model.named_buffers()),
+            ):
+                wrapped |= {f"{kind} {name} of model {index}": item for name, item in named}
+        return wrapped
 
     types = (DataLoader, Dataset, Sampler, MetricReducer)
     return Attributes(_roots(trial, callbacks), skip=others, skip_types=types)

@@ -2,44 +2,44 @@
 
 A checkpoint holds those values that differ from what the constructors made, so that a value that follows from the configuration
 is taken from there, and a large one that never changes is not written again and again. A fresh process makes the same
-objects, and gets the values back, in place where others may hold them, too.
+objects, and gets the values back. Which object it is matters as much as what is in it: one that the constructors made is changed
+in place, wherever it is held by then, and never replaced by a copy; what others save is only pointed to.
+
+An entry is [path, encoded]. A path names an object that the constructors made by where it was found first, or an attribute of
+it. The entry has the object's content, or (`ref`, `new`, `gone`, numbers, strings, tuples, ...) what the attribute is set to.
 """
 
 from __future__ import annotations
 
-import io
 import time
 import types
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenuto.workers.user_state import generators, values
+from tenuto.workers.user_state import generators, kinds, values
+from tenuto.workers.user_state.begun import Begun, Names
+from tenuto.workers.user_state.graph import OBJECTS_MAX, Graph, Node, Path, Rules, What
+from tenuto.workers.user_state.kinds import KIND, NotPlain
+from tenuto.workers.user_state.kinds import is_iterator as is_iterator
+from tenuto.workers.user_state.marks import mark_of_encoded
+from tenuto.workers.user_state.restoring import restored
 
-DEPTH_MAX = 6
-OBJECTS_MAX = 10_000
 SMALL_BYTES_MAX = 1 << 20
+_SHORT = (type(None), bool, int, float)
 SLOW_SECONDS = 2.0
 """Of one checkpoint: the user is told once."""
-Path = tuple[str, ...]
-"""Of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
-_CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property)
+Key = tuple[Path, bool]
+"""Of an entry: its path, and whether it says what an attribute is set to."""
 
 
-_NOTHING = object()
-
-
-@dataclass(frozen=True)
-class Leaf:
-    path: Path
+@dataclass(frozen=True, slots=True)
+class Entry:
+    key: Key
     value: Any
-    encoded: Any
-    """Its own memory, not a copy."""
-    set: Callable[[Any], None] | None
-    """None: the container takes no other."""
-    protocol: bool = False
-    """It says and takes its state itself."""
+    encode: Callable[[bool], Any]
+    """`copy`: its own memory. Raises NotPlain."""
+    asked: bool = False
 
 
 def name_of(path: Path) -> str:
@@ -51,77 +51,88 @@ class Attributes:
         self,
         roots: Mapping[str, Any],
         *,
-        skip: Callable[[], set[int]] = set,
+        skip: Callable[[], Mapping[str, Any]] = dict,
         skip_types: tuple[type, ...] = (),
         walks: Callable[[Any], bool] = lambda value: generators.is_users(type(value)),
         asks: bool = True,
         adapts: Callable[[Any], Any] = lambda value: None,
     ) -> None:
-        """`roots`: objects by names, under which their values are saved. `skip`: ids of what others save, and `skip_types` their
-        types. `walks`: objects whose attributes are looked at. `asks`: an object with `state_dict` and `load_state_dict` is
-        asked, and not looked at. `adapts`: gives an object with these for one of a library's, else None."""
-        self._adapts = adapts
-        self.roots, self._skip, self._walks, self._asks = dict(roots), skip, walks, asks
-        self._skip_types = (*_CODE, *skip_types)
+        """`roots`: objects by names, under which their values are saved. `skip`: what others save, by names that are the same in
+        each process, and `skip_types` its types. `walks`: objects whose attributes are looked at. `asks`: an object with
+        `state_dict` and `load_state_dict` is asked, and not looked at. `adapts`: gives an object with these for one of a
+        library's, else None."""
+        self.roots, self._rules = dict(roots), Rules(skip, skip_types, walks, asks, adapts)
+        graph = Graph(self.roots, self._rules)
+        self._begun = Begun(graph)
+        self._marks: dict[Key, str | None] = {}
         self._unknown: dict[Path, Any] = {}
-        """Of the last walk: what can neither be saved nor looked into."""
-        self._begun_objects: set[Path] = set()
-        self._begun = self.marks()
-        self._begun_objects = set(self._objects())
+        """Of the last look: what can neither be saved nor looked into."""
+        self._bad: dict[Path, Any] = {}
+        """What says a state that cannot be saved."""
+        self._cut: dict[Path, Any] = {}
+        self._marks = self.marks()
         self._begun_unknown = dict(self._unknown)
-        self._begun_large = {path: values.mark_of_large(item) for path, item in self._unknown.items() if values.is_large(item)}
+        self._begun_opaque = {path: kinds.mark_of_opaque(value) for path, value in self._unknown.items()}
         self.seconds: dict[str, float] = {}
         """That the last call of `state` took, by attribute of a root: training waits for it."""
 
-    def marks(self) -> dict[Path, str]:
+    def marks(self) -> dict[Key, str | None]:
         """Of all values now, to compare in this process."""
-        return {leaf.path: values.mark_of_encoded(leaf.encoded) for leaf in self._leaves()}
+        return {entry.key: _mark(entry) for entry in self._entries()}
 
     def state(self, small: bool = False) -> list[list[Any]]:
         """[path, encoded value] of what changed since the beginning: copies. `small`: also of what did not change, up to
         SMALL_BYTES_MAX."""
         found: list[list[Any]] = []
-        objects: dict[Path, Any] = {}
-        nowhere: dict[Path, Any] = {}
         self.seconds, began = {}, time.perf_counter()
-        for leaf in self._leaves(objects):
-            made = self._made_since(leaf, objects)
-            if made is not None:
-                nowhere[made] = objects.get(made, leaf.value)
-            elif self._is_wanted(leaf, small):
-                found.append([list(leaf.path), values.encode(_said(leaf.value, leaf.protocol), copy=True)])
-            name, now = name_of(leaf.path[:2]), time.perf_counter()
+        for entry in self._entries():
+            path, sets = entry.key
+            mark = _mark(entry)
+            wanted = small and getattr(entry.value, "nbytes", 0) <= SMALL_BYTES_MAX
+            if mark is None:
+                self._note_unsaved(entry)
+            elif wanted or mark != self._marks.get(entry.key):
+                encoded = entry.encode(True)
+                if not (sets and self._is_lost_code(entry, encoded)):
+                    found.append([list(path), encoded])
+            name, now = name_of(path[:2]), time.perf_counter()
             self.seconds[name] = self.seconds.get(name, 0.0) + now - began
             began = now
-        self._unknown |= nowhere
         return found
 
-    def _is_wanted(self, leaf: Leaf, small: bool) -> bool:
-        if small and getattr(leaf.value, "nbytes", 0) <= SMALL_BYTES_MAX:
-            return True
-        return values.mark_of_encoded(leaf.encoded) != self._begun.get(leaf.path)
+    def _note_unsaved(self, entry: Entry) -> None:
+        path, _ = entry.key
+        if entry.asked:
+            self._bad[path] = entry.value
+        elif self._marks.get(entry.key, "") is not None and not self._is_said(path):
+            self._unknown[path] = entry.value
 
-    def _made_since(self, leaf: Leaf, objects: Mapping[Path, Any]) -> Path | None:
-        """A fresh process has no place for what is in an object that was made after the beginning: the path of that."""
-        path = leaf.path
-        if path in self._begun:
-            return None
-        made = next((path[:end] for end in range(2, len(path)) if path[:end] in objects.keys() - self._begun_objects), None)
-        return made if made is not None else path if leaf.protocol or not path[-1].startswith(".") else None
+    def _is_said(self, path: Path) -> bool:
+        """What is in it, or is it, is named already."""
+        return any(other[: len(path)] == path for other in self._unknown)
 
-    def restore(self, state: Iterable[Any], touched: Iterable[Path] = ()) -> list[str]:
+    def _is_lost_code(self, entry: Entry, encoded: Any) -> bool:
+        """A function that a fresh process cannot find by its name, such as a lambda: said, where it takes another one's place."""
+        if not isinstance(encoded, dict) or encoded[KIND] != "code":
+            return False
+        name = encoded["value"]
+        if kinds.found_by_name(name) is entry.value or self._begun.named.get(name) is not None:
+            return False
+        if entry.key[0] in self._begun.code:
+            self._unknown[entry.key[0]] = entry.value
+        return True
+
+    def restore(self, state: Iterable[Any], touched: Iterable[Key] = ()) -> list[str]:
         """Puts values back, but for those at `touched`. Returns the names of those for which there is no place."""
-        kept = set(touched)
-        leaves = {leaf.path: leaf for leaf in self._leaves()}
-        lost = []
-        for path, encoded in ((tuple(item[0]), item[1]) for item in state):
-            if path in kept:
-                continue
-            leaf = leaves.get(path)
-            done = self._add(path, encoded) if leaf is None else _put(leaf, encoded)
-            if not done:
-                lost.append(name_of(path))
-        return lost
+        changed = set(touched)
+        paths = {path for path, _ in changed}
+        set_anew = {path for path, sets in changed if sets}
+        entries = []
+        for item in state:
+            path = tuple(item[0])
+            if path not in paths and not any(path[:end] in set_anew for end in range(2, len(path))):
+                entries.append((path, item[1]))
+        return list(dict.fromkeys(map(name_of, restored(self.roots, self._rules, self._begun, entries))))
 
     def slow(self) -> str | None:
         """A sentence for the user, where the last call of `state` took long."""
@@ -134,122 +145,104 @@ class Attributes:
         )
 
     def unsaved(self) -> list[tuple[Path, str, str]]:
-        """Path, name and type of what was there when `state` was called and cannot be saved: iterators, and what was put there
-        since the beginning."""
-        return [
+        """Path, name and type of what was there when `state` was called and cannot be saved: iterators, what was put there
+        since the beginning, and what was not looked into."""
+        found = [
             (path, name_of(path), _kind_of(value))
             for path, value in self._unknown.items()
-            if is_iterator(value) or self._begun_unknown.get(path) is not value or self._is_large_and_changed(path, value)
+            if kinds.is_iterator(value) or self._begun_unknown.get(path) is not value or self._is_changed(path, value)
         ]
+        beyond = f"beyond the {OBJECTS_MAX:,} objects that are looked through, or nested too deep"
+        bad = "whose state_dict holds more than plain values"
+        found += [(path, name_of(path), f"{_kind_of(value)} {bad}") for path, value in self._bad.items()]
+        return found + [(path, name_of(path), f"{_kind_of(value)} {beyond}") for path, value in self._cut.items()]
 
-    def _is_large_and_changed(self, path: Path, value: Any) -> bool:
-        return values.is_large(value) and values.mark_of_large(value) != self._begun_large.get(path)
+    def _is_changed(self, path: Path, value: Any) -> bool:
+        return kinds.mark_of_opaque(value) != self._begun_opaque.get(path)
 
-    def _add(self, path: Path, encoded: Any) -> bool:
-        """An attribute that was made in training."""
-        owner = self._objects().get(path[:-1])
-        if owner is None or not path[-1].startswith("."):
-            return False
-        try:
-            setattr(owner, path[-1][1:], values.decode(encoded))
-        except (AttributeError, TypeError):
-            return False
-        return True
+    def _entries(self) -> Iterator[Entry]:
+        graph = Graph(self.roots, self._rules)
+        names = Names(graph, self._begun)
+        self._cut = graph.cut
+        self._unknown, self._bad = {}, {}
+        for node in graph.nodes.values():
+            if node.what is What.OPAQUE:
+                path = names.of(node.value) or names.made.get(id(node.value))
+                if path is not None:
+                    self._unknown[path] = node.value
+        self._unknown |= names.nowhere
+        probing, copying = _encoder(graph, names, False), _encoder(graph, names, True)
+        for node in graph.nodes.values():
+            name = names.of(node.value)
+            if name is not None and node.what not in (What.OPAQUE, What.THEIRS):
+                yield from _entries_of(node, name, graph, names, (probing, copying))
+                if node.looked and node.what is What.OBJECT:
+                    have = {f".{key}" for key, _ in node.attributes}
+                    for part in sorted(self._begun.parts.get(name, frozenset()) - have):
+                        yield Entry(((*name, part), True), None, lambda copy: {KIND: "gone", "value": None})
 
-    def _objects(self) -> dict[Path, Any]:
-        found: dict[Path, Any] = {}
-        for _ in self._leaves(found):
-            pass
-        return found
 
-    def _leaves(self, objects: dict[Path, Any] | None = None) -> Iterator[Leaf]:
-        self._unknown = {}
-        seen = set(self._skip())
-        first = len(seen)
-        queue: deque[tuple[Path, Any, Callable[[Any], None] | None, int]] = deque(
-            ((name,), root, None, 0) for name, root in self.roots.items()
-        )
-        while queue and len(seen) < first + OBJECTS_MAX:
-            path, value, put, depth = queue.popleft()
-            if type(value) not in values.SCALARS:
-                if id(value) in seen or isinstance(value, self._skip_types):
-                    continue
-                seen.add(id(value))
-            root = len(path) == 1
-            if not root and (adapted := self._adapts(value)) is not None:
-                value = adapted
-            asked = not root and self._asks and _has_protocol(value)
-            encoded = _NOTHING if root else _encoded(value, asked)
-            if encoded is not _NOTHING:
-                yield Leaf(path, value, encoded, put, asked)
-            elif depth < DEPTH_MAX and isinstance(value, (list, tuple, dict)) and len(value) <= values.ITEMS_MAX:
-                queue.extend(_items(path, value, depth + 1))
-            elif depth < DEPTH_MAX and (root or self._walks(value)) and not is_iterator(value):
-                if objects is not None:
-                    objects[path] = value
-                queue.extend(_attributes(path, value, depth + 1))
-            else:
-                self._unknown[path] = value
+def _entries_of(
+    node: Node, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
+) -> Iterator[Entry]:
+    """`encoders`: one that copies nothing, and one that copies."""
+    if node.what is What.ASKED:
+        yield Entry((name, False), node.value, lambda copy: values.encode(node.asked.state_dict(), copy), True)
+    elif node.what is not What.OBJECT and not is_inlined(node):
+        yield Entry((name, False), node.value, lambda copy: encoders[copy].content(node.value, holes=True))
+    for key, value in node.attributes:
+        if isinstance(value, (types.ModuleType, property)) or (graph.is_theirs(value) and names.of(value) is None):
+            continue
+        yield Entry(((*name, f".{key}"), True), value, _set_to(encoders, value))
+
+
+def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Callable[[bool], Any]:
+    return lambda copy: encoders[copy].encode(value)
+
+
+def is_inlined(node: Node) -> bool:
+    """It is saved with the container that alone holds it."""
+    return node.what is What.CONTAINER and node.inner and node.held == 1 and not generators.is_users(type(node.value))
+
+
+def _encoder(graph: Graph, names: Names, copy: bool) -> values.Encoder:
+    numbers: dict[int, int] = {}
+
+    def refer(value: Any) -> Any:
+        if isinstance(value, (tuple, frozenset)) or kinds.is_frozen(value):
+            return None
+        node = graph.nodes.get(id(value))
+        name = names.of(value)
+        if name is None and graph.is_theirs(value):
+            raise NotPlain
+        if name is not None:
+            return None if node is not None and is_inlined(node) else {KIND: "ref", "value": list(name)}
+        if node is None:
+            return None
+        if node.what not in (What.LEAF, What.CONTAINER) or generators.is_users(type(value)):
+            raise NotPlain
+        if (number := numbers.get(id(value))) is not None:
+            return {KIND: "again", "value": number}
+        if node.held == 1:
+            return None if is_inlined(node) else {KIND: "new", "value": made.content(value)}
+        content = made.content(value)
+        number = numbers[id(value)] = len(numbers)
+        return {KIND: "new", "value": content, "number": number}
+
+    made = values.Encoder(copy, refer)
+    return made
+
+
+def _mark(entry: Entry) -> str | None:
+    """None: it cannot be saved."""
+    try:
+        encoded = entry.encode(False)
+    except NotPlain:
+        return None
+    if isinstance(encoded, dict) and encoded[KIND] == "ref":
+        return f"ref {encoded['value']}"
+    return repr(encoded) if type(encoded) in _SHORT else mark_of_encoded(encoded)
 
 
 def _kind_of(value: Any) -> str:
-    return f"{type(value).__name__} with {len(value)} items" if values.is_large(value) else type(value).__name__
-
-
-def is_iterator(value: Any) -> bool:
-    """Its place cannot be told."""
-    return hasattr(type(value), "__next__") and hasattr(type(value), "__iter__") and not isinstance(value, io.IOBase)
-
-
-def _items(path: Path, value: Any, depth: int) -> Iterator[tuple[Path, Any, Callable[[Any], None] | None, int]]:
-    pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, item in list(pairs):
-        put = None if isinstance(value, tuple) else _setter_of_item(value, key)
-        yield (*path, f"[{key!r}]"), item, put, depth
-
-
-def _setter_of_item(owner: Any, key: Any) -> Callable[[Any], None]:
-    def put(value: Any) -> None:
-        owner[key] = value
-
-    return put
-
-
-def _attributes(path: Path, value: Any, depth: int) -> Iterator[tuple[Path, Any, Callable[[Any], None] | None, int]]:
-    for name, item in generators.attributes(value):
-        if name.startswith("__"):
-            continue  # a library's notes about the object, such as the arguments that Lightning keeps
-        yield (*path, f".{name}"), item, _setter(value, name), depth
-
-
-def _setter(owner: Any, name: str) -> Callable[[Any], None]:
-    return lambda value: setattr(owner, name, value)
-
-
-def _has_protocol(value: Any) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
-
-
-def _encoded(value: Any, asked: bool) -> Any:
-    try:
-        return values.encode(_said(value, asked))
-    except values.NotPlain:
-        return _NOTHING
-
-
-def _said(value: Any, asked: bool) -> Any:
-    return value.state_dict() if asked else value
-
-
-def _put(leaf: Leaf, encoded: Any) -> bool:
-    if leaf.protocol:
-        return leaf.value.load_state_dict(values.decode(encoded)) is not False
-    if values.put_into(leaf.value, encoded):
-        return True
-    if leaf.set is None:
-        return False
-    try:
-        leaf.set(values.decode(encoded))
-    except (AttributeError, TypeError):
-        return False
-    return True
+    return f"{type(value).__name__} with {len(value)} items" if kinds.is_large(value) else type(value).__name__

@@ -1,5 +1,5 @@
-"""A sampler with generators and a count of its own, or a stream, and a trial that keeps generators and tensors as attributes: in
-one process, or divided among ranks. `kind` says which data."""
+"""A sampler with generators and a count of its own, or a stream, and a trial that keeps generators, tensors and lists of the
+model's parameters as attributes, by which it clips and averages: in one process, or divided among ranks. `kind` says which data."""
 
 import random
 
@@ -76,6 +76,9 @@ class OwnTrial(pytorch.PyTorchTrial):
         self.model = context.wrap_model(nn.Linear(2, 1))
         self.optimizer = context.wrap_optimizer(torch.optim.Adam(self.model.parameters(), lr=0.01))
         self.python, self.numbers = random.Random(1 + context.rank), np.random.default_rng(2)
+        self.params = [value for value in self.model.parameters() if value.requires_grad]
+        self.averages = [value.detach().clone() for value in self.params]
+        self.groups = self.optimizer.param_groups
         self.kept = {"generator": torch.Generator().manual_seed(3), "sum": torch.zeros(2), "count": 0}
 
     def build_training_data_loader(self):
@@ -93,9 +96,14 @@ class OwnTrial(pytorch.PyTorchTrial):
         self.kept["count"] += 1
         self.kept["sum"] += torch.rand(2, generator=self.kept["generator"]) * self.python.random()
         shift = self.kept["sum"].sum() + self.kept["count"] * self.numbers.random()
+        self.groups[0]["lr"] = 0.01 / (1 + 0.1 * batch_idx)
+        shift = shift + sum(value.sum() for value in self.averages)
         loss = (self.model(batch) - 0.01 * shift).square().mean()
         self.context.backward(loss)
+        nn.utils.clip_grad_norm_(self.params, 0.01)
         self.context.step_optimizer(self.optimizer)
+        for average, value in zip(self.averages, self.params, strict=True):
+            average.mul_(0.9).add_(value.detach(), alpha=0.1)
         return {"loss": loss}
 
     def evaluate_batch(self, batch):

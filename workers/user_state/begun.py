@@ -1,0 +1,136 @@
+"""What the constructors made, and which of it is still there: so that each object has one name, the same in each process."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Any
+
+from tenuto.workers.user_state import generators, kinds
+from tenuto.workers.user_state.graph import Graph, Node, Path, What
+
+
+class Begun:
+    def __init__(self, graph: Graph) -> None:
+        self.slots: dict[Path, tuple[int, type]] = {path: (id(value), type(value)) for path, value in graph.slots.items()}
+        self.paths: dict[int, Path] = {}
+        self.theirs: dict[Path, str] = {}
+        """Slots that hold what others save, and its name."""
+        self.named = dict(graph.named)
+        self.parts: dict[Path, frozenset[str]] = {}
+        """Of an object: its attributes."""
+        self.code = {
+            (*node.path, f".{name}")
+            for node in graph.nodes.values()
+            for name, value in node.attributes
+            if isinstance(value, kinds.CODE)
+        }
+        self._alive: dict[int, Any] = {}
+        """By id: a weak reference, where there can be one; the thing itself, where it is of no known kind."""
+        for node in graph.nodes.values():
+            if id(node.value) in graph.names_of_theirs:
+                continue
+            self.paths[id(node.value)] = node.path
+            if node.looked and node.what is What.OBJECT:
+                self.parts[node.path] = frozenset(f".{name}" for name, _ in node.attributes)
+            if node.what is What.OPAQUE:
+                self._alive[id(node.value)] = lambda value=node.value: value
+                continue
+            try:
+                self._alive[id(node.value)] = weakref.ref(node.value)
+            except TypeError:
+                continue
+        for path, value in graph.slots.items():
+            if (name := graph.names_of_theirs.get(id(value))) is not None:
+                self.theirs[path] = name
+
+    def name_at(self, slot: Path, value: Any) -> Path | None:
+        """Of an object that is surely one of the beginning: it did not die since, or is where it was."""
+        path = self.paths.get(id(value))
+        if path is None:
+            return None
+        alive = self._alive.get(id(value))
+        if alive is not None:
+            return path if alive() is value else None
+        return path if self.slots.get(slot) == (id(value), type(value)) else None
+
+    def gone(self, slot: Path, value: Any, graph: Graph) -> Path | None:
+        """The name of what was here, of the same type, and is nowhere any more: `value` is in its place."""
+        known = self.slots.get(slot)
+        if known is None or known[1] is not type(value):
+            return None
+        alive = self._alive.get(known[0])
+        found = known[0] in graph.nodes and (alive is None or alive() is graph.nodes[known[0]].value)
+        is_there = found or known[0] in graph.flat
+        return None if is_there else self.paths.get(known[0])
+
+
+class Names:
+    """Of all that a look found."""
+
+    def __init__(self, graph: Graph, begun: Begun) -> None:
+        self._graph, self._begun = graph, begun
+        self._names: dict[int, Path] = {}
+        self._taken: set[Path] = set()
+        self.made: dict[int, Path] = {}
+        """What was made since, and where it is."""
+        self.nowhere: dict[Path, Any] = {}
+        """Of these, what a fresh process has no place for."""
+        self._open: deque[tuple[Path, Node]] = deque()
+        self._doubtful: deque[tuple[Path, Any]] = deque()
+        self._run()
+
+    def of(self, value: Any) -> Path | None:
+        """None: a fresh process does not have it."""
+        name = self._graph.names_of_theirs.get(id(value))
+        return (name,) if name is not None else self._names.get(id(value))
+
+    def objects(self) -> dict[Path, Any]:
+        """By name, and by where they are."""
+        found = {(name,): value for name, value in self._graph.theirs.items()}
+        for node in self._graph.nodes.values():
+            found.setdefault(self.of(node.value) or self.made.get(id(node.value), node.path), node.value)
+        for path, value in self._graph.slots.items():
+            found.setdefault(path, value)
+        return found
+
+    def _run(self) -> None:
+        for node in self._graph.nodes.values():
+            if len(node.path) == 1:
+                self._give(node.path, node)
+        while self._open or self._doubtful:
+            if self._open:
+                name, node = self._open.popleft()
+                for parts, value in node.children:
+                    self._see((*name, *parts), value)
+            else:
+                self._decide(*self._doubtful.popleft())
+
+    def _give(self, name: Path, node: Node) -> None:
+        self._names[id(node.value)] = name
+        self._taken.add(name)
+        self._open.append((name, node))
+
+    def _see(self, slot: Path, value: Any) -> None:
+        if id(value) in self._names or id(value) in self._graph.names_of_theirs:
+            return
+        name = self._begun.name_at(slot, value)
+        if name is not None and name not in self._taken and len(name) > 1:
+            self._give(name, self._graph.nodes[id(value)])
+        else:
+            self._doubtful.append((slot, value))
+
+    def _decide(self, slot: Path, value: Any) -> None:
+        """Of what may be new: after all that surely is not."""
+        if id(value) in self._names or id(value) in self.made:
+            return
+        node = self._graph.nodes[id(value)]
+        name = None if node.what is What.OPAQUE else self._begun.gone(slot, value, self._graph)
+        if name is not None and name not in self._taken:
+            self._give(name, node)
+            return
+        self.made[id(value)] = slot
+        if node.what is What.CONTAINER and not generators.is_users(type(value)):
+            self._open.append((slot, node))
+        elif node.what in (What.ASKED, What.OBJECT, What.CONTAINER) or (node.what is What.THEIRS and slot in self._begun.slots):
+            self.nowhere[slot] = value

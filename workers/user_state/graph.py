@@ -1,0 +1,251 @@
+"""What objects hold, looked through from roots on: each object once, and from where it is held."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import SimpleNamespace
+from typing import Any
+
+from tenuto.workers.user_state import generators, kinds
+
+Path = tuple[str, ...]
+"""Of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
+DEPTH_MAX = 12
+OBJECTS_MAX = 10_000
+"""Objects that are looked into, or left to others: each checkpoint waits for that."""
+NODES_MAX = 500_000
+MANY = 1_000
+"""Items of a container that is looked through last, so that it leaves nothing else out."""
+_ALSO_WALKED = ("SimpleNamespace", "Namespace", "UserDict", "UserList")
+_THEIR_MODULES = ("types", "argparse", "collections")
+
+
+class What(Enum):
+    LEAF = auto()
+    """Saved with its content."""
+    CONTAINER = auto()
+    ASKED = auto()
+    """It says and takes its state itself."""
+    OBJECT = auto()
+    """Its attributes are looked at."""
+    THEIRS = auto()
+    """Saved by others."""
+    OPAQUE = auto()
+    """Can neither be saved nor looked into."""
+
+
+@dataclass(slots=True)
+class Node:
+    value: Any
+    what: What
+    path: Path
+    """At which it was found first."""
+    asked: Any = None
+    held: int = 1
+    """By how many."""
+    inner: bool = False
+    """Found as an item of a container."""
+    looked: bool = False
+    """Into it."""
+    children: list[tuple[Path, Any]] = field(default_factory=list)
+    attributes: list[tuple[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Rules:
+    skip: Callable[[], Mapping[str, Any]]
+    skip_types: tuple[type, ...]
+    walks: Callable[[Any], bool]
+    asks: bool
+    adapts: Callable[[Any], Any]
+
+
+class Graph:
+    """Of this moment. Holds what it found."""
+
+    def __init__(self, roots: Mapping[str, Any], rules: Rules) -> None:
+        self._rules = rules
+        self.theirs = dict(rules.skip())
+        self._look(roots)
+        inner = self._groups_of_asked()
+        if any(id(value) in self.nodes and self.nodes[id(value)].what is not What.THEIRS for value in inner.values()):
+            self.theirs |= inner
+            self._look(roots)
+
+    def _look(self, roots: Mapping[str, Any]) -> None:
+        self.names_of_theirs = {id(value): name for name, value in reversed(self.theirs.items())}
+        self.nodes: dict[int, Node] = {}
+        self.slots: dict[Path, Any] = {}
+        """All that may be held by several, by each path."""
+        self.named: dict[str, Any] = {}
+        """Classes and functions."""
+        self.flat: dict[int, tuple[Node, str]] = {}
+        """Lists and dicts of scalars that a container alone holds: found once, and no nodes."""
+        self.cut: dict[Path, Any] = {}
+        """Where something was not looked into: the first beyond a bound."""
+        self._objects = 0
+        queue: deque[tuple[Node, int]] = deque()
+        late: deque[tuple[Node, int]] = deque()
+        for name, root in roots.items():
+            node = self.nodes[id(root)] = Node(root, What.OBJECT, (name,))
+            self.slots[(name,)] = root
+            queue.append((node, 0))
+        while queue or late:
+            node, depth = (queue or late).popleft()
+            if self._objects >= OBJECTS_MAX or len(self.nodes) >= NODES_MAX or depth > DEPTH_MAX:
+                if not self.cut and self._holds_more(node):
+                    self.cut[node.path[:2]] = self.slots.get(node.path[:2], node.value)
+                continue
+            node.looked = True
+            for parts, value in self._parts(node):
+                new = self._note(node, parts, value)
+                if new is not None:
+                    many = kinds.is_container(new.value) and len(new.value) > MANY
+                    (late if many else queue).append((new, depth + 1))
+
+    def _holds_more(self, node: Node) -> bool:
+        values = [value for _, value in generators.attributes(node.value)]
+        if node.what is What.CONTAINER:
+            values += [item for _, item in kinds.pairs(node.value)] if isinstance(node.value, dict) else kinds.items(node.value)
+        return any(not isinstance(value, kinds.CODE) and not kinds.is_constant(value) for value in values)
+
+    def _parts(self, node: Node) -> Iterator[tuple[Path, Any]]:
+        """What the node holds; tuples and frozen dataclasses are looked through."""
+        if node.what is What.CONTAINER:
+            for part, value in _items(node.value):
+                if _is_flat(value) and id(value) not in self.names_of_theirs and self._is_flat_still(node, part, value):
+                    continue
+                yield from self._through((part,), value, 0)
+        if node.what is What.OBJECT or (node.what is What.CONTAINER and generators.is_users(type(node.value))):
+            for name, value in generators.attributes(node.value):
+                if name.startswith("__"):
+                    continue  # a library's notes about the object, such as the arguments that Lightning keeps
+                node.attributes.append((name, value))
+                yield from self._through((f".{name}",), value, 0)
+
+    def _is_flat_still(self, owner: Node, part: str, value: Any) -> bool:
+        if id(value) in self.nodes or id(value) in self.flat:
+            return False
+        self.flat[id(value)] = (owner, part)
+        return True
+
+    def _through(self, parts: Path, value: Any, depth: int) -> Iterator[tuple[Path, Any]]:
+        if type(value) in kinds.SCALARS:
+            return
+        if isinstance(value, kinds.CODE):
+            if hasattr(value, "__qualname__"):
+                self.named.setdefault(kinds.name_of_class(value), value)
+            return
+        if kinds.is_constant(value):
+            self.named.setdefault(kinds.name_of_class(type(value)), type(value))
+        elif depth < DEPTH_MAX and kinds.is_frozen(value):
+            self.named.setdefault(kinds.name_of_class(type(value)), type(value))
+            for name, item in generators.attributes(value):
+                yield from self._through((*parts, f".{name}"), item, depth + 1)
+        elif depth < DEPTH_MAX and isinstance(value, (tuple, frozenset)) and len(value) <= kinds.ITEMS_MAX:
+            self.named.setdefault(kinds.name_of_class(type(value)), type(value))
+            for part, item in _items(value):
+                yield from self._through((*parts, part), item, depth + 1)
+        else:
+            yield parts, value
+
+    def _note(self, owner: Node, parts: Path, value: Any) -> Node | None:
+        """Returns what is to be looked into."""
+        path = (*owner.path, *parts)
+        owner.children.append((parts, value))
+        self.slots[path] = value
+        if (first := self.flat.pop(id(value), None)) is not None:
+            self._add_flat(*first, value)
+        known = self.nodes.get(id(value))
+        if known is not None:
+            known.held += 1
+            return None
+        what, asked = self._what(value)
+        inner = owner.what is What.CONTAINER or len(parts) > 1
+        node = self.nodes[id(value)] = Node(value, what, path, asked, inner=inner)
+        self._objects += what not in (What.LEAF, What.CONTAINER)
+        return node if what in (What.CONTAINER, What.OBJECT) else None
+
+    def _add_flat(self, owner: Node, part: str, value: Any) -> None:
+        path = (*owner.path, part)
+        owner.children.append(((part,), value))
+        self.slots[path] = value
+        self.nodes[id(value)] = Node(value, What.CONTAINER, path, inner=True, looked=True)
+
+    def _what(self, value: Any) -> tuple[What, Any]:
+        rules = self._rules
+        if self.is_theirs(value):
+            return What.THEIRS, None
+        adapted = rules.adapts(value)
+        asked = value if adapted is None else adapted
+        if rules.asks and kinds.has_protocol(asked):
+            return What.ASKED, asked
+        if kinds.is_large(value) or isinstance(value, (tuple, frozenset)):
+            return What.OPAQUE, None
+        if kinds.is_leaf(value):
+            return What.LEAF, None
+        if kinds.is_container(value):
+            return What.CONTAINER, None
+        if kinds.is_iterator(value):
+            return What.OPAQUE, None
+        module = type(value).__module__
+        also = type(value).__name__ in _ALSO_WALKED and module in _THEIR_MODULES
+        if also or rules.walks(value) or (module == SimpleNamespace.__module__ and hasattr(type(value), "__dataclass_params__")):
+            return What.OBJECT, None
+        return What.OPAQUE, None
+
+    def is_theirs(self, value: Any) -> bool:
+        return id(value) in self.names_of_theirs or isinstance(value, self._rules.skip_types)
+
+    def _groups_of_asked(self) -> dict[str, Any]:
+        """Optimizers make these anew when their state is loaded."""
+        found = {}
+        for node in self.nodes.values():
+            if node.what is What.ASKED and isinstance(getattr(node.value, "param_groups", None), list):
+                found |= groups_of("".join(node.path), node.value)
+        return found
+
+
+def groups_of(name: str, optimizer: Any) -> dict[str, Any]:
+    """What an optimizer makes anew when its state is loaded, by names."""
+    found: dict[str, Any] = {
+        f"{name}'s param_groups": optimizer.param_groups,
+        f"{name}'s state": getattr(optimizer, "state", None),
+    }
+    for index, group in enumerate(optimizer.param_groups):
+        found[f"{name}'s group {index}"] = group
+        if isinstance(group, dict) and isinstance(group.get("params"), list):
+            found[f"{name}'s parameters of group {index}"] = group["params"]
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    """Those of a set have no place; what else has one is no constant of a plain kind."""
+    if isinstance(value, dict):
+        for index, (key, item) in enumerate(kinds.pairs(value)):
+            if type(key) in kinds.SCALARS:
+                if not _is_scalar(item):
+                    yield f"[{key!r}]", item
+                continue
+            plain = kinds.is_constant(key) or (type(key) is tuple and all(type(part) in kinds.SCALARS for part in key))
+            yield f"[{key!r}]" if plain else f"[key {index}]", item
+            yield f"[key {index} itself]", key
+    elif not isinstance(value, (set, frozenset)):
+        for index, item in enumerate(kinds.items(value)):
+            if not _is_scalar(item):
+                yield f"[{index}]", item
+
+
+def _is_scalar(value: Any) -> bool:
+    kind = type(value)
+    return kind in kinds.SCALARS or (kind is tuple and all(type(item) in kinds.SCALARS for item in value))
+
+
+def _is_flat(value: Any) -> bool:
+    kind = type(value)
+    if kind is list or kind is set:
+        return len(value) <= MANY and all(type(item) in kinds.SCALARS for item in value)
+    return kind is dict and len(value) <= MANY and all(type(item) in kinds.SCALARS for pair in value.items() for item in pair)

@@ -1,0 +1,190 @@
+"""What kinds of values a user's objects keep, and how containers are read and filled without running the user's own methods."""
+
+from __future__ import annotations
+
+import array
+import enum
+import io
+import itertools
+import pathlib
+import sys
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tenuto.workers.user_state import generators
+
+SCALARS = (type(None), bool, int, float, complex, str, bytes)
+ITEMS_MAX = 100_000
+"""In one value: what is larger is data and no state, and would be looked through at each checkpoint."""
+SAMPLES = 4_096
+"""Of a container with more than ITEMS_MAX items, to see whether it changed."""
+KIND = "tenuto_kind"
+LISTS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
+DICTS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
+MADE: dict[str, Callable[[Any], Any]] = {name: kind for kind, name in (*LISTS.items(), *DICTS.items())}
+FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, set, deque, Counter)}
+CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property)
+_CONTAINERS = (list, dict, set, deque)
+
+
+class NotPlain(Exception):
+    """The value is none that can be saved."""
+
+
+def is_tensor(value: Any) -> bool:
+    """A tensor as it is: no subclass, such as one that is divided among ranks."""
+    torch = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
+
+
+def is_eager(value: Any) -> bool:
+    """TensorFlow's tensor, which nothing changes."""
+    return type(value).__module__.startswith("tensorflow.") and hasattr(value, "numpy") and not hasattr(value, "assign")
+
+
+def is_container(value: Any) -> bool:
+    """One that is changed in place."""
+    return isinstance(value, _CONTAINERS)
+
+
+def is_leaf(value: Any) -> bool:
+    """Changed in place, and holds nothing that others hold."""
+    if is_tensor(value) or generators.is_generator(value):
+        return True
+    if isinstance(value, np.ndarray):
+        return not (value.dtype.hasobject or value.dtype.isbuiltin == 2)
+    return type(value) in (bytearray, array.array)
+
+
+def is_constant(value: Any) -> bool:
+    """Changed by nobody: it matters what it is, and not which."""
+    return (
+        type(value) in SCALARS
+        or type(value) is range
+        or isinstance(value, (enum.Enum, pathlib.PurePath, np.generic))
+        or is_eager(value)
+    )
+
+
+def is_frozen(value: Any) -> bool:
+    """An instance of a frozen dataclass of the user's: a value like a tuple."""
+    parameters = getattr(type(value), "__dataclass_params__", None)
+    return parameters is not None and parameters.frozen and generators.is_users(type(value))
+
+
+def is_iterator(value: Any) -> bool:
+    """Its place cannot be told."""
+    return hasattr(type(value), "__next__") and hasattr(type(value), "__iter__") and not isinstance(value, io.IOBase)
+
+
+def has_protocol(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+def name_of_class(kind: Any) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def found_by_name(name: str) -> Any:
+    """A class or function that a module which is loaded has under this name, or None."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, (type, types.FunctionType, types.BuiltinFunctionType)) else None
+
+
+def pairs(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """As they are, whatever the user's subclass makes of `items`."""
+    return list(OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value))
+
+
+def items(value: Any) -> list[Any]:
+    """Of any other container, or tuple."""
+    for kind in (list, tuple, set, frozenset, deque):
+        if isinstance(value, kind):
+            return list(kind.__iter__(value))
+    raise TypeError
+
+
+def fill(existing: Any, content: Iterable[Any]) -> None:
+    """Puts other items into a container, or pairs into a dict. A library's class may need to see it."""
+    if not generators.is_users(type(existing)) and type(existing).__module__.partition(".")[0] not in sys.stdlib_module_names:
+        _fill_openly(existing, content)
+        return
+    if isinstance(existing, dict):
+        kind: Any = OrderedDict if isinstance(existing, OrderedDict) else dict
+        kind.clear(existing)
+        for key, item in content:
+            kind.__setitem__(existing, key, item)
+    elif isinstance(existing, list):
+        list.__setitem__(existing, slice(None), list(content))
+    elif isinstance(existing, deque):
+        deque.clear(existing)
+        deque.extend(existing, content)
+    else:
+        set.clear(existing)
+        set.update(existing, content)
+
+
+def _fill_openly(existing: Any, content: Iterable[Any]) -> None:
+    made = list(content)
+    if isinstance(existing, list):
+        existing[:] = made
+        return
+    existing.clear()
+    if isinstance(existing, dict):
+        for key, item in made:
+            existing[key] = item
+    elif isinstance(existing, deque):
+        existing.extend(made)
+    else:
+        existing.update(made)
+
+
+def kind_of_container(value: Any) -> str | None:
+    """As it is encoded; of a subclass, what it is made of."""
+    if type(value) in LISTS:
+        return LISTS[type(value)]
+    if isinstance(value, dict):
+        return (
+            "defaultdict"
+            if isinstance(value, defaultdict)
+            else next(DICTS[kind] for kind in type(value).__mro__ if kind in DICTS)
+        )
+    return next((name for kind, name in ((list, "list"), (set, "set"), (deque, "deque")) if isinstance(value, kind)), None)
+
+
+def is_large(value: Any) -> bool:
+    """Too large to be saved, or looked through at each checkpoint."""
+    container: Any = value if isinstance(value, (*LISTS, deque, dict)) else ()
+    return len(container) > ITEMS_MAX
+
+
+def mark_of_large(container: Any) -> str:
+    """Of one with more than ITEMS_MAX items, by some of them: cheap, and in this process only."""
+    step = max(1, len(container) // SAMPLES)
+    content: Any = container.items() if isinstance(container, dict) else container
+    last = list(itertools.islice(reversed(container), 8)) if not isinstance(container, (set, frozenset)) else []
+    some = [id(item) if type(item) not in SCALARS else item for item in itertools.islice(content, 0, None, step)]
+    return f"{len(container)} {hash(repr(some))} {hash(repr([item if type(item) in SCALARS else id(item) for item in last]))}"
+
+
+def mark_of_opaque(value: Any) -> str:
+    """What can be seen from outside of an object that cannot be saved."""
+    if is_large(value):
+        return mark_of_large(value)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return "" if value.is_inference() else str(value._version)
+    if type(value).__module__.partition(".")[0] in sys.stdlib_module_names:
+        size = getattr(value, "qsize", None) or getattr(value, "__len__", None)
+        try:
+            return str(size()) if size is not None else ""
+        except Exception:
+            return ""
+    return ""

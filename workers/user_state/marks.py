@@ -1,0 +1,88 @@
+"""Marks of encoded values: equal for equal ones, and most probably only for these."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import sys
+from typing import Any
+
+import numpy as np
+
+from tenuto.workers.user_state.kinds import KIND, SCALARS, is_tensor
+
+WHOLE_BYTES_MAX = 64 << 10
+"""Of an array or tensor, and of bytes: up to here a mark is made of all; of larger ones of sums over them, which see each change
+of one element and cost some 0.2 s for a GB."""
+ROW = 4_096
+
+
+def mark_of_encoded(encoded: Any, versions: bool = True) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    _update(digest, encoded, versions)
+    return digest.hexdigest()
+
+
+def _update(digest: Any, encoded: Any, versions: bool) -> None:
+    if isinstance(encoded, dict) and encoded[KIND] == "ref":
+        digest.update(f"ref {encoded['value']}".encode(errors="surrogatepass"))
+    elif isinstance(encoded, dict):
+        digest.update(f"{{{encoded[KIND]}".encode())
+        for name in sorted(encoded):
+            if name not in (KIND, "device", "gradient", "parameter"):
+                digest.update(name.encode())
+                _update(digest, encoded[name], versions)
+    elif isinstance(encoded, list):
+        digest.update(f"[{len(encoded)}".encode())
+        for item in encoded:
+            _update(digest, item, versions)
+    elif type(encoded) in (bytes, str):
+        data = encoded if isinstance(encoded, bytes) else encoded.encode(errors="surrogatepass")
+        digest.update(f"{type(encoded).__name__}{len(data)}:".encode())
+        _update_bytes(digest, np.frombuffer(data, np.uint8))
+    elif type(encoded) in SCALARS or isinstance(encoded, tuple):
+        data = struct.pack("<d", encoded) if type(encoded) is float else repr(encoded).encode()
+        digest.update(f"{type(encoded).__name__}{len(data)}:".encode() + data)
+    else:
+        _update_array(digest, encoded)
+        if versions and is_tensor(encoded) and not encoded.is_inference():
+            digest.update(f"version {encoded._version}".encode())
+
+
+def _update_array(digest: Any, array: Any) -> None:
+    digest.update(f"{tuple(array.shape)} {array.dtype}".encode())
+    if not isinstance(array, np.ndarray):
+        torch = sys.modules["torch"]
+        array = array.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        if not array.numel():
+            return
+        array = array.view(torch.uint8)
+        if array.device.type != "cpu" and array.numel() > WHOLE_BYTES_MAX:
+            _update_there(digest, array)
+            return
+        array = array.cpu().numpy()
+    if array.size:
+        _update_bytes(digest, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def _update_bytes(digest: Any, content: Any) -> None:
+    """`content`: an array of bytes."""
+    if content.nbytes <= WHOLE_BYTES_MAX:
+        digest.update(content.data)
+        return
+    whole = content.nbytes // (8 * ROW) * (8 * ROW)
+    rows = np.frombuffer(content[:whole].data, np.uint64).reshape(-1, ROW)
+    digest.update(rows.sum(axis=1).data)
+    digest.update(rows.sum(axis=0).data)
+    digest.update(content[whole:].data)
+
+
+def _update_there(digest: Any, content: Any) -> None:
+    """The same of a tensor of bytes on another device: only the sums leave it."""
+    torch = sys.modules["torch"]
+    whole = content.numel() // (8 * ROW) * (8 * ROW)
+    if content.storage_offset() % 8:
+        content = content.clone()
+    rows = content[:whole].view(torch.int64).reshape(-1, ROW)
+    for part in (rows.sum(dim=1), rows.sum(dim=0), content[whole:]):
+        digest.update(part.cpu().numpy().tobytes())

@@ -1,0 +1,124 @@
+"""Entries put into the objects of a fresh process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tenuto.workers.user_state import kinds
+from tenuto.workers.user_state.begun import Begun, Names
+from tenuto.workers.user_state.decoding import HOLE, Decoder
+from tenuto.workers.user_state.graph import Graph, Path, Rules, What
+from tenuto.workers.user_state.kinds import KIND
+
+_MISFITS = (AttributeError, TypeError, LookupError, ValueError)
+_GONE = object()
+_CONTENTS = frozenset(
+    ("tensor", "array", "generator", "list", "dict", "ordered", "counter", "defaultdict", "set", "deque", "bytearray", "numbers")
+)
+
+
+def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> list[Path]:
+    """Returns the paths for which there is no place."""
+    graph = Graph(roots, rules)
+    lost: list[Path] = _point_to_theirs(graph, begun)
+    graph = Graph(roots, rules)
+    names = Names(graph, begun)
+    restoring = _Restoring(graph, names.objects(), {**begun.named, **graph.named})
+    slots: list[tuple[Path, Any]] = []  # set when all objects have their contents, and each is made once
+    for path, encoded in entries:
+        kind = encoded[KIND] if isinstance(encoded, dict) else None
+        if kind in _CONTENTS:
+            if not restoring.put(path, encoded):
+                lost.append(path)
+        else:
+            slots.append((path, restoring.decoded(encoded)))
+    return lost + [path for path, value in slots if not restoring.set(path, value)]
+
+
+def _point_to_theirs(graph: Graph, begun: Begun) -> list[Path]:
+    """Others may have made theirs anew, as an optimizer does with its groups when its state is loaded."""
+    objects = {node.path: node.value for node in graph.nodes.values()}
+    lost = []
+    for path, name in begun.theirs.items():
+        now, held = graph.theirs.get(name), graph.slots.get(path)
+        if now is None or held is None or held is now or begun.slots[path] != (id(held), type(held)):
+            continue
+        if not set_at(objects | graph.slots, path, now):
+            lost.append(path)
+    return lost
+
+
+class _Restoring:
+    def __init__(self, graph: Graph, objects: dict[Path, Any], named: Mapping[str, Any]) -> None:
+        self._graph, self._objects = graph, objects
+        theirs = {id(node.value) for node in graph.nodes.values() if node.what is What.THEIRS}
+        self._decoder = Decoder(objects, named, frozenset(theirs | graph.names_of_theirs.keys()))
+
+    def put(self, path: Path, encoded: Any) -> bool:
+        """The content of an object, in place where that can be done."""
+        existing = self._objects.get(path)
+        node = self._graph.nodes.get(id(existing)) if existing is not None else None
+        if node is not None and node.what is What.THEIRS:
+            return True  # of a checkpoint that held what others restore
+        try:
+            if node is not None and node.what is What.ASKED:
+                return node.asked.load_state_dict(self._decoder.decode(encoded)) is not False
+            if node is not None and self._decoder.put_into(existing, encoded):
+                return True
+            made = self._decoder.decode(encoded)
+        except _MISFITS:
+            if node is not None and node.what is What.ASKED:
+                raise
+            return False
+        if existing is None:
+            return set_at(self._objects, path, made)
+        done = True
+        for slot in [slot for slot, value in self._graph.slots.items() if value is existing] or [path]:
+            done = set_at(self._objects, slot, made) and done
+        self._objects[path] = made
+        return done
+
+    def decoded(self, encoded: Any) -> Any:
+        """HOLE: what it is made of is not here."""
+        if isinstance(encoded, dict) and encoded[KIND] == "gone":
+            return _GONE
+        try:
+            return self._decoder.decode(encoded)
+        except _MISFITS:
+            return HOLE
+
+    def set(self, path: Path, value: Any) -> bool:
+        if value is _GONE:
+            return self._delete(path)
+        return value is not HOLE and set_at(self._objects, path, value)
+
+    def _delete(self, path: Path) -> bool:
+        owner = self._objects.get(path[:-1])
+        if owner is None:
+            return False
+        try:
+            delattr(owner, path[-1][1:])
+        except (AttributeError, TypeError):
+            return not hasattr(owner, path[-1][1:])
+        return True
+
+
+def set_at(objects: Mapping[Path, Any], path: Path, value: Any) -> bool:
+    """An attribute, or an item of a container. False: there is no such place."""
+    owner, part = objects.get(path[:-1]), path[-1]
+    if owner is None or len(path) < 2:
+        return False
+    try:
+        if part.startswith("."):
+            if getattr(owner, "__dict__", {}).get(part[1:], HOLE) is not value:
+                setattr(owner, part[1:], value)
+            return True
+        if isinstance(owner, dict):
+            key = next(key for key, _ in kinds.pairs(owner) if f"[{key!r}]" == part)
+        else:
+            key = int(part[1:-1])
+        owner[key] = value
+    except (AttributeError, TypeError, LookupError, ValueError, StopIteration):
+        return False
+    return True
