@@ -70,9 +70,9 @@ class Graph:
         self._rules = rules
         self.theirs = dict(rules.skip())
         self._look(roots)
-        inner = self._groups_of_asked()
-        if any(id(value) in self.nodes and self.nodes[id(value)].what is not What.THEIRS for value in inner.values()):
-            self.theirs |= inner
+        self.groups = self._groups_of_asked()
+        if any(id(value) in self.nodes and self.nodes[id(value)].what is not What.THEIRS for value in self.groups.values()):
+            self.theirs |= self.groups
             self._look(roots)
 
     def _look(self, roots: Mapping[str, Any]) -> None:

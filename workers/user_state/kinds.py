@@ -29,6 +29,7 @@ MADE: dict[str, Callable[[Any], Any]] = {name: kind for kind, name in (*LISTS.it
 FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, set, deque, Counter)}
 CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, property)
 _CONTAINERS = (list, dict, set, deque)
+_ITERATED: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
 
 class NotPlain(Exception):
@@ -73,7 +74,7 @@ def is_constant(value: Any) -> bool:
 def is_frozen(value: Any) -> bool:
     """An instance of a frozen dataclass of the user's: a value like a tuple."""
     parameters = getattr(type(value), "__dataclass_params__", None)
-    return parameters is not None and parameters.frozen and generators.is_users(type(value))
+    return parameters is not None and bool(parameters.frozen) and generators.is_users(type(value))
 
 
 def is_iterator(value: Any) -> bool:
@@ -105,7 +106,7 @@ def pairs(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 def items(value: Any) -> list[Any]:
     """Of any other container, or tuple."""
-    for kind in (list, tuple, set, frozenset, deque):
+    for kind in _ITERATED:
         if isinstance(value, kind):
             return list(kind.__iter__(value))
     raise TypeError

@@ -33,7 +33,8 @@ def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequ
                 lost.append(path)
         else:
             slots.append((path, restoring.decoded(encoded)))
-    return lost + [path for path, value in slots if not restoring.set(path, value)]
+    lost += [path for path, value in slots if not restoring.set(path, value)]
+    return lost + _point_to_theirs(Graph(roots, rules), begun)
 
 
 def _point_to_theirs(graph: Graph, begun: Begun) -> list[Path]:
@@ -41,7 +42,7 @@ def _point_to_theirs(graph: Graph, begun: Begun) -> list[Path]:
     objects = {node.path: node.value for node in graph.nodes.values()}
     lost = []
     for path, name in begun.theirs.items():
-        now, held = graph.theirs.get(name), graph.slots.get(path)
+        now, held = graph.theirs.get(name, graph.groups.get(name)), graph.slots.get(path)
         if now is None or held is None or held is now or begun.slots[path] != (id(held), type(held)):
             continue
         if not set_at(objects | graph.slots, path, now):
