@@ -18,7 +18,8 @@ import numpy as np
 from tenuto.workers.user_state import generators, kinds
 from tenuto.workers.user_state.decoding import decode as decode
 from tenuto.workers.user_state.kinds import ITEMS_MAX as ITEMS_MAX
-from tenuto.workers.user_state.kinds import KIND, SCALARS, NotPlain
+from tenuto.workers.user_state.kinds import KIND, SCALARS
+from tenuto.workers.user_state.kinds import NotPlain as NotPlain
 from tenuto.workers.user_state.marks import mark_of_encoded
 
 
