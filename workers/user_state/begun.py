@@ -87,7 +87,7 @@ class Names:
 
     def objects(self) -> dict[Path, Any]:
         """By name, and by where they are."""
-        found = {(name,): value for name, value in self._graph.theirs.items()}
+        found: dict[Path, Any] = {(name,): value for name, value in self._graph.theirs.items()}
         for node in self._graph.nodes.values():
             found.setdefault(self.of(node.value) or self.made.get(id(node.value), node.path), node.value)
         for path, value in self._graph.slots.items():

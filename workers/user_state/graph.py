@@ -202,7 +202,7 @@ class Graph:
 
     def _groups_of_asked(self) -> dict[str, Any]:
         """Optimizers make these anew when their state is loaded."""
-        found = {}
+        found: dict[str, Any] = {}
         for node in self.nodes.values():
             if node.what is What.ASKED and isinstance(getattr(node.value, "param_groups", None), list):
                 found |= groups_of("".join(node.path), node.value)
