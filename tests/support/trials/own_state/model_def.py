@@ -1,5 +1,6 @@
 """A sampler with generators and a count of its own, or a stream, and a trial that keeps generators, tensors and lists of the
-model's parameters as attributes, by which it clips and averages: in one process, or divided among ranks. `kind` says which data."""
+model's parameters as attributes, by which it clips and averages: in one process, or divided among ranks. `kind` says which
+data."""
 
 import random
 
