@@ -6,9 +6,10 @@ reading its body.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.run import WorkersOutcome
@@ -34,13 +35,41 @@ HEADER_CLEAR = "Tenuto-Clear"
 are not committed on its disk, and sends them again."""
 
 
+METRICS_MAX = 2_000
+"""Metrics of one report: what is measured by class, of all classes of the largest benchmarks (some 1,200)."""
+METRIC_NAME_CHARACTERS_MAX = 256
+METRICS_CHARACTERS_MAX = 64 * 1024
+"""All names of one report together. A validation is recorded for ever, and read again by each service at each start."""
+
+
+def metrics_refusal(metrics: Collection[str]) -> str:
+    """Why these metrics, by name, are too much for one report; empty if they are not."""
+    if len(metrics) > METRICS_MAX:
+        return f"it has {len(metrics)} metrics, where one report may have {METRICS_MAX}: report fewer, or averages of them"
+    if sum(map(len, metrics)) > METRICS_CHARACTERS_MAX or any(len(name) > METRIC_NAME_CHARACTERS_MAX for name in metrics):
+        return (
+            f"it has metrics with long names: each may have {METRIC_NAME_CHARACTERS_MAX} characters, all of one report "
+            f"{METRICS_CHARACTERS_MAX} together"
+        )
+    return ""
+
+
+def _bounded(metrics: dict[str, float]) -> dict[str, float]:
+    if why := metrics_refusal(metrics):
+        raise ValueError(why)
+    return metrics
+
+
+Metrics = Annotated[dict[str, float], AfterValidator(_bounded)]
+
+
 class ValidationReport(Model):
     kind: Literal["validation"] = "validation"
     trial_id: str
     allocation_id: str
     batches: int = Field(ge=0)
     length: int = Field(ge=0)
-    metrics: dict[str, float]
+    metrics: Metrics
 
 
 BREAKS_MAX = 20
@@ -179,7 +208,7 @@ LAUNCHER_REPORT: TypeAdapter[LauncherReport] = TypeAdapter(LauncherReport)
 class MetricPoint(Model):
     batches: int
     time_us: int
-    metrics: dict[str, float]
+    metrics: Metrics
 
 
 class MetricsReport(Model):

@@ -36,6 +36,7 @@ from tenuto.services.gateway.rest.door import make_door
 from tenuto.services.gateway.server import bind, serve
 from tenuto.services.gateway.tail import Tail
 from tenuto.services.gateway.upkeep import Upkeep
+from tenuto.services.gateway.verifying import Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +94,7 @@ async def build(
         log=log,
         loop=ServiceLoop(GatewayCore(), log, feed(), clock, settings),
         views=Views(pool),
+        verifier=Verifier(),
         tail=Tail(log),
         reader=Reader(),
         secrets=Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None),

@@ -21,6 +21,7 @@ from tenuto.services.gateway.policies.results import (
     first_difference,
     metric_pairs,
     metrics_equal,
+    shown_pairs,
     weights_equal,
 )
 from tenuto.services.gateway.projections.common import numbers
@@ -36,6 +37,9 @@ REFERENCE = re.compile(r"[1-9][0-9]{0,17}(-[1-9][0-9]{0,8})?")
 EARLIER_MAX = 10
 """Environments of one trial that are looked at, the latest ones: a trial that moves more often moves among a few."""
 
+
+PAIRS_SHOWN_MAX = 10_000
+"""Pairs of metrics in one answer: a megabyte. All are compared."""
 
 Changes = Callable[[Sequence[Path]], Awaitable[list[CodeChange] | None]]
 """What differs between two packed model directories; None where that cannot be told."""
@@ -80,19 +84,9 @@ class Comparing:
             metric = experiment.metric if experiment else ""
         if a is not None and b is not None:
             (made_a, saved_a), (made_b, saved_b) = await asyncio.gather(self._records.results(a.id), self._records.results(b.id))
-            pairs, files = metric_pairs(made_a, made_b), file_pairs(saved_a, saved_b)
-        return ResultsView(
-            metric=metric,
-            trial_a=a.id if a else None,
-            trial_b=b.id if b else None,
-            best_a=a.best_metric if a else None,
-            best_b=b.best_metric if b else None,
-            metrics=tuple(MetricPairView(batches=p.batches, name=p.name, a=p.a, b=p.b, equal=p.equal) for p in pairs),
-            first_difference_batches=first_difference(pairs),
-            metrics_equal=metrics_equal(pairs),
-            weights_equal=weights_equal(files),
-            files=tuple(FilePairView(batches=p.batches, path=p.path, a=p.a, b=p.b, equal=p.equal) for p in files),
-        )
+            pairs = await asyncio.to_thread(metric_pairs, made_a, made_b)
+            files = await asyncio.to_thread(file_pairs, saved_a, saved_b)
+        return await asyncio.to_thread(_results_view, metric, a, b, pairs, files)
 
     async def main_trial(self, experiment_id: int) -> TrialView | None:
         """The experiment's best trial, else its first one."""
@@ -160,6 +154,26 @@ class Comparing:
             changed_data=tuple(sorted(changed)),
             data=tuple(data[name] for name in sorted(data)),
         )
+
+
+def _results_view(
+    metric: str, a: TrialView | None, b: TrialView | None, pairs: Sequence[MetricPair], files: Sequence[FilePair]
+) -> ResultsView:
+    shown = shown_pairs(pairs, PAIRS_SHOWN_MAX)
+    return ResultsView(
+        metric=metric,
+        trial_a=a.id if a else None,
+        trial_b=b.id if b else None,
+        best_a=a.best_metric if a else None,
+        best_b=b.best_metric if b else None,
+        metrics=tuple(MetricPairView(batches=p.batches, name=p.name, a=p.a, b=p.b, equal=p.equal) for p in shown),
+        metrics_left_out=len(pairs) - len(shown),
+        validations=len({p.batches for p in pairs}),
+        first_difference_batches=first_difference(pairs),
+        metrics_equal=metrics_equal(pairs),
+        weights_equal=weights_equal(files),
+        files=tuple(FilePairView(batches=p.batches, path=p.path, a=p.a, b=p.b, equal=p.equal) for p in files),
+    )
 
 
 def difference_view(item: Difference) -> DifferenceView:

@@ -16,6 +16,10 @@ HEAD_SECONDS_MAX = 20.0
 """From a connection, or the first byte of a request on it, to the end of the request's headers."""
 REST_SECONDS_MAX = 120.0
 """To send what is left of a body after its request was refused: the connection can then be used again."""
+UNREAD_SECONDS = 60.0
+"""In so long a client must read what waits for it (an answer is kept in memory until it is read) ..."""
+READ_BYTES_MIN = 240 << 10
+"""... or at least so much of it, 4 KiB a second: as much as is asked of one that sends. One that does not is cut off."""
 CONNECTIONS_MAX = 900
 """Below the 1,024 open files that a process usually may have, with room for the database, the bus and contexts."""
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 2\r\nContent-Length: 0\r\n\r\n"
@@ -24,6 +28,7 @@ FULL = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 2
 class BoundedProtocol(H11Protocol):
     """A client that sends its headers byte by byte is cut off, and one more than CONNECTIONS_MAX is turned away."""
 
+    _unread: asyncio.TimerHandle | None = None
     _deadline: asyncio.TimerHandle | None = None
     _waits_for = ""
 
@@ -38,6 +43,7 @@ class BoundedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect("", 0.0)
+        self._forget_unread()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -47,6 +53,32 @@ class BoundedProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._watch()
+
+    def pause_writing(self) -> None:
+        """More waits to be read than the connection takes: nothing is added until most of it was."""
+        super().pause_writing()
+        self._look_again()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._forget_unread()
+
+    def _look_again(self) -> None:
+        waiting_bytes = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self._judge_reading, waiting_bytes)
+
+    def _judge_reading(self, waited_bytes: int) -> None:
+        if waited_bytes - self.transport.get_write_buffer_size() >= READ_BYTES_MIN:
+            self._look_again()
+            return
+        self._unread = None
+        logger.info("a connection is cut: its client does not read the answer")
+        self.transport.abort()
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _watch(self) -> None:
         state = self.conn.their_state

@@ -17,7 +17,7 @@ from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource
 from tenuto.services.gateway.comparing import Comparing
 from tenuto.services.gateway.policies import derive
 from tenuto.services.gateway.policies.derive import OverrideError
-from tenuto.services.gateway.queries import POINTS_MAX, Views
+from tenuto.services.gateway.queries import Views
 from tenuto.services.gateway.records import Records
 from tenuto.services.gateway.views import CheckpointView, TrialView
 from tenuto.services.gateway.words import no_such
@@ -57,8 +57,8 @@ class Deriving:
         trial = await (self._views.trial(trial_id) if trial_id else self._comparing.main_trial(experiment_id))
         if trial is None or trial.experiment_id != experiment_id:
             raise Refused(f"Experiment {experiment_id} has no {f'trial {trial_id}' if trial_id else 'trial yet'}.", "not_found")
-        validations = await self._views.validations(experiment_id, trial.number, POINTS_MAX)
-        if not validations:
+        longest = await self._views.longest_validated(experiment_id, trial.number)
+        if longest is None:
             raise Refused(f"Trial {trial.id} was never validated, so there is no result that could be reproduced.")
         raw = derive.reproduction(
             _plain(submitted),
@@ -66,7 +66,7 @@ class Deriving:
             trial.id,
             trial.hyperparameters,
             trial.seed,
-            max(1, max(item.length for item in validations)),
+            max(1, longest),
         )
         source = await self._source_of(submitted, trial)
         parent = Parent(

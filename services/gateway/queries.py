@@ -8,12 +8,9 @@ from collections.abc import Mapping, Sequence, Set
 from importlib.metadata import version
 from typing import Any
 
-import asyncpg
-
-from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
-from tenuto.services.gateway.rows import Rows
+from tenuto.services.gateway.rows import Fetching, Rows
 from tenuto.services.gateway.views import (
     AgentView,
     AllocationView,
@@ -39,7 +36,7 @@ SILENT_MAX = 20
 PAGE_MAX = 1_000
 """Rows of one page of experiments, trials, checkpoints or allocations."""
 POINTS_MAX = 50_000
-"""Metric points or log lines of one answer: some megabytes."""
+"""Metric points or log lines of one answer: usually some megabytes."""
 
 _EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "user", state, method, metric, smaller_is_better,
     pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash, context_size_bytes,
@@ -63,22 +60,7 @@ _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slot
     error, granted_us, started_us, exited_us, released_us"""
 
 
-class Views:
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
-
-    async def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
-        try:
-            rows = await self._pool.fetch(query, *values)
-        except TimeoutError:
-            raise
-        except DATABASE_AWAY:
-            # A connection that died while it was idle, or that the server is just ending, says so at its next use. None of
-            # its age is used again; a new one may well work.
-            await self._pool.expire_connections()
-            rows = await self._pool.fetch(query, *values)
-        return [dict(row) for row in rows]
-
+class Views(Fetching):
     async def _told(self, query: str, *values: Any, column: str = "reason") -> list[dict[str, Any]]:
         """Rows that name a decision in that column, with its sentence."""
         rows = await self._rows(query, *values)
@@ -149,14 +131,24 @@ class Views:
         return _trial(rows[0]) if rows else None
 
     async def validations(self, experiment_id: int, trial_number: int | None, limit: int) -> Rows[ValidationView]:
-        rows = await self._rows(
+        rows, more = await self._many(
+            limit,
             f"""SELECT {_VALIDATION} FROM trial_validations
                 WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) ORDER BY trial_number, batches LIMIT $3""",
             experiment_id,
             trial_number,
             limit,
         )
-        return Rows(rows, lambda row: ValidationView(**_parsed(row, "metrics")))
+        return Rows(rows, lambda row: ValidationView(**_parsed(row, "metrics")), more)
+
+    async def longest_validated(self, experiment_id: int, trial_number: int) -> int | None:
+        """Length at the trial's last validation; None: it was never validated."""
+        rows = await self._rows(
+            "SELECT max(length) AS length FROM trial_validations WHERE experiment_id = $1 AND trial_number = $2",
+            experiment_id,
+            trial_number,
+        )
+        return rows[0]["length"] if rows else None
 
     async def measures(self, experiment_id: int) -> list[tuple[int, int, dict[str, Any]]]:
         """Trial number, length and metrics of all validations, by trial and time."""
@@ -176,7 +168,8 @@ class Views:
         return {row["number"]: _trial(row) for row in await self._told(query, experiment_id, list(numbers))}
 
     async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> Rows[MetricPointView]:
-        rows = await self._rows(
+        rows, more = await self._many(
+            limit,
             f"""SELECT {_POINT} FROM trial_metrics
                 WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND batches > $3
                 ORDER BY trial_number, batches LIMIT $4""",
@@ -185,13 +178,14 @@ class Views:
             after_batches,
             limit,
         )
-        return Rows(rows, lambda row: MetricPointView(**_parsed(row, "metrics")))
+        return Rows(rows, lambda row: MetricPointView(**_parsed(row, "metrics")), more)
 
     async def lines(
         self, experiment_id: int, trial_number: int | None, after: int, limit: int, tail: bool = False
     ) -> Rows[LogLineView]:
         """In the order of arrival; with `tail` the last ones."""
-        rows = await self._rows(
+        rows, more = await self._many(
+            limit,
             f"""SELECT {_LINE} FROM trial_logs
                 WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND line > $3
                 ORDER BY line {"DESC" if tail else ""} LIMIT $4""",
@@ -200,7 +194,7 @@ class Views:
             after,
             limit,
         )
-        return Rows(rows[::-1] if tail else rows, lambda row: LogLineView(**row))
+        return Rows(rows[::-1] if tail else rows, lambda row: LogLineView(**row), more)
 
     async def checkpoints(
         self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False,
@@ -220,7 +214,7 @@ class Views:
             damaged,
             column="delete_reason",
         )
-        return Rows(rows, lambda row: CheckpointView(**row))
+        return Rows(rows, lambda row: CheckpointView(**row), len(rows) == limit)
 
     async def checkpoint(self, checkpoint_id: str) -> CheckpointDetail | None:
         rows = await self._told(

@@ -69,7 +69,11 @@ class ResultsView(Model):
     best_a: float | None
     best_b: float | None
     metrics: tuple[MetricPairView, ...]
-    """Of validations that both made at the same number of batches."""
+    """Of validations that both made at the same number of batches: the first 10,000 from the first one that differs on."""
+    metrics_left_out: int
+    """Pairs that were compared too, and are not among `metrics`."""
+    validations: int
+    """That both made at the same number of batches, and that were compared."""
     first_difference_batches: int | None
     metrics_equal: bool | None
     """None: no validation at the same number of batches."""

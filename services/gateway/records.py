@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ from tenuto.services.gateway.policies.results import Saved, Validation
 PAGE_EVENTS = 500
 PAGES_MAX = 200
 """100,000 events of one experiment: what one request reads at most."""
+RESULTS_BYTES_MAX = 64 << 20
+"""Of one trial's validations and checkpoints: those 100,000 events, where each has a dozen metrics."""
 
 
 @dataclass
@@ -70,15 +73,17 @@ class Records:
         return None
 
     async def results(self, trial_id: str) -> tuple[list[Validation], list[Saved]]:
-        """Every validation and every checkpoint, deleted ones too."""
+        """Every validation and every checkpoint, deleted ones too, from the first on as far as RESULTS_BYTES_MAX goes."""
         validations: list[Validation] = []
         saved: list[Saved] = []
-        async for event in self._events([ValidationReported.TYPE, CheckpointSaved.TYPE], stream=f"trial/{trial_id}"):
-            data = event.data
-            if isinstance(data, ValidationReported):
-                validations.append(Validation(data.batches, data.metrics))
-            elif isinstance(data, CheckpointSaved):
-                saved.append(Saved(data.batches, {file.path: file.sha256 for file in data.files}))
+        bytes_read = 0
+        async for page in self._pages([ValidationReported.TYPE, CheckpointSaved.TYPE], stream=f"trial/{trial_id}"):
+            made = await asyncio.to_thread(_results_of, page)
+            validations += made[0]
+            saved += made[1]
+            bytes_read += sum(len(event.payload) for event in page)
+            if bytes_read >= RESULTS_BYTES_MAX:
+                break
         return validations, saved
 
     async def known_data(self, trial_id: str) -> tuple[KnownData, ...]:
@@ -91,11 +96,30 @@ class Records:
     async def _events(
         self, types: Sequence[str], *, stream: str | None = None, correlation_id: str | None = None
     ) -> AsyncIterator[Event]:
+        async for page in self._pages(types, stream=stream, correlation_id=correlation_id):
+            for event in page:
+                yield event
+
+    async def _pages(
+        self, types: Sequence[str], *, stream: str | None = None, correlation_id: str | None = None
+    ) -> AsyncIterator[Sequence[Event]]:
         after = 0
         for _ in range(PAGES_MAX):
             page = await self._log.read(after, PAGE_EVENTS, types=types, stream=stream, correlation_id=correlation_id)
-            for event in page:
-                yield event
-            if len(page) < PAGE_EVENTS:
+            yield page
+            if not page.more:
                 return
             after = page[-1].position
+
+
+def _results_of(events: Sequence[Event]) -> tuple[list[Validation], list[Saved]]:
+    """Decoded: half a second for ten thousand, so not on the event loop."""
+    validations: list[Validation] = []
+    saved: list[Saved] = []
+    for event in events:
+        data = event.data
+        if isinstance(data, ValidationReported):
+            validations.append(Validation(data.batches, data.metrics))
+        elif isinstance(data, CheckpointSaved):
+            saved.append(Saved(data.batches, {file.path: file.sha256 for file in data.files}))
+    return validations, saved

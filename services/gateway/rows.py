@@ -1,20 +1,30 @@
-"""Rows of a table that become models one by one."""
+"""Fetches rows within bounds: so many, and so many bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+import asyncpg
+
+from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.schemas.base import Model
 
+ROWS_BYTES_MAX = 32 << 20
+"""Text of the rows of one answer: it ends there, and says so. A point may have thousands of metrics."""
+PIECE_ROWS = 1_000
+"""Fetched at once: of the longest rows a hundred megabytes, and few enough round trips for POINTS_MAX."""
+
 M = TypeVar("M", bound=Model)
+T = TypeVar("T")
 
 
 class Rows(Generic[M]):
     """Many rows of a table, each made a model only when it is looked at: 50,000 at once would hold up everybody for seconds."""
 
-    def __init__(self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M]) -> None:
-        self._rows, self._make = rows, make
+    def __init__(self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M], more: bool = False) -> None:
+        """`more`: the answer was full, by number or by bytes."""
+        self._rows, self._make, self.more = rows, make, more
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -25,3 +35,53 @@ class Rows(Generic[M]):
     def encoded(self, first: int, count: int) -> bytes:
         """Some of them as elements of a JSON array."""
         return b",".join(self._make(dict(row)).to_json() for row in self._rows[first : first + count])
+
+
+class Fetching:
+    """What reads the views by a pool."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+
+    async def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        rows = await self._again(lambda: self._pool.fetch(query, *values))
+        return [dict(row) for row in rows]
+
+    async def _many(self, limit: int, query: str, *values: Any) -> tuple[list[dict[str, Any]], bool]:
+        """At most `limit` rows (which the query says, too) and ROWS_BYTES_MAX, and whether there may be more."""
+        if limit <= PIECE_ROWS:
+            rows = await self._rows(query, *values)
+            return rows, len(rows) == limit
+        rows = await self._again(lambda: self._in_pieces(query, *values))
+        return rows, len(rows) == limit or _bytes_of(rows) >= ROWS_BYTES_MAX
+
+    async def _in_pieces(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
+            cursor = await connection.cursor(query, *values)
+            bytes_read = 0
+            while bytes_read < ROWS_BYTES_MAX:
+                piece = [dict(row) for row in await cursor.fetch(PIECE_ROWS)]
+                for row in piece:
+                    rows.append(row)
+                    bytes_read += _bytes_of([row])
+                    if bytes_read >= ROWS_BYTES_MAX:
+                        break
+                if len(piece) < PIECE_ROWS:
+                    break
+        return rows
+
+    async def _again(self, work: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await work()
+        except TimeoutError:
+            raise
+        except DATABASE_AWAY:
+            # A connection that died while it was idle, or that the server is just ending, says so at its next use. None of
+            # its age is used again; a new one may well work.
+            await self._pool.expire_connections()
+            return await work()
+
+
+def _bytes_of(rows: Iterable[Mapping[str, Any]]) -> int:
+    return sum(len(value) for row in rows for value in row.values() if isinstance(value, str))

@@ -17,6 +17,8 @@ from tenuto.schemas.envelope import Event
 from tenuto.services.gateway.explain import encode_told
 
 PAGE_EVENTS = 500
+PAGE_BYTES = 1 << 20
+"""Four times as much as so many usual events have: one user may have CLIENTS_PER_USER_MAX pages in memory at once."""
 KEEPALIVE_SECONDS = 15.0
 """Without events something is sent this often: it finds dead clients, and keeps proxies from closing the connection."""
 CLIENTS_MAX = 500
@@ -87,14 +89,14 @@ class Tail:
             # What the filter leaves out up to the head is passed too.
             head = max(self._watch.head, after)
             try:
-                events = await self._log.read(after, PAGE_EVENTS, upto=head, correlation_id=correlation_id)
+                events = await self._log.read(after, PAGE_EVENTS, upto=head, correlation_id=correlation_id, bytes_max=PAGE_BYTES)
             except LogUnavailable:
                 await self._pause(RETRY_SECONDS_MAX)
                 continue
             if events:
                 yield b"".join(_message(event) for event in events)
                 said = now()
-            if len(events) == PAGE_EVENTS:
+            if events.more:
                 after = events[-1].position
                 continue
             after = head

@@ -110,7 +110,7 @@ async def _find_saved(log: EventLog, event: Event, data: CheckpointDeleted) -> C
                 saved = item.data if name in item.payload else None
                 if isinstance(saved, CheckpointSaved) and saved.checkpoint_id == data.checkpoint_id:
                     return saved
-            if len(events) < PAGE_EVENTS:
+            if not events.more:
                 break
             after = events[-1].position
         upto, reach = begin, reach * REACH_GROWTH

@@ -11,6 +11,7 @@ import pytest
 
 from tenuto.kernel.eventlog import (
     APPEND_EVENTS_MAX,
+    READ_BYTES_MAX,
     READ_EVENTS_MAX,
     Append,
     Checkpoint,
@@ -21,6 +22,7 @@ from tenuto.kernel.eventlog import (
     VersionConflict,
 )
 from tenuto.kernel.eventlog_postgres import PostgresEventLog
+from tenuto.kernel.feed import LogFeed
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.ids import name_id
 from tests.support.memory_log import MemoryEventLog
@@ -114,6 +116,34 @@ async def test_read_pages(log: EventLog) -> None:
     assert await log.read(99) == []
     assert await log.read(5, upto=5) == []
     assert await log.read(5, upto=2) == []
+
+
+async def test_a_page_ends_by_bytes_too(log: EventLog) -> None:
+    """What is long is read a few at a time, and whoever follows the log meets all of it."""
+    recorded = [event(n, payload=b'{"number":%d,"x":"%s"}' % (n, b"x" * (n % 5 << 20))) for n in range(1, 26)]
+    for first in range(0, 25, 5):
+        await log.append(Append(recorded[first : first + 5]))
+    found: list[Event] = []
+    while True:
+        page = await log.read(found[-1].position if found else 0, READ_EVENTS_MAX)
+        assert sum(len(item.payload) for item in page[:-1]) < READ_BYTES_MAX
+        found += page
+        assert page.more == (len(found) < 25)
+        if not page.more:
+            break
+    assert [item.recorded(0, 0) for item in found] == recorded
+    assert [item.position for item in await log.read(3, 5, bytes_max=1)] == [4]
+    assert [item.position for item in await log.read(4, 5, bytes_max=1)] == [5]
+    assert [item.position for item in await log.read(4, 5, bytes_max=40)] == [5, 6]
+    assert not (await log.read(24, 2, bytes_max=1 << 20)).more
+    assert (await log.read(4, 1)).more
+    followed: list[Event] = []
+    async with asyncio.timeout(30):
+        async for batch in LogFeed(log).follow(0, 100):
+            followed += batch
+            if len(followed) == 25:
+                break
+    assert followed == found
 
 
 async def test_read_filters(log: EventLog) -> None:

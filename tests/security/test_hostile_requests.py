@@ -33,6 +33,11 @@ def test_what_takes_long_to_read_is_refused_and_holds_up_nobody(cluster: LiveClu
         assert "extended header" in eve.refused(eve.submit(context=huge_header()), 413)
         assert "unpacks to more than" in eve.refused(eve.submit(context=archive({"model_def.py": bytes(300 << 20)})), 413)
         eve.refused(eve.http.post("/experiments/1/fork", content=b"[" * 500_000), 400)
+        long = json.dumps({"a" * 500_000: [1] * 90_000}).encode()  # each value's path would be half a megabyte
+        assert "is too long" in eve.refused(eve.http.post("/experiments/1/fork", content=long), 400)
+        chain = {f"{number}": "x/../" * 190 for number in range(3_000)}
+        assert "The links of the archive" in eve.refused(eve.submit(context=archive(links=chain)), 400)
+        assert "a link to a path longer" in eve.refused(eve.submit(context=archive(links={"a": "x/" * 16_000})), 400)
         body = b'{"overrides": {"name": "' + b"x" * (60 << 20) + b'"}}'
         assert "longer than" in eve.refused(eve.http.post("/experiments/1/fork", content=body), 413)
     assert gateway.memory_info().rss - before < 200 << 20, "something was read whole into the gateway"
@@ -146,6 +151,9 @@ def test_text_and_numbers_that_nobody_could_store_or_show_are_refused(eve: Door,
         (f"/checkpoints?experiment={2**70}", "experiment"),
         (f"/allocations?experiment=-{2**70}", "experiment"),
         (f"/experiments/1/trials?after={2**40}", "after"),
+        ("/experiments/+7", "experiment_id is '+7', but must be a whole number"),
+        ("/experiments/7.0/trials", "experiment_id"),
+        ("/experiments/%207", "experiment_id"),
         (f"/events?experiment={2**64}", "experiment"),
         ("/experiments?state=%00", "NUL"),
         ("/checkpoints/a%00b", "NUL"),
@@ -157,6 +165,18 @@ def test_text_and_numbers_that_nobody_could_store_or_show_are_refused(eve: Door,
 )
 def test_addresses_that_mean_nothing_are_refused(eve: Door, path: str, says: str) -> None:
     assert says in eve.refused(eve.http.get(path), 400)
+
+
+@pytest.mark.parametrize("given", ["9" * 5_000, "-1", "x", "1e3", "\u0661".encode().decode("latin-1")])
+def test_a_last_event_id_that_is_no_position_is_refused(eve: Door, given: str) -> None:
+    refused = eve.http.get("/events/stream", headers={"Last-Event-ID": given.encode("latin-1")})
+    assert "must be a log position" in eve.refused(refused, 400)
+
+
+@pytest.mark.parametrize("number", ["+1", "1.0", "%201", "1_0", "%D9%A1"])
+def test_an_id_in_another_way_of_writing_gives_no_right(ada: Door, eve: Door, number: str) -> None:
+    ada.submit()
+    assert "experiment_id" in eve.refused(eve.http.post(f"/experiments/{number}/kill"), 400)
 
 
 def test_bodies_that_mean_nothing_are_refused_and_the_connection_goes_on(ada: Door) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from uuid import UUID
 
 from tenuto.kernel.chain import GENESIS, event_hash
 from tenuto.kernel.eventlog import (
+    READ_BYTES_MAX,
     SNAPSHOTS_KEPT,
     WATCH_SECONDS_MAX,
     Append,
@@ -15,6 +17,7 @@ from tenuto.kernel.eventlog import (
     Checkpoint,
     DuplicateEvent,
     Fenced,
+    Page,
     Snapshot,
     Verified,
     VersionConflict,
@@ -79,22 +82,23 @@ class MemoryEventLog:
         types: Sequence[str] | None = None,
         correlation_id: str | None = None,
         stream: str | None = None,
-    ) -> list[Event]:
+        bytes_max: int = READ_BYTES_MAX,
+    ) -> Page:
         check_read(after, limit)
         end = len(self._events) if upto is None else max(upto, 0)
-        if types is None and correlation_id is None and stream is None:
-            return self._events[after : min(end, after + limit)]
-        found = []
-        for event in self._events[after:end]:
+        found: list[Event] = []
+        bytes_read = 0
+        for event in itertools.islice(self._events, after, max(after, end)):
             if (
                 (types is None or event.type in types)
                 and (correlation_id is None or event.correlation_id == correlation_id)
                 and (stream is None or event.stream == stream)
             ):
                 found.append(event)
-                if len(found) == limit:
-                    break
-        return found
+                bytes_read += len(event.payload)
+                if len(found) == limit or bytes_read >= bytes_max:
+                    return Page(found, more=True)
+        return Page(found, more=False)
 
     async def find(self, event_id: UUID) -> Event | None:
         position = self._ids.get(event_id)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from tenuto.schemas import reports
 from tenuto.schemas.config import Unit
 from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.checkpoints import Checkpoints
@@ -317,6 +318,8 @@ class Run:
                 values[str(name)] = float(value)
             except (TypeError, ValueError):
                 raise UserError(f"run.{what}: metric {name!r} is {value!r}; metrics are numbers.") from None
+        if why := reports.metrics_refusal(values):
+            raise UserError(f"run.{what}: {why}.")
         self.steps = max(self.steps, position)
         self.checkpoint.loaded()
         return position, values

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tenuto.schemas.reports import metrics_refusal
 from tenuto.workers.harness.errors import UserError, WillRepeat
 
 
@@ -44,6 +45,8 @@ def to_number(name: str, value: Any, where: str, at: Any = None) -> float:
 def to_numbers(metrics: Any, where: str, at: Any = None) -> dict[str, float]:
     if not isinstance(metrics, Mapping):
         raise UserError(f"{where} returned {_kind(metrics)}; it must return a dict from metric name to number.", at=at)
+    if why := metrics_refusal([str(name) for name in metrics]):
+        raise UserError(f"What {where} returned is too much: {why}.", at=at)
     return {str(name): to_number(str(name), value, where, at) for name, value in metrics.items()}
 
 

@@ -71,6 +71,16 @@ def first_difference(pairs: Sequence[MetricPair]) -> int | None:
     return next((pair.batches for pair in pairs if not pair.equal), None)
 
 
+def shown_pairs(pairs: Sequence[MetricPair], most: int) -> Sequence[MetricPair]:
+    """At most so many; where all do not fit, from the first validation that differs on, as it is what people look for."""
+    if len(pairs) <= most:
+        return pairs
+    first = next((index for index, pair in enumerate(pairs) if not pair.equal), 0)
+    first = next(index for index, pair in enumerate(pairs) if pair.batches == pairs[first].batches)
+    first = min(first, len(pairs) - most)
+    return pairs[first : first + most]
+
+
 def file_pairs(a: Iterable[Saved], b: Iterable[Saved]) -> list[FilePair]:
     """The files of the last checkpoint that both saved at the same number of batches: earlier ones lead to it."""
     left, right = {item.batches: item.files for item in a}, {item.batches: item.files for item in b}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
@@ -13,8 +14,9 @@ from tenuto.kernel.storage.sweep import experiments, sweep
 from tenuto.schemas.config.storage import SHARED_STORE, CheckpointStorage, named
 from tenuto.services.gateway.downloads import Opened, open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.queries import POINTS_MAX
-from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.verifying import VerifierBusy
 from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, CheckpointView, OrphanView, SweepView
 
 router = APIRouter(tags=["checkpoints"])
@@ -62,11 +64,15 @@ async def download(door: Door, checkpoint_id: str) -> Response:
 
 @router.post("/checkpoints/{checkpoint_id}/verify", response_model=CheckpointVerdict)
 async def verify(door: Door, checkpoint_id: str) -> Response:
-    """Reads every byte of it and compares with the recorded sizes and SHA-256."""
+    """Reads every byte of it and compares with the recorded sizes and SHA-256: one checkpoint at a time of one user."""
     found = await _checkpoint(door, checkpoint_id)
     if found.deleted_us is not None:
         raise DoorError("gone", f"Checkpoint {checkpoint_id} was deleted: {found.delete_reason}")
-    problems = await run_in_threadpool(verify_checkpoint, await _opened(door, found), found.files)
+    opened = await _opened(door, found)
+    try:
+        problems = await door.verifier.run(asking(), partial(verify_checkpoint, opened, found.files))
+    except VerifierBusy as error:
+        raise DoorError("too_many", str(error)) from error
     return answer(
         CheckpointVerdict(
             id=found.id, ok=not problems, problems=tuple(problems), files=len(found.files), size_bytes=found.size_bytes

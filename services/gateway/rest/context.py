@@ -32,6 +32,7 @@ from tenuto.services.gateway.rows import Rows
 from tenuto.services.gateway.state import ADMIN, State, Token
 from tenuto.services.gateway.tail import Tail
 from tenuto.services.gateway.upkeep import Upkeep
+from tenuto.services.gateway.verifying import Verifier
 
 VIEWS_SECONDS_MAX = 2.0
 """Longest wait for the views to show what was just recorded; then the answer is sent anyway."""
@@ -73,6 +74,7 @@ class Gateway:
     """(subject, question, seconds) -> another service's answer over the bus. Raises NatsError or TimeoutError."""
     stores: Stores
     """Of checkpoints, as the operator declared them."""
+    verifier: Verifier
     anchors: Anchors
     upkeep: Upkeep
     bus: Client | None
@@ -170,7 +172,7 @@ After = Annotated[int, Query(ge=-1, le=2**62)]
 """A number beyond which to go on."""
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:  # not a plain function, for which each request would wait for a thread
     return cast(Gateway, request.app.state.gateway)
 
 
@@ -185,10 +187,18 @@ ROWS_AT_ONCE = 500
 def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200) -> Response:
     """JSON as the models write it: NaN as a string, fields in order. Twice as fast as through FastAPI's own encoder."""
     if isinstance(body, Rows):
-        return StreamingResponse(_pieces(body), status, media_type="application/json")
+        return StreamingResponse(_pieces(body), status, media_type="application/json", headers=more(body.more))
     if isinstance(body, Model):
         return Response(body.to_json(), status, media_type="application/json")
     return Response(b"[" + b",".join(item.to_json() for item in body) + b"]", status, media_type="application/json")
+
+
+MORE_HEADER = "Tenuto-More"
+
+
+def more(is_more: bool) -> dict[str, str]:
+    """The header of an answer that was full, by number or by bytes: there may be more behind its last element."""
+    return {MORE_HEADER: "true"} if is_more else {}
 
 
 async def _pieces(rows: Rows[Any]) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from typing import Annotated, Any
@@ -10,14 +11,18 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from tenuto.schemas.text import visible
 from tenuto.services.gateway.explain import encode_told
-from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking
+from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking, more
 from tenuto.services.gateway.rest.errors import DoorError, error_response
 from tenuto.services.gateway.tail import TooManyClients
 
 router = APIRouter(tags=["events"])
 EVENTS_MAX = 5_000
-"""Events of one page: about two megabytes."""
+"""Events of one page: usually about two megabytes. A page ends after eight in any case, and says that there is more."""
+_POSITION = re.compile(r"[0-9]{1,19}")
+SHOWN_CHARACTERS = 80
+"""Of a header that is refused."""
 Position = Annotated[int, Query(ge=0, le=2**62)]
 
 _ARRAY: dict[int | str, dict[str, Any]] = {
@@ -52,10 +57,12 @@ async def page(
     upto: Annotated[int | None, Query(ge=0, le=2**62)] = None,
 ) -> Response:
     """Events with a position above `after`, in order. Payloads (`data`) are the recorded bytes; `sentence`, where
-    an event records a reason, is made of it for people."""
+    an event records a reason, is made of it for people. With the header `Tenuto-More: true` the page was full, by number or by
+    bytes: go on after its last event."""
     correlation_id = None if experiment is None else str(experiment)
     events = await door.log.read(after, limit, upto=upto, correlation_id=correlation_id)
-    return Response(b"[" + b",".join(encode_told(event) for event in events) + b"]", media_type="application/json")
+    body = b"[" + b",".join(encode_told(event) for event in events) + b"]"
+    return Response(body, media_type="application/json", headers=more(events.more))
 
 
 @router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM)
@@ -71,8 +78,9 @@ async def stream(
     The id of each message is the event's position: come back with the last one, and no event is missed or seen twice.
     """
     if last_event_id:
-        if not last_event_id.isdecimal() or int(last_event_id) > 2**62:
-            raise DoorError("invalid", f"Last-Event-ID is {last_event_id!r}, but must be a log position.", "Last-Event-ID")
+        if not _POSITION.fullmatch(last_event_id) or int(last_event_id) > 2**62:
+            shown = visible(last_event_id[:SHOWN_CHARACTERS])
+            raise DoorError("invalid", f"Last-Event-ID is '{shown}', but must be a log position.", "Last-Event-ID")
         after = int(last_event_id)
     allowed = door.still_allowed(request.headers.get("authorization", ""))
     return _Stream(

@@ -4,8 +4,10 @@ right at all. Nothing of a body is read for somebody who may not ask."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -14,9 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
-from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking_token
+from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, unavailable
 from tenuto.services.gateway.rest.pace import Pace
+from tenuto.services.gateway.turns import Turns
 
 JSON_BYTES_MAX = 1 << 20
 """Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
@@ -28,6 +31,8 @@ BODY_SECONDS_FREE = 30.0
 """Time to wait for a body, whatever its size ..."""
 BODY_BYTES_PER_SECOND_MIN = 4_096
 """... and this much more for what has come: a sender that trickles holds a connection for no longer than a slow one needs."""
+UNREAD_BYTES_FREE = 64 << 10
+"""Of an answer: as much as a connection keeps in any case."""
 QUERY_BYTES_MAX = 8_192
 PARAMETERS_MAX = 100
 
@@ -36,11 +41,24 @@ STRANGERS_PER_SECOND_MAX = 10.0
 """Requests without a token that fits, of one address: people mistype one now and then."""
 
 
+HISTORIES = frozenset(
+    {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("checkpoints", "logs", "metrics", "pareto", "reproduction")}
+    | {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("trials", "validations")}
+    | {f"GET /api/v1/trials/{{trial_id}}/{what}" for what in ("logs", "metrics", "validations")}
+    | {f"GET /api/v1/{what}" for what in ("checkpoints", "diff", "events")}
+)
+"""Their answers may be tens of megabytes, and hold a connection to the database for seconds."""
+HISTORIES_PER_USER_MAX = 4
+"""Answered at once, until they are sent; further ones wait. Fewer than the views have connections."""
+_PLAIN_ID = re.compile(r"[0-9]{1,19}")
+
+
 class Gate:
     def __init__(self, app: ASGIApp, gateway: Gateway, parameters: Mapping[str, frozenset[str]]) -> None:
         """`parameters`: what each route takes in its query, as its document says."""
         self._app, self._gateway, self._parameters = app, gateway, parameters
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
+        self._histories = Turns(of_one_user=HISTORIES_PER_USER_MAX)
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,8 +79,10 @@ class Gate:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
             return
         sent = _Started(send)
+        dear = route in HISTORIES and asking_token() is not None
         try:
-            await self._app(scope, body.receive, sent)
+            async with self._histories.turn(asking()) if dear else contextlib.nullcontext():
+                await self._app(scope, body.receive, sent)
         except BodyRefused as error:
             if sent.started:
                 raise
@@ -78,6 +98,7 @@ class Gate:
         if not route:
             raise _no_route(methods)
         _check_path(scope)
+        _check_id(found)
         if right is not Right.OPEN:
             await self._check_right(right, user, found)
         _check_query(scope["query_string"], self._parameters.get(route, frozenset()))
@@ -123,7 +144,7 @@ class Gate:
 
     async def _experiment_of(self, found: Mapping[str, str]) -> int | None:
         if (given := found.get("experiment_id")) is not None:
-            return int(given) if given.isascii() and given.isdecimal() and len(given) < 19 else None
+            return int(given) if len(given) < 19 else None  # there are none beyond
         checkpoint = await self._gateway.views.checkpoint(found.get("checkpoint_id", ""))
         return checkpoint.experiment_id if checkpoint is not None else None
 
@@ -204,13 +225,18 @@ class _Body:
 
 
 class _Started:
-    """Knows whether an answer was begun, as nothing else can be said after that."""
+    """Knows whether an answer was begun, as nothing else can be said after that. A long one ends when it was read, but for what
+    the connection takes: until then its sender's turn goes on."""
 
     def __init__(self, send: Send) -> None:
         self._send, self.started = send, False
 
     async def __call__(self, message: Message) -> None:
         self.started = True
+        body = message.get("body", b"")
+        if len(body) > UNREAD_BYTES_FREE and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            message = {**message, "body": b""}
         await self._send(message)
 
 
@@ -255,6 +281,15 @@ def _check_path(scope: Scope) -> None:
         raise DoorError("invalid", "The address is not UTF-8 text.") from None
     if why := unstorable(path):
         raise DoorError("invalid", f"The address {why}.")
+
+
+def _check_id(found: Mapping[str, str]) -> None:
+    """Raises DoorError for the id of an experiment that is written in another way than as digits: whose it is could not be
+    judged by it, while a handler might read it (`+7`, `7.0`)."""
+    given = found.get("experiment_id")
+    if given is not None and not _PLAIN_ID.fullmatch(given):
+        shown = visible(given)[:80]
+        raise DoorError("invalid", f"experiment_id is '{shown}', but must be a whole number such as 3.", "experiment_id")
 
 
 def _check_query(query: bytes, known: frozenset[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter, Response
-from starlette.concurrency import run_in_threadpool
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
@@ -16,13 +17,14 @@ router = APIRouter(tags=["checkpoints"])
 @router.get("/stores", response_model=list[StoreView])
 async def stores(door: Door) -> Response:
     """What `checkpoint_storage.store` may name."""
-    found = await run_in_threadpool(door.stores.definitions)
+    found = await asyncio.to_thread(door.stores.definitions)
     return answer([StoreView(name=name, type=found[name].type, url=found[name].url) for name in sorted(found)])
 
 
 async def check_store(door: Gateway, config: ExperimentConfig) -> None:
-    """Raises ConfigError where nobody declared the store that the experiment names."""
-    wanted, known = config.checkpoint_storage.store, sorted(await run_in_threadpool(door.stores.definitions))
+    """Raises ConfigError where nobody declared the store that the experiment names. Not in the threads that downloads use: a
+    store that is away may hold all of them."""
+    wanted, known = config.checkpoint_storage.store, sorted(await asyncio.to_thread(door.stores.definitions))
     if wanted not in known:
         message = f"there is no such store; there are {', '.join(known)}; the operator declares one with `tenuto store create`"
         raise ConfigError([Problem("checkpoint_storage.store", message, f'"{wanted}"')])

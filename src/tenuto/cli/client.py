@@ -30,6 +30,8 @@ OUTAGE_SECONDS_MAX = 600.0
 """So long without the cluster, then a command that waits gives up: the database restarts in seconds, a machine in minutes."""
 AWAY_STATUSES = frozenset({429, 502, 503, 504})
 PAGE_EVENTS = 5_000
+MORE_HEADER = "Tenuto-More"
+"""Of a page that was full, by number or by bytes."""
 CHUNK_BYTES = 1 << 20
 
 
@@ -187,11 +189,12 @@ class Client:
             query = {"after": after, "limit": PAGE_EVENTS, "upto": upto, "experiment": experiment}
             with self._request("GET", "/events", query=query) as response:
                 page = split_array(response.read())
+                full = response.getheader(MORE_HEADER) == "true"
             if not page:
                 return
             yield from page
             after = json.loads(page[-1])["position"]
-            if len(page) < PAGE_EVENTS and (upto is None or after >= upto):
+            if not full and (upto is None or after >= upto):
                 return
 
     def follow(self, after: int, experiment: int | None = None) -> Generator[dict[str, Any]]:

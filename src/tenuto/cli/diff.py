@@ -75,7 +75,7 @@ def metrics_sentence(results: dict[str, Any]) -> str:
     if results["metrics_equal"] is None:
         return "No validation was made at the same number of batches."
     if results["metrics_equal"]:
-        count = len({item["batches"] for item in results["metrics"]})
+        count = results["validations"]
         return f"All metrics of {count} validation{'s' * (count != 1)} are equal."
     return f"The validations differ from batch {results['first_difference_batches']} on."
 

@@ -123,7 +123,7 @@ class Effects:
                 attempts += 1
                 await asyncio.sleep(delay_seconds)
             await self._pool.execute(_STORE, self._name, event.position)
-        return upto if len(events) < READ_EVENTS_MAX else events[-1].position
+        return events[-1].position if events.more else upto
 
     async def _take(self, message: Msg) -> None:
         task = asyncio.create_task(self._handle(message))

@@ -13,7 +13,7 @@ Errors, all subclasses of LogError:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
@@ -24,6 +24,9 @@ APPEND_EVENTS_MAX = 5_000
 """Events per append: bounds the transaction and the memory of one call; the service loop splits larger batches."""
 READ_EVENTS_MAX = 10_000
 """Events per read, for the same reason."""
+READ_BYTES_MAX = 8 << 20
+"""Bytes of payloads per read: a full page of usual events (400 bytes) is half of it. An event may be some megabytes long, and
+thousands of such ones would fill the memory of whoever reads them, at each start anew."""
 SNAPSHOTS_KEPT = 2
 """Per consumer, the last ones saved: the older one serves when a position before the newer one is asked for."""
 WATCH_SECONDS_MAX = 1.0
@@ -128,6 +131,17 @@ def check_read(after: int, limit: int) -> None:
         raise ValueError(f"cannot read {limit} events after {after}: between 1 and {READ_EVENTS_MAX} events after 0 or more")
 
 
+class Page(list[Event]):
+    """Events that were read at once."""
+
+    more: bool
+    """The page ended because it was full, by number or by bytes: read on after its last event."""
+
+    def __init__(self, events: Iterable[Event], more: bool) -> None:
+        super().__init__(events)
+        self.more = more
+
+
 class EventLog(Protocol):
     async def append(self, batch: Append) -> Appended:
         """When several things are wrong the first of these is raised: Fenced, VersionConflict, DuplicateEvent. Nothing is
@@ -143,8 +157,11 @@ class EventLog(Protocol):
         types: Sequence[str] | None = None,
         correlation_id: str | None = None,
         stream: str | None = None,
-    ) -> list[Event]:
-        """Events with position > `after` (and <= `upto`), in order, at most `limit`, filtered if asked."""
+        bytes_max: int = READ_BYTES_MAX,
+    ) -> Page:
+        """Events with position > `after` (and <= `upto`), in order, at most `limit`, filtered if asked. The page ends with the
+        event that brings its payloads to `bytes_max`, so it is longer than that by one event at most; `more` says whether it
+        was full."""
         ...
 
     async def find(self, event_id: UUID) -> Event | None: ...

@@ -15,6 +15,7 @@ from tenuto.kernel import log_witnesses
 from tenuto.kernel.chain import GENESIS, event_hash
 from tenuto.kernel.database_away import DATABASE_AWAY
 from tenuto.kernel.eventlog import (
+    READ_BYTES_MAX,
     SNAPSHOTS_KEPT,
     Append,
     Appended,
@@ -24,6 +25,7 @@ from tenuto.kernel.eventlog import (
     LogError,
     LogUnavailable,
     NotWritable,
+    Page,
     Snapshot,
     Tampered,
     Verified,
@@ -53,6 +55,11 @@ _VERIFY_PAGE = f"SELECT {_COLUMNS}, hash FROM events WHERE position > $1 AND pos
 _ENDS = """
 SELECT position AS head, hash, (SELECT min(position) FROM events) AS first, (SELECT max(position) FROM events) AS last
 FROM log_head"""
+# The length of a large payload is known without reading it, so what a page leaves out costs nothing.
+_BOUNDED = f"""
+SELECT {_COLUMNS}, bytes_upto FROM (
+    SELECT *, sum(octet_length(payload)) OVER (ORDER BY position ROWS UNBOUNDED PRECEDING) AS bytes_upto FROM ({{}}) page
+) counted WHERE bytes_upto - octet_length(payload) < $3 ORDER BY position"""
 _REPLACE_SNAPSHOT = "DELETE FROM snapshots WHERE consumer = $1 AND rule_version = $2 AND position = $3"
 _SAVE_SNAPSHOT = """
 INSERT INTO snapshots (consumer, position, own_position, rule_version, state) VALUES ($1, $2, $3, $4, $5)"""
@@ -132,10 +139,11 @@ class PostgresEventLog:
         types: Sequence[str] | None = None,
         correlation_id: str | None = None,
         stream: str | None = None,
-    ) -> list[Event]:
+        bytes_max: int = READ_BYTES_MAX,
+    ) -> Page:
         check_read(after, limit)
         where = ["position > $1"]
-        values: list[Any] = [after, limit]
+        values: list[Any] = [after, limit, bytes_max]
 
         def also(condition: str, value: object) -> None:
             values.append(value)
@@ -151,9 +159,11 @@ class PostgresEventLog:
             # A page usually starts after an event of the same stream: its version is the way into the stream's index.
             also("stream = ?", stream)
             where.append(f"version > coalesce((SELECT version FROM events WHERE position = $1 AND stream = ${len(values)}), 0)")
-        query = f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(where)} ORDER BY position LIMIT $2"
+        page = f"SELECT {_COLUMNS} FROM events WHERE {' AND '.join(where)} ORDER BY position LIMIT $2"
         async with translated(self.pool):
-            return [_event(row) for row in await self.pool.fetch(query, *values)]
+            rows = await self.pool.fetch(_BOUNDED.format(page), *values)
+        more = len(rows) == limit or (bool(rows) and rows[-1]["bytes_upto"] >= bytes_max)
+        return Page(map(_event, rows), more)
 
     async def find(self, event_id: UUID) -> Event | None:
         async with translated(self.pool):

@@ -32,5 +32,5 @@ class LogFeed:
                 if batch:
                     after = batch[-1].position
                     yield batch
-                if len(batch) < batch_max:
+                if not batch.more:
                     await watch.wait_beyond(after)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tenuto.kernel.eventlog import EventLog, LogUnavailable
+from tenuto.kernel.eventlog import EventLog, LogUnavailable, Page
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.envelope import Event
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class HeadWatch:
             await self.moved.wait()
 
 
-async def read_patiently(log: EventLog, after: int, limit: int, upto: int | None = None) -> list[Event]:
+async def read_patiently(log: EventLog, after: int, limit: int, upto: int | None = None) -> Page:
     """Reads the log; while it cannot be reached, waits and tries again."""
     wait_seconds = RETRY_SECONDS
     while True:

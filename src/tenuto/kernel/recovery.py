@@ -66,7 +66,7 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
                     continue
             for ready in order.push(event):
                 state = core.evolve(state, ready)
-        if len(page) < READ_EVENTS_MAX:
+        if not page.more:
             break
         after = page[-1].position
     for ready in order.rest(checkpoint.position):

@@ -19,7 +19,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from tenuto.kernel.backoff import Backoff, Seldom
-from tenuto.kernel.eventlog import EventLog
+from tenuto.kernel.eventlog import READ_BYTES_MAX, EventLog
 from tenuto.kernel.head_watch import HeadWatch, read_patiently
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 QUEUE_MESSAGES_MAX = 10_000
 """Messages received and not yet taken. Further ones are dropped, and read from the log later."""
+QUEUE_BYTES_MAX = 32 << 20
+"""... and their bytes: QUEUE_MESSAGES_MAX usual ones are a tenth of it."""
 HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS_MAX = 3.5
 """Three heartbeats missed: the consumer is gone (server restarted, store wiped), and is made anew."""
@@ -55,7 +57,8 @@ class StreamFeed:
         async with HeadWatch(self._log) as watch, _Subscription(self._bus, after, watch.moved) as stream:
             while True:
                 watch.moved.clear()
-                batch, patience = stream.take(after, batch_max), None
+                patience: float | None = None
+                batch = stream.take(after, batch_max)
                 if batch:
                     behind_since = None
                 elif (known := stream.received_beyond(after)) is not None:
@@ -83,7 +86,7 @@ class StreamFeed:
             if batch:
                 after = batch[-1].position
                 yield batch
-            if len(batch) < batch_max:
+            if not batch.more:
                 return
 
 
@@ -95,6 +98,7 @@ class _Subscription:
         self._js = bus.jetstream()
         self._received = after
         self._queue: deque[tuple[int, bytes]] = deque()
+        self._queued_bytes = 0
         self._seldom = Seldom(logger)
         self._backoff = Backoff(RESUBSCRIBE_SECONDS, RESUBSCRIBE_SECONDS_MAX)
         self._heard = 0.0
@@ -119,10 +123,13 @@ class _Subscription:
         """What follows `after` without a gap; older messages are dropped."""
         queue = self._queue
         while queue and queue[0][0] <= after:
-            queue.popleft()
+            self._queued_bytes -= len(queue.popleft()[1])
         batch: list[Event] = []
-        while queue and len(batch) < batch_max and queue[0][0] == after + 1 and queue[0][1]:
+        bytes_taken = 0
+        while queue and len(batch) < batch_max and bytes_taken < READ_BYTES_MAX and queue[0][0] == after + 1 and queue[0][1]:
             after, body = queue.popleft()
+            self._queued_bytes -= len(body)
+            bytes_taken += len(body)
             batch.append(decode_event(body))
         return batch
 
@@ -178,8 +185,9 @@ class _Subscription:
             return
         position = _stream_sequence(message.reply)
         self._received = max(self._received, position)
-        if len(self._queue) < QUEUE_MESSAGES_MAX:
+        if len(self._queue) < QUEUE_MESSAGES_MAX and self._queued_bytes < QUEUE_BYTES_MAX:
             self._queue.append((position, message.data))
+            self._queued_bytes += len(message.data)
             self._wake.set()
 
 

@@ -54,7 +54,7 @@ async def experiments(log: EventLog, after: int = 0) -> tuple[dict[int, str], in
             if isinstance(event.data, ExperimentSubmitted):
                 found[event.data.experiment_id] = event.data.config.checkpoint_storage.store
             after = event.position
-        if len(events) < READ_EVENTS_MAX:
+        if not events.more:
             return found, after
 
 
@@ -116,7 +116,7 @@ async def _recorded(log: EventLog, experiment_id: int) -> dict[str, frozenset[st
             elif isinstance(data, CheckpointDeleted):
                 found.setdefault(data.trial_id, set()).discard(data.checkpoint_id)
             after = event.position
-        if len(events) < READ_EVENTS_MAX:
+        if not events.more:
             return {trial_id: frozenset(ids) for trial_id, ids in found.items()}
 
 
