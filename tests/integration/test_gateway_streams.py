@@ -14,10 +14,11 @@ import httpx
 import pytest
 
 from tenuto.kernel.tasks import stop_task
-from tenuto.schemas.envelope import Event, decode_event, encode_event
+from tenuto.schemas.envelope import Event, decode_event
 from tenuto.schemas.events.trial import (
     TrialProgressed,
 )
+from tenuto.services.gateway.explain import encode_told
 from tenuto.services.gateway.server import bind
 from tests.support.gateway_world import (
     World,
@@ -38,7 +39,8 @@ async def test_events_come_with_their_exact_payloads(world: World) -> None:
     await world.record(requested(1))
     recorded = await world.log.read(0)
     page = await world.http.get("/api/v1/events")
-    assert page.content == b"[" + b",".join(encode_event(event) for event in recorded) + b"]"
+    assert page.content == b"[" + b",".join(encode_told(event) for event in recorded) + b"]"
+    assert all(event.payload in page.content for event in recorded)
     assert [item["position"] for item in await world.get("/events?after=1&limit=2")] == [2, 3]
     assert [item["position"] for item in await world.get("/events?experiment=1&upto=4")] == [1, 4]
     assert await world.get("/events?after=4") == []
