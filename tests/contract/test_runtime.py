@@ -302,13 +302,18 @@ async def test_nothing_is_left_of_what_is_cleaned_or_swept(bench: Bench) -> None
     assert await bench.printed("1-3-1") == ([], [])
 
 
+def gang_of(bench: Bench, parts: tuple[AgentSlots, ...]) -> Work:
+    update = {"slots": parts, "gang_secret": "word-of-the-gang"}
+    return work_of(bench.context, make_assignment("0" * 64).model_copy(update=update))
+
+
 async def test_a_gang_that_leads_says_where_it_listens_and_its_ranks_print_apart(bench: Bench) -> None:
     parts = (AgentSlots(agent_id=AGENT, slot_ids=(0, 1)), AgentSlots(agent_id="node-2", slot_ids=(0,)))
     runtime = await bench.open(*shell("echo rank $TENUTO_RANK; sleep 600"))
-    handle = await bench.begin(work_of(bench.context, make_assignment("0" * 64).model_copy(update={"slots": parts})))
+    handle = await bench.begin(gang_of(bench, parts))
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         where = await runtime.opened_rendezvous("1-1-1")
-    host, _, port = where.partition("/")[0].rpartition(":")
+    host, _, port = where.rpartition(":")
     assert (host, int(port) > 0) == ("127.0.0.1", True)
     for rank in (0, 1):
         await bench.until_printed(f"rank {rank}", rank=rank)
@@ -322,11 +327,11 @@ async def test_a_gang_that_follows_is_told_where_the_first_rank_listens(bench: B
     runtime = await bench.open(*shell("exit 0"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
-        where = f"127.0.0.1:{listening.getsockname()[1]}/word-of-the-gang"
+        where = f"127.0.0.1:{listening.getsockname()[1]}"
         await runtime.place_rendezvous("1-1-1", where)  # there is no such run yet
-        handle = await bench.begin(work_of(bench.context, make_assignment("0" * 64).model_copy(update={"slots": parts})))
+        handle = await bench.begin(gang_of(bench, parts))
         await runtime.place_rendezvous("1-1-1", where)
-        await runtime.place_rendezvous("1-1-1", "127.0.0.1:1/another")
+        await runtime.place_rendezvous("1-1-1", "127.0.0.1:1")
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             connection, _ = await asyncio.get_running_loop().sock_accept(listening)
             hello = await asyncio.get_running_loop().sock_recv(connection, 65_536)

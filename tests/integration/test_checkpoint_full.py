@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_core_api import fail, script
+from tests.support.core_api_scripts import fail, script
 from tests.support.reactions import stop_at
 
 LIBRARY = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tenuto.schemas.events.run import EXIT_CODE_WILL_REPEAT
-from tests.integration.test_core_api import fail, script
+from tests.support.core_api_scripts import fail, script
 from tests.support.reactions import stop_at
 
 LOADS = """
