@@ -153,12 +153,13 @@ async def test_poison_is_parked_and_nothing_waits_behind_it(setup: Setup) -> Non
 
 
 async def test_a_batch_of_poison_is_read_twice_and_not_once_for_each(setup: Setup) -> None:
-    total, read = 200, list[bytes]()
+    """What is good among them must not be read again for each of them."""
+    good, total, read = 100, 200, list[bytes]()
     receiver = Receiver()
 
     def smell(report: Report) -> Report:
         read.append(report.body)
-        if report.body != b"%d" % total:
+        if int(report.body) > good:
             raise Poison(report, "it smells")
         return report
 
@@ -168,9 +169,11 @@ async def test_a_batch_of_poison_is_read_twice_and_not_once_for_each(setup: Setu
     await setup.send(*range(1, total + 1))
     async with setup.receiving(receive):  # type: ignore[arg-type]
         assert await setup.told_of(total) == Committed(spool_id=SPOOL, sequence=total)
-    assert receiver.bodies == numbers(total)
-    assert [row["item_id"] for row in await setup.parked()] == [f"tracker/{AGENT}/{SPOOL}/{n}" for n in range(1, total)]
-    assert len(read) <= total + 1, "what is good is read again, and nothing else"
+    assert receiver.bodies == numbers(*range(1, good + 1))
+    assert [row["item_id"] for row in await setup.parked()] == [
+        f"tracker/{AGENT}/{SPOOL}/{n}" for n in range(good + 1, total + 1)
+    ]
+    assert len(read) <= total + good
 
 
 async def test_a_report_that_breaks_the_receiver_is_parked_alone(setup: Setup) -> None:
