@@ -18,7 +18,7 @@ from tenuto.schemas.config.experiment import Environment
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
 from tests.support.control_plane import AGENT, make_assignment, make_config
-from tests.support.runtimes import KINDS, SECRET_OF_THE_AGENT, SLOTS, TOKEN, make_runtime, shell, work_of
+from tests.support.runtimes import KINDS, SECRET_OF_THE_AGENT, SLOTS, TOKEN, gang_work_of, make_runtime, shell, work_of
 
 WAIT_SECONDS_MAX = 120.0
 ROOT = Path(__file__).parents[2]
@@ -302,15 +302,10 @@ async def test_nothing_is_left_of_what_is_cleaned_or_swept(bench: Bench) -> None
     assert await bench.printed("1-3-1") == ([], [])
 
 
-def gang_of(bench: Bench, parts: tuple[AgentSlots, ...]) -> Work:
-    update = {"slots": parts, "gang_secret": "word-of-the-gang"}
-    return work_of(bench.context, make_assignment("0" * 64).model_copy(update=update))
-
-
 async def test_a_gang_that_leads_says_where_it_listens_and_its_ranks_print_apart(bench: Bench) -> None:
     parts = (AgentSlots(agent_id=AGENT, slot_ids=(0, 1)), AgentSlots(agent_id="node-2", slot_ids=(0,)))
     runtime = await bench.open(*shell("echo rank $TENUTO_RANK; sleep 600"))
-    handle = await bench.begin(gang_of(bench, parts))
+    handle = await bench.begin(gang_work_of(bench.context, parts))
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         where = await runtime.opened_rendezvous("1-1-1")
     host, _, port = where.rpartition(":")
@@ -329,7 +324,7 @@ async def test_a_gang_that_follows_is_told_where_the_first_rank_listens(bench: B
         listening.setblocking(False)
         where = f"127.0.0.1:{listening.getsockname()[1]}"
         await runtime.place_rendezvous("1-1-1", where)  # there is no such run yet
-        handle = await bench.begin(gang_of(bench, parts))
+        handle = await bench.begin(gang_work_of(bench.context, parts))
         await runtime.place_rendezvous("1-1-1", where)
         await runtime.place_rendezvous("1-1-1", "127.0.0.1:1")
         async with asyncio.timeout(WAIT_SECONDS_MAX):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
+from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.process.runtime import ProcessRuntime
 from tenuto.workers.agent.runtimes.runtime import Runtime, Work
@@ -37,6 +38,12 @@ def shell(script: str) -> tuple[str, ...]:
 
 def work_of(context: Path, assignment: Assignment | None = None, **secrets: str) -> Work:
     return Work(assignment or make_assignment("0" * 64), context, TOKEN, secrets)
+
+
+def gang_work_of(context: Path, parts: tuple[AgentSlots, ...]) -> Work:
+    """One of a gang over several agents, whose secret the launcher gives."""
+    update = {"slots": parts, "gang_secret": "word-of-the-gang"}
+    return work_of(context, make_assignment("0" * 64).model_copy(update=update))
 
 
 async def _die(kind: str, directory: Path, context: Path, script: str) -> None:
