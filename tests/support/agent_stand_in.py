@@ -6,7 +6,6 @@ Numbering is held to the protocol: a report that is not the next one fails the t
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -42,10 +41,9 @@ from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables
 from tests.support.warm_starts import WarmProcess, warm_starts
+from tests.support.worker_run import WAIT_SECONDS_MAX, WorkerRun
 
 TOKEN = "stand-in-token"
-WAIT_SECONDS_MAX = 240.0
-"""A worker that says nothing for so long is stuck; importing torch takes seconds on a busy machine."""
 
 
 @dataclass
@@ -188,29 +186,6 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
             self.changed.notify_all()
 
 
-@dataclass
-class WorkerRun:
-    process: subprocess.Popen[str] | WarmProcess
-    log: Path
-
-    def wait(self) -> int:
-        return self.process.wait(WAIT_SECONDS_MAX)
-
-    def kill(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(WAIT_SECONDS_MAX)
-
-    def output(self) -> str:
-        return self.log.read_text() if self.log.exists() else ""
-
-    def wait_output(self, words: str) -> None:
-        """Until it has printed them: nobody tells of that."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while words not in self.output():
-            assert time.monotonic() < deadline, f"it never said {words!r}: {self.output()}"
-            time.sleep(0.05)
-
-
 def source_of(report: CheckpointReport, store: str = SHARED_STORE) -> SourceCheckpoint:
     """As the launcher tells it to a worker."""
     return SourceCheckpoint(
@@ -256,7 +231,13 @@ class WorkerBench:
 
     def variables(self) -> dict[str, str]:
         """What all its workers begin with."""
-        return {**os.environ, **kept_variables(), "TMPDIR": self._temporary.name, "CUDA_VISIBLE_DEVICES": ""}
+        return {
+            **os.environ,
+            **kept_variables(),
+            "TMPDIR": self._temporary.name,
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONFAULTHANDLER": "1",
+        }
 
     def __enter__(self) -> WorkerBench:
         return self

@@ -91,6 +91,7 @@ class WarmStarts:
                 env={
                     **os.environ,
                     "PYTHONHASHSEED": "0",
+                    "PYTHONFAULTHANDLER": "1",
                     "CUDA_VISIBLE_DEVICES": "",
                     **({"KERAS_BACKEND": "torch"} if "keras" in modules else {}),
                     RUN_VARIABLE: "-" * MARK_BYTES,
