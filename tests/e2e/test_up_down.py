@@ -21,7 +21,7 @@ import pytest
 
 from tenuto.embedded.cluster import marked_processes
 from tenuto.embedded.files import Layout
-from tenuto.embedded.process import is_alive
+from tenuto.embedded.process import REST_PORTS, choose_port, is_alive
 
 COMMAND = Path(sys.executable).with_name("tenuto")
 PROCESSES = {"postgres", "nats", "relay", "searcher", "scheduler", "launcher", "tracker", "gateway", "agent"}
@@ -92,7 +92,8 @@ def user() -> Iterator[User]:
 
 
 def test_up_status_down_and_up_again(user: User) -> None:
-    said = user.ok("up", "--detach", "--cpu-slots", "2")
+    # A port of its own: between `down` and the second `up` another cluster may take the usual one.
+    said = user.ok("up", "--detach", "--cpu-slots", "2", "--port", str(choose_port(REST_PORTS)))
     before = user.status()
     url = before["url"]
     assert f"Tenuto is up at {url}" in said

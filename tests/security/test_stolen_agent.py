@@ -138,7 +138,13 @@ async def logged_in(world: World, agent: str) -> AsyncIterator[Thief]:
 
     user = f"agent/{agent}"
     options = {"user": user, "password": world.passwords.get(agent) or _password(world, agent), "allow_reconnect": False}
-    bus = await nats.connect(world.url, name=STRANGER, inbox_prefix=subjects.inbox(user), error_cb=note, **options)
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                bus = await nats.connect(world.url, name=STRANGER, inbox_prefix=subjects.inbox(user), error_cb=note, **options)
+                break
+            except (ConnectionError, nats.errors.UnexpectedEOF):  # The server drops who logs in while it reads its users anew.
+                await asyncio.sleep(0.1)
     try:
         yield Thief(bus, refusals)
     finally:
