@@ -1,4 +1,5 @@
-"""An anchor: how far the log reached at some time, signed, to be kept where nobody who changes the log can change it, too."""
+"""An anchor: position and hash of the log's last event at some time, signed. Anchors are also kept outside the database, where
+nobody who can change the log can change them."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 
 ANCHORS_MAX = 10_000
-"""Compared in one check: a year of hourly ones."""
+"""Most anchors compared in one check: a year of hourly ones."""
 ANCHORS_SENT_MAX = 4_000
-"""Of these, sent with one request: a body of JSON may have a megabyte, and each takes some 220 bytes."""
+"""Most anchors sent with one request: a JSON body may have a megabyte, and each anchor takes some 220 bytes."""
 
 
 class Anchor(Model):
     position: int = Field(ge=1)
-    """Of the log's last event then."""
+    """Position of the last event in the log when the anchor was made."""
     hash: str = Field(pattern="^[0-9a-f]{64}$")
-    """That event's hash, hex: it covers every event before it."""
+    """Hash of that event, in hex; it covers every event before it."""
     time_us: int = Field(ge=0)
     signature: str = Field(pattern="^[0-9a-f]{64}$")
-    """HMAC-SHA256 of the three by the cluster's anchor key, hex."""
+    """HMAC-SHA256 of position, hash and time by the cluster's anchor key, in hex."""
 
 
 def sign(position: int, hash_: bytes, time_us: int, key: str) -> Anchor:

@@ -1,5 +1,5 @@
-"""The conversation between launcher and agent: state, not orders. The launcher says what an agent should run; the agent makes
-it so and says what it runs. A lost message is repaired by the next heartbeat."""
+"""Messages between launcher and agent: state, not orders. The launcher says what an agent should run; the agent makes it so
+and reports what it runs. A lost message is repaired by the next heartbeat."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.record import KnownData
 
 Action = Literal["run", "preempt", "stop", "pause", "kill"]
-"""run: train up to target_length. preempt, pause: save a checkpoint and leave. stop: leave, the trial is over (save only
-what the checkpoint policy asks for). kill: end the processes now."""
+"""run: train up to target_length. preempt, pause: save a checkpoint and leave. stop: leave, because the trial is over (a
+checkpoint is saved only if the checkpoint policy asks for one). kill: end the processes now."""
 
 
 EARLIER_CHECKPOINTS_MAX = 3
-"""Of each trial. When so many in a row are damaged, the store is, and a person should look."""
+"""Earlier checkpoints sent for each trial. If this many in a row are damaged, the store itself is at fault, and an operator
+has to look."""
 
 
 class SourceCheckpoint(Model):
@@ -27,15 +28,16 @@ class SourceCheckpoint(Model):
     location: str
     batches: int
     files_hash: str = ""
-    """`files_hash` of the recorded files: what is loaded must be what was recorded. Empty: not known."""
+    """`files_hash` of the recorded files: the worker loads nothing that differs from it. Empty: not known."""
     weights_only: bool = False
-    """Only the models' weights count: training begins at batch 0."""
+    """True: only the models' weights are loaded, and training begins at batch 0."""
     trusted_user: str = ""
-    """Somebody else whose trial saved it, and whose pickled state the submitter agreed to load."""
+    """Owner of the checkpoint, if not the submitter; the submitter agreed to load that user's pickled state. Empty: the
+    submitter."""
 
 
 class Assignment(Model):
-    """One allocation's part on one agent: all that is needed to start its workers, and what they should do now."""
+    """The part of one allocation that runs on one agent: everything needed to start its workers, and what they should do now."""
 
     allocation_id: str
     trial_id: str
@@ -47,39 +49,41 @@ class Assignment(Model):
     trial_seed: int
     experiment_seed: int
     slots: tuple[AgentSlots, ...]
-    """The whole gang, in rank order."""
+    """Slots of the whole gang, in rank order."""
     checkpoint: SourceCheckpoint | None
-    """Where to resume from: the trial's latest checkpoint when the workers start."""
+    """Checkpoint to resume from: the trial's latest one when the workers start. None: the trial starts from nothing."""
     earlier_checkpoints: tuple[SourceCheckpoint, ...] = ()
-    """Of the same trial, newest first: where to resume from if that one is damaged."""
+    """Earlier checkpoints of the trial, newest first. Workers resume from one of them if `checkpoint` is damaged."""
     target_length: int
     action: Action = "run"
     trace: str = ""
     known_data: tuple[KnownData, ...] = ()
-    """What was recorded of the trial's data before: a change is said and recorded."""
+    """Fingerprints recorded for the trial's data before; a change is reported and recorded."""
     rendezvous: str = ""
-    """Of a gang over several agents: where rank 0's side listens, `host:port`. Empty: not known yet, or not needed."""
+    """`host:port` where rank 0's side of a gang over several agents listens. Empty: not known yet, or not needed."""
     gang_secret: str = ""
-    """Of a gang over several agents: what its parts show each other. Derived for the allocation whenever the launcher says what
-    is assigned, so that neither the record nor the launcher's state has it."""
+    """Secret that the parts of a gang over several agents show each other. It is derived for the allocation each time the
+    launcher sends assignments, so neither the record nor the launcher's state contains it."""
     known_environment: str = ""
-    """Hash of the environment that the trial's last start recorded; empty at its first."""
+    """Hash of the environment recorded at the trial's last start; empty at its first start."""
 
 
 class Assignments(Model):
-    """Everything the agent should have. What is not listed is not its own (any more) and must be killed."""
+    """Everything the agent should run. The agent kills whatever it runs that is not listed."""
 
     position: int
-    """Log position that this was decided at; an agent ignores one older than the last it acted on."""
+    """Log position at which the launcher decided this. An agent ignores assignments older than those it acted on last."""
     assignments: tuple[Assignment, ...]
     tokens: dict[str, str] = Field(default_factory=dict)
-    """What the agent's reports carry, by allocation. Launcher and agent alone have them: neither workers nor the record do."""
+    """Token of each allocation, which the agent's reports carry. Only launcher and agent know it: workers and the record do
+    not."""
     secrets: dict[str, str] = Field(default={}, exclude_if=lambda value: not value)
-    """Values by reference (`user/name`), of what the assignments name. Never on an agent's disk as part of an assignment."""
+    """Secret values by reference (`user/name`) that the assignments name. An agent never writes them to disk with an
+    assignment."""
 
 
 class AssignReply(Model):
-    """The agent has written the assignments to its disk."""
+    """Reply of the agent: the assignments are on its disk."""
 
     accepted: bool
     reason: str = ""
@@ -93,22 +97,23 @@ class Heartbeat(Model):
     version: str
     slots: tuple[Slot, ...]
     allocations: tuple[str, ...]
-    """Allocations whose workers it has: starting, running, or exited with the report not yet committed."""
+    """Allocations whose workers the agent has: starting, running, or exited with a report that is not committed yet."""
     labels: tuple[str, ...] = ()
-    """Each `key=value`, sorted."""
+    """Labels of the agent, each `key=value`, sorted."""
     auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0)
-    """Trials without slots that it runs at once."""
+    """Most trials without slots that the agent runs at once."""
     launcher_sequence: int = 0
-    """Last report in the spool's launcher lane when this was made: a heartbeat that is older than a report that overtook it
-    proves nothing about the allocations it does not list."""
+    """Sequence number of the last report in the spool's launcher lane when this heartbeat was made. A heartbeat that a newer
+    report has overtaken proves nothing about allocations that it does not list."""
     backlog: dict[str, int] = {}
-    """Reports on the agent's disk that are not committed, of each lane that has some."""
+    """Number of uncommitted reports on the agent's disk by lane; lanes without any are absent."""
     repeated: bool = False
-    """Sent again because the agent is too busy to make a new one: it is alive, and the rest may be old."""
+    """True: the agent was too busy to make a new heartbeat and sent its last one again. The agent is alive, but the other
+    fields may be out of date."""
 
 
 class HeartbeatReply(Model):
     lease_seconds: float
     assignments: Assignments | None
-    """None: the launcher is still reading the log; try again at the next heartbeat."""
+    """None: the launcher is still reading the log; the agent asks again with its next heartbeat."""
     error: str = ""

@@ -1,4 +1,4 @@
-"""What services answer about the bus: whether it works, and what waits on it."""
+"""Answers of services about the bus: whether it works, and how many reports wait on it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tenuto.schemas.subjects import Lane
 
 
 class BusState(Model):
-    """Whether NATS can be reached and stores what it is sent."""
+    """State of NATS: reachable and storing messages, or not."""
 
     ok: bool
     message: str = ""
-    """What is wrong, and what follows from it."""
+    """What is wrong, and its consequences. Empty: nothing is wrong."""
 
 
 class LaneBacklog(Model):
@@ -20,11 +20,11 @@ class LaneBacklog(Model):
     agent_id: str
     lane: Lane
     waiting: int
-    """On the agent's disk, as it said last; those on the bus are among them."""
+    """Uncommitted reports on the agent's disk, by its latest heartbeat; those already on the bus are included."""
     on_bus: int
-    """Messages in the bus."""
+    """Messages of this lane in the bus."""
 
 
 class Backlog(Model):
     lanes: tuple[LaneBacklog, ...]
-    """Of each agent and lane where something waits, the longest first."""
+    """One row for each agent and lane with waiting reports, the longest first."""

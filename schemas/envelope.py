@@ -27,17 +27,17 @@ class Event:
     type: str
     schema_version: int
     time_us: int
-    """When it was decided: microseconds since 1970-01-01 UTC, by the emitter's clock."""
+    """Time of the decision: microseconds since 1970-01-01 UTC, by the emitter's clock."""
     payload: bytes
     actor: str
-    """`<service>/<rule version>`, or `user:<name>` for what a person asked for."""
+    """`<service>/<rule version>`, or `user:<name>` for a request of a user."""
     correlation_id: str = ""
-    """The experiment's id, or empty for events that belong to none (agents)."""
+    """Id of the experiment; empty for events that belong to none (agents)."""
     causation_id: UUID | None = None
-    """The event or command that this event answers."""
+    """Id of the event or command that caused this event."""
     seen_position: int = 0
-    """How far the emitter had read the log when it decided: its inputs are exactly the events up to here. Replay folds an
-    emitter's own events between its inputs by this number."""
+    """Log position up to which the emitter had read when it decided: its inputs are exactly the events up to here. Replay uses
+    this number to fold the emitter's own events between the right inputs."""
     trace: str = ""
     """W3C traceparent, or empty."""
     position: int = 0

@@ -13,12 +13,12 @@ def derived_event_id(consumer: str, cause: UUID, index: int) -> UUID:
 
 
 def name_id(*parts: str) -> UUID:
-    """An id from a natural key, for inputs that have no id of their own."""
+    """An id derived from a natural key, for inputs that have no id of their own."""
     return uuid5(NAMESPACE, "/".join(parts))
 
 
 def trial_id(experiment_id: int, trial_number: int) -> str:
-    """`<experiment>-<trial number>`, trial numbers count from 1."""
+    """`<experiment>-<trial number>`; trial numbers count from 1."""
     return f"{experiment_id}-{trial_number}"
 
 
@@ -28,7 +28,7 @@ def allocation_id(trial: str, allocation_number: int) -> str:
 
 
 def location_of(store: str, trial: str, checkpoint_id: str) -> str:
-    """Where the record says that a checkpoint is: in which of the operator's stores, and under which ids."""
+    """Location of a checkpoint in the record: the name of the operator's store, and the ids under which it is kept there."""
     return f"store://{store}/{experiment_of(trial)}/{trial}/manifests/{checkpoint_id}.json"
 
 

@@ -1,4 +1,4 @@
-"""What a user's own searcher can ask for. Part of the record: see `SearchOperationsRequested`."""
+"""Operations that a user's own searcher can ask for. They are part of the record: see `SearchOperationsRequested`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 
 OPERATIONS_MAX = 1_000
-"""Of one decision: so that what follows fits one append of the log."""
+"""Most operations of one decision; the events that follow from them fit one append to the log."""
 TEXT_CHARACTERS_MAX = 2_000
-"""Of an error: enough to see what is wrong, and small in the record."""
+"""Most characters of an error: enough to see what is wrong, and small in the record."""
 
 
 class Create(Model):
-    """A new trial. The n-th Create of a search is trial number n; it starts when a place is free."""
+    """A new trial. The n-th Create of a search is trial number n; the trial starts when a place is free."""
 
     kind: Literal["create"] = "create"
     hyperparameters: dict[str, Any] = {}
-    """Nested as in the configuration, or with dots. What is left out is drawn from the search space."""
+    """Hyperparameters of the trial, nested as in the configuration or with dotted names. Those left out are drawn from the
+    search space."""
     length: int = Field(gt=0)
     """Train up to this length in total, in the unit of `searcher.max_length`; at most max_length."""
     source_checkpoint_id: str | None = None
-    """Begin from this checkpoint instead of from nothing."""
+    """Checkpoint that the trial begins from. None: it begins from nothing."""
     parent: int | None = Field(default=None, ge=1)
-    """Number of the trial that it is a copy of, for the record."""
+    """Number of the trial that this one is a copy of; recorded, without effect on training."""
 
 
 class Extend(Model):
@@ -44,13 +45,13 @@ class Stop(Model):
 
 
 class Complete(Model):
-    """The search is over: whatever runs or waits is stopped."""
+    """The search is over: all trials that run or wait are stopped."""
 
     kind: Literal["complete"] = "complete"
 
 
 class Fail(Model):
-    """The search failed: whatever runs or waits is stopped."""
+    """The search has failed: all trials that run or wait are stopped."""
 
     kind: Literal["fail"] = "fail"
     error: str = Field(min_length=1, max_length=TEXT_CHARACTERS_MAX)

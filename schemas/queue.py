@@ -1,4 +1,4 @@
-"""What the scheduler answers when it is asked for the queue."""
+"""The scheduler's answer to a question about its queue."""
 
 from __future__ import annotations
 
@@ -10,46 +10,47 @@ from tenuto.schemas.base import JsonScalar, Model
 
 
 def expected_when(trial: str) -> str:
-    """The end of a sentence that says whose end a gang waits for; where the time is shown, it goes into it."""
+    """Clause about the trial whose end a gang waits for; it ends a sentence, and the expected time is inserted into it where
+    times are shown."""
     return f"; expected when trial {trial} ends"
 
 
 class QueueRow(Model):
-    """An experiment that holds slots of a pool or waits for some."""
+    """One experiment that holds slots of a pool or waits for some."""
 
     position: int = 0
-    """1 is served first."""
+    """Position in the queue; 1 is served first."""
     experiment_id: int
     pool: str
     priority: int
     place: float
-    """Smaller is earlier among those of its priority."""
+    """Order among experiments of the same priority; smaller is earlier."""
     weight: float
     workspace: str
     user: str
     max_slots: int | None
     slots_per_trial: int
     slots: int
-    """That it holds in this pool, without those that are being freed."""
+    """Slots of this pool that the experiment holds, without those that are being freed."""
     slots_leaving: int = 0
-    """That its workers still have and are leaving."""
+    """Slots that the experiment's workers still occupy while they leave."""
     auxiliary_trials: int = 0
-    """Its trials without slots that run in this pool."""
+    """Trials of the experiment without slots that run in this pool."""
     share: int | None
-    """Its fair share in slots, where the pool shares fairly."""
+    """Fair share of the experiment in slots. None: the pool does not share fairly."""
     trials_waiting: int
     trials_leaving: int = 0
-    """Its trials here whose workers are leaving and that wait for slots again as soon as they have."""
+    """Trials of the experiment in this pool whose workers are leaving, and that then wait for slots again."""
     rule: str
-    """Why its next trial waits, as a word for programs; empty if none waits or leaves to wait."""
+    """Name of the rule by which the next trial waits, for programs. Empty: no trial waits or is about to."""
     text: str
-    """Why its next trial waits, as a sentence."""
+    """Reason why the next trial waits, as a sentence."""
     expected_us: int | None
-    """When it is expected to start, where the ends of running trials are known."""
+    """Expected start of that trial, in microseconds since 1970. None: the ends of running trials are not known."""
     expected_trial: str = ""
-    """The trial whose end lets it start then. The sentence names it."""
+    """Trial whose end frees the slots for that start; named in the sentence."""
     numbers: dict[str, JsonScalar | tuple[int | str, ...]]
-    """What the decision compared: the fields of the rule's class in `schemas/sentences/waiting.py`."""
+    """Numbers that the decision compared: the fields of the rule's class in `schemas/sentences/waiting.py`."""
 
 
 class PoolQueue(Model):
@@ -57,35 +58,35 @@ class PoolQueue(Model):
     policy: Literal["priority", "fair_share", "fifo"]
     usage_half_life_hours: float | None
     capacity: int
-    """Slots that may be used, busy or free."""
+    """Usable slots of the pool, busy or free."""
     free: int
     leaving: int
     """Slots that are being freed."""
     agents: int
     waiting: int
-    """Experiments with trials that wait for slots, or for an agent, shown or not."""
+    """Number of experiments with trials that wait for slots or for an agent, whether shown in `rows` or not."""
     auxiliary_trials: int = 0
-    """Trials without slots that run."""
+    """Running trials without slots."""
     rows: tuple[QueueRow, ...]
 
 
 class QueueQuestion(Model):
     pool: str | None = None
-    """None: all pools."""
+    """Name of the pool. None: all pools."""
     rows_max: int = Field(default=1_000, ge=1, le=1_000)
 
 
 class ShareRow(Model):
-    """Of a workspace or a user, in all pools."""
+    """Share and use of one workspace or user, over all pools."""
 
     owner: Literal["workspace", "user"]
     name: str
     weight: float
-    """Relative to others, in pools that share fairly."""
+    """Weight relative to other owners, in pools that share fairly."""
     max_slots: int | None
-    """Its quota. None: none was set."""
+    """Quota in slots. None: no quota was set."""
     slots: int
-    """That its experiments use now."""
+    """Slots that the owner's experiments use now."""
 
 
 class QueueAnswer(Model):

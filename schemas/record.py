@@ -1,4 +1,4 @@
-"""What a run of a trial depends on besides its code, configuration and seeds: the environment it ran in and the data it read."""
+"""Inputs of a trial's run besides its code, configuration and seeds: the environment it ran in and the data it read."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 
 ENVIRONMENT_BYTES_MAX = 256 * 1024
-"""Of one environment as JSON: thousands of packages fit, and it stays well under what a bus message may hold."""
+"""Size limit of one environment as JSON: thousands of packages fit, and a bus message may hold much more."""
 DATA_NAMES_MAX = 64
-"""Data that one trial declares: files and directories, not samples."""
+"""Most data sources that one trial declares: files and directories, not samples."""
 GIT_DIFF_CHARACTERS_MAX = 100_000
-"""Of uncommitted changes. What is longer is cut and marked; the packed code itself is kept whole anyway."""
+"""Most characters of recorded uncommitted changes. A longer diff is cut and marked; the packed code itself is always kept
+whole."""
 OVERRIDES_MAX = 200
 IMPORT_SCRIPT, IMPORT_RECORD, IMPORT_PLACE = "tenuto_import.py", "tenuto_record", "tenuto_place.txt"
-"""In the model directory of an imported run (made without a cluster), beside its own code: what reports it, the record, or where
-the record is."""
+"""Files in the model directory of an imported run (one made without a cluster), beside its own code: the script that reports
+the run, the record of the run, or the path of that record."""
 SOURCES_MAX = 1_000
-"""Trials that one experiment goes on with: they stand in one event."""
+"""Most trials that one continuation goes on with: all of them are listed in one event."""
 
 
 VARIABLES_OF_THE_RUN = (
     "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_*", "TF_CONFIG",
     "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME",
 )  # fmt: skip
-"""Environment variables that differ for every slot or allocation (which are on record elsewhere), or name a place on the
-node. They change no result. `*`: all that begin so."""
+"""Environment variables that differ for every slot or allocation (which are recorded elsewhere) or that name a path on the
+node. They do not change results. `*`: every variable with this prefix."""
 
 
 def is_of_the_run(variable: str) -> bool:
@@ -42,10 +43,10 @@ class Gpu(Model):
 
 
 class Hardware(Model):
-    """The class of machine. What differs between two machines of one class (host name, serial numbers) is left out."""
+    """Class of a machine. Differences between two machines of one class (host name, serial numbers) are left out."""
 
     machine: str
-    """Such as x86_64."""
+    """Machine architecture, such as x86_64."""
     cpu_model: str
     cpu_cores: int
     memory_gib: int
@@ -53,81 +54,83 @@ class Hardware(Model):
 
 
 class EnvironmentRecord(Model):
-    """Equal for two runs that could not tell their environments apart; so its hash names it."""
+    """Environment of a run. Two runs that cannot tell their environments apart have equal records, so the hash of the record
+    names the environment."""
 
     format: Literal[1] = 1
     python: str
     platform: str
     """Operating system, kernel and C library."""
     packages: dict[str, str]
-    """Every installed distribution: version by name."""
+    """Version of every installed distribution, by name."""
     loaded: tuple[str, ...] = ()
-    """Those of them that the training process had imported when it was about to train."""
+    """Names of the packages that the training process had imported just before training."""
     hardware: Hardware
     drivers: dict[str, str] = {}
     threads: dict[str, str] = {}
     numerics: dict[str, str] = {}
     """Number formats and kernels in use: default dtype, dtypes of the parameters, mixed precision, deterministic kernels."""
     variables: dict[str, str] = {}
-    """Environment variables that matter. Secrets are masked."""
+    """Environment variables that may change results. Secrets are masked."""
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the record, whatever order its mappings were filled in.
+        """SHA-256 (hex) of the record, independent of the order of its mappings.
 
-        Without what was imported: a process that was forked from a warm one has imported more, and computes the same.
+        Imported packages (`loaded`) are excluded: a process forked from a warm one has imported more, and computes the same.
         """
         document = json.dumps(self.model_dump(mode="json", exclude={"loaded"}), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(document.encode()).hexdigest()
 
 
 class DataFingerprint(Model):
-    """Declared data at the moment a run started with it."""
+    """Declared data, as it was when a run started with it."""
 
     name: str = Field(max_length=1024)
-    """As the trial names it; by default the path as it was given."""
+    """Name given by the trial; by default the path as the trial wrote it."""
     path: str
-    """Absolute, on the node of the run."""
+    """Absolute path on the node of the run."""
     fingerprint: str
-    """SHA-256 (hex)."""
+    """SHA-256 (hex) of the data by `method`."""
     method: Literal["content", "sampled", "listing"]
-    """content: every byte is in it. sampled: names, sizes, and parts of each file. listing: names and sizes only."""
+    """content: every byte is hashed. sampled: names, sizes, and parts of each file. listing: names and sizes only."""
     files: int = Field(ge=0)
     size_bytes: int = Field(ge=0)
 
 
 class KnownData(Model):
-    """What was recorded of declared data before, for a run that starts now."""
+    """Fingerprint recorded for declared data before, sent to a run that starts now."""
 
     name: str
     fingerprint: str
     recorded_by: str
-    """The trial that recorded it."""
+    """Id of the trial that recorded it."""
 
 
 class GitState(Model):
     commit: str
     branch: str = ""
     remote: str = ""
-    """Without user name and password."""
+    """URL of the remote, without user name and password."""
     diff: str = Field(default="", max_length=GIT_DIFF_CHARACTERS_MAX)
-    """Uncommitted changes of the model directory."""
+    """Uncommitted changes in the model directory."""
     diff_truncated: bool = False
     untracked: tuple[str, ...] = ()
 
 
 class Origin(Model):
-    """How an experiment came to be submitted."""
+    """How an experiment was submitted: command line, overrides, version control."""
 
     command_line: str = Field(default="", max_length=10_000)
     overrides: dict[str, str] = Field(default={}, max_length=OVERRIDES_MAX)
-    """What was set on the command line over the configuration file: value as JSON, by path such as `hyperparameters.lr`."""
+    """Values that the command line set over those of the configuration file: value as JSON, by path such as
+    `hyperparameters.lr`."""
     git: GitState | None = None
     seed_drawn: bool = False
-    """Nobody chose the seed that the configuration holds: it is that of a run without a cluster, which drew one."""
+    """True: the seed in the configuration was drawn by a run without a cluster, and not chosen by a person."""
 
 
 class TrialSource(Model):
-    """A trial's last checkpoint in an earlier experiment, which the trial of the same number goes on from."""
+    """Last checkpoint of a trial of an earlier experiment. The trial with the same number goes on from it."""
 
     trial_number: int
     seed: int
@@ -137,18 +140,20 @@ class TrialSource(Model):
 
 
 class Parent(Model):
-    """The experiment that this one was made from, and what of it counts here."""
+    """Parent experiment, from which this one was made, and the parts of it that are used here."""
 
     relation: Literal["reproduction", "fork", "continuation"]
     experiment_id: int
     trial_id: str | None = None
-    """The trial that is reproduced."""
+    """Id of the trial that is reproduced. None: the relation is another one, or all trials are reproduced."""
     sources: tuple[TrialSource, ...] = Field(default=(), max_length=SOURCES_MAX)
     trusted_user: str = Field(default="", exclude_if=lambda value: not value)
-    """Whose checkpoints `sources` are, where that is somebody else: the submitter agreed that their pickled state is loaded."""
+    """Owner of the checkpoints in `sources`, if not the submitter; the submitter agreed to load that user's pickled state.
+    Empty: the submitter."""
     data: tuple[KnownData, ...] = Field(default=(), max_length=DATA_NAMES_MAX)
-    """Its data, so that a change since then is noticed."""
+    """Data of the parent, so that a change since then is noticed."""
 
     def source_of(self, trial_number: int, seed: int) -> TrialSource | None:
-        """None where the search now draws another trial of that number: a checkpoint of other hyperparameters is no start."""
+        """Source of the trial with this number; None if the search now draws another trial for it. A checkpoint made with
+        other hyperparameters is no start."""
         return next((item for item in self.sources if (item.trial_number, item.seed) == (trial_number, seed)), None)

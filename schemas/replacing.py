@@ -1,4 +1,4 @@
-"""Changed copies of frozen dataclasses, for what is folded or decided for every single report."""
+"""Changed copies of frozen dataclasses, faster than `dataclasses.replace`; used where every report is folded or decided."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 else:
 
     def replaced(item: T, /, **changes: Any) -> T:
-        """As `dataclasses.replace`, ten times faster: the frozen constructor sets each field by a call of its own. For classes
-        without slots, `__post_init__` and cached properties."""
+        """Copy with changed fields, ten times faster than `dataclasses.replace`, whose frozen constructor sets each field by a
+        call of its own. Only for classes without slots, `__post_init__` and cached properties."""
         copy = object.__new__(type(item))
         copy.__dict__.update(item.__dict__, **changes)
         return copy

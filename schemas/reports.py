@@ -1,7 +1,7 @@
-"""What workers and agents report on its way to the record. JSON bodies on ingress subjects; identity in message headers.
+"""Reports of workers and agents on their way to the record: JSON bodies on ingress subjects, identity in message headers.
 
-A lane's reports carry consecutive sequence numbers, so a receiver knows a repeated report from a missing one without
-reading its body.
+Reports in a lane carry consecutive sequence numbers, so a receiver can tell a repeated report from a missing one without reading
+its body.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 # Message headers of every report.
 HEADER_AGENT = "Tenuto-Agent"
 HEADER_SPOOL = "Tenuto-Spool"
-"""Id of the agent's spool: a new one means that numbering began again at 1 (the agent's disk was lost)."""
+"""Id of the agent's spool. A new id means that numbering began again at 1, because the agent's disk was lost."""
 HEADER_SEQUENCE = "Tenuto-Sequence"
 HEADER_KIND = "Tenuto-Kind"
 HEADER_FOLLOWED = "Tenuto-Followed"
-"""The next report of this lane was published at the same time: both can be committed at once."""
+"""Set if the next report of this lane was published at the same time: the receiver can commit both at once."""
 HEADER_ROUND = "Tenuto-Round"
-"""Number of the round in which the agent sent the report: a new one begins where it has learnt that reports were lost."""
+"""Number of the sending round. A new round begins when the agent learns that reports were lost."""
 HEADER_MESSAGE_ID = "Nats-Msg-Id"
 HEADER_TRACE = "traceparent"
 HEADER_TOKEN = "Tenuto-Token"
-"""Shows that the allocation that the report is about was assigned to its sender."""
+"""Token that proves that the report's allocation was assigned to its sender."""
 HEADER_CLEAR = "Tenuto-Clear"
-"""Of a question for the position: first remove the agent's messages of this lane from the stream. The agent has all of them that
-are not committed on its disk, and sends them again."""
+"""Set on a position request: the receiver first removes the agent's messages of this lane from the stream. The agent has every
+uncommitted one on its disk, and sends it again."""
 
 
 METRICS_MAX = 2_000
-"""Metrics of one report: what is measured by class, of all classes of the largest benchmarks (some 1,200)."""
+"""Most metrics of one report: enough for one metric per class in the largest benchmarks (some 1,200 classes)."""
 METRIC_NAME_CHARACTERS_MAX = 256
 METRICS_CHARACTERS_MAX = 64 * 1024
-"""All names of one report together. A validation is recorded for ever, and read again by each service at each start."""
+"""Most characters of all metric names of one report together. A validation is recorded for ever, and each service reads it at
+each start."""
 
 
 def metrics_refusal(metrics: Collection[str]) -> str:
-    """Why these metrics, by name, are too much for one report; empty if they are not."""
+    """Reason why these metrics (by name) are too many or too long for one report; empty if they fit."""
     if len(metrics) > METRICS_MAX:
         return f"it has {len(metrics)} metrics, where one report may have {METRICS_MAX}: report fewer, or averages of them"
     if sum(map(len, metrics)) > METRICS_CHARACTERS_MAX or any(len(name) > METRIC_NAME_CHARACTERS_MAX for name in metrics):
@@ -75,7 +76,7 @@ class ValidationReport(Model):
 BREAKS_MAX = 20
 BREAK_CHARACTERS_MAX = 500
 Break = Annotated[str, Field(max_length=BREAK_CHARACTERS_MAX, pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""One sentence of a break."""
+"""One sentence about a break of exactness."""
 
 
 class CheckpointReport(Model):
@@ -88,9 +89,9 @@ class CheckpointReport(Model):
     files: tuple[CheckpointFile, ...]
     size_bytes: int = Field(ge=0)
     location: str = Field(default="", exclude=True)
-    """Not used: where a checkpoint is follows from its experiment and its ids. Earlier versions wrote it."""
+    """Not used: the location of a checkpoint follows from its experiment and its ids. Earlier versions wrote it."""
     breaks: tuple[Break, ...] = Field(default=(), max_length=BREAKS_MAX)
-    """Why the trial is not resumed or repeated exactly: what its worker noticed up to this checkpoint."""
+    """Reasons why the trial is not resumed or repeated exactly, as far as its worker noticed up to this checkpoint."""
 
 
 class DamageReport(Model):
@@ -126,7 +127,7 @@ class DataReport(Model):
 
 
 class LogMatchReport(Model):
-    """From the agent itself."""
+    """A printed line matched a log policy. The agent itself sends this report."""
 
     kind: Literal["log_match"] = "log_match"
     trial_id: str
@@ -185,11 +186,11 @@ class WorkersExitedReport(Model):
     exit_code: int | None
     error: str | None = None
     followed: bool = False
-    """It ended only because other parts of its gang did."""
+    """True: this part ended only because other parts of its gang ended."""
 
 
 class RendezvousReport(Model):
-    """Rank 0's side listens for the ranks on other agents."""
+    """Address at which rank 0's side of a gang listens for the ranks on other agents."""
 
     kind: Literal["rendezvous"] = "rendezvous"
     trial_id: str
@@ -233,14 +234,14 @@ class LogsReport(Model):
 
 
 class Committed(Model):
-    """From a receiver to an agent: everything up to `sequence` is in the record (or parked), and may be dropped."""
+    """Message of a receiver to an agent: every report up to `sequence` is in the record (or parked), and may be dropped."""
 
     spool_id: str
     sequence: int
     resend: bool = False
-    """True: a gap was seen; send again from `sequence` + 1."""
+    """True: the receiver saw a gap; the agent sends again from `sequence` + 1."""
     round: int = 0
-    """With `resend`: of the reports behind the gap. Those of a later round are perhaps complete."""
+    """With `resend`: round of the reports behind the gap. Reports of a later round may be complete."""
     stored: int | None = None
-    """In an answer: messages of the agent's lane that the stream held just before `sequence` was read. With none there, a report
-    that was sent and is not committed is lost. None: not known."""
+    """In an answer: number of messages of the agent's lane that the stream held just before `sequence` was read. If it held
+    none, every report that was sent and is not committed is lost. None: not known."""

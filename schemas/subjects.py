@@ -28,7 +28,7 @@ QUEUE = "tenuto.scheduler.queue"
 BACKLOG = "tenuto.launcher.backlog"
 BUS_STATE = "tenuto.relay.bus"
 INGRESS_PROBE = "tenuto.ingress.probe.relay"
-"""In no lane, so nobody receives it: only whether it is stored matters."""
+"""Subject of no lane, so that nobody receives its messages; the relay only checks that they are stored."""
 
 Lane = Literal["tracker", "launcher", "metrics", "logs"]
 """A lane is one ordered sequence of reports from an agent to one receiver: `tracker` and `launcher` become events;
@@ -42,13 +42,14 @@ def _token(key: str) -> str:
 
 
 def log_subject(stream: str, type_: str) -> str:
-    """With the event's type, so that who acts on one type is not sent all others."""
+    """Subject of an event in the log. It includes the event's type, so that subscribers to one type are not sent all others."""
     kind, _, key = stream.partition("/")
     return f"tenuto.log.{kind}.{_token(key)}.{type_}"
 
 
 def log_type(kind: str, type_: str) -> list[str]:
-    """Filters for the events of a type, of all keys; also as the relay once published them, without their type."""
+    """Filters for the events of one type with any key; the second one matches subjects without the type, which the relay
+    published in earlier versions."""
     return [f"tenuto.log.{kind}.*.{type_}", f"tenuto.log.{kind}.*"]
 
 
@@ -65,18 +66,18 @@ def position(lane: Lane, agent_id: str) -> str:
 
 
 def ingress_lane(lane: Lane) -> str:
-    """Of all agents."""
+    """Ingress subject of a lane for all agents."""
     return f"tenuto.ingress.{lane}.*"
 
 
 def lane_and_agent(subject: str) -> tuple[str, str]:
-    """Of a subject of `ingress`."""
+    """Lane and agent id in a subject made by `ingress`."""
     lane, _, token = subject.removeprefix("tenuto.ingress.").partition(".")
     return lane, unquote(token)
 
 
 def positions(lane: Lane) -> str:
-    """Of all agents."""
+    """Position subject of a lane for all agents."""
     return f"tenuto.position.{lane}.*"
 
 
@@ -89,10 +90,10 @@ def heartbeat(agent_id: str) -> str:
 
 
 def agent_of(subject: str) -> str:
-    """The agent whose id is the last token of the subject: NATS lets no other agent publish there."""
+    """Id of the agent, which is the last token of the subject. NATS lets no other agent publish there."""
     return unquote(subject.rsplit(".", 1)[1])
 
 
 def inbox(user: str) -> str:
-    """What the subjects begin with at which a user of the bus hears answers: nobody else may listen there."""
+    """Prefix of the subjects at which a user of the bus receives answers; no other user may subscribe there."""
     return f"_INBOX.{_token(user)}"

@@ -1,5 +1,5 @@
-"""What text and numbers from outside must hold to be stored and shown: no NUL, no half of a surrogate pair, 64-bit integers, and
-in names no control characters."""
+"""Limits of text and numbers from outside, so that they can be stored and shown: no NUL, no half of a surrogate pair, 64-bit
+integers, and no control characters in names."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 INTEGER_MIN, INTEGER_MAX = -(2**63), 2**63 - 1
-"""What the database, other languages' clients and tensors can hold."""
+"""Range of integers that the database, other languages' clients and tensors can hold."""
 DEPTH_MAX = 64
-"""Levels of lists and mappings in one document: people write a handful, and deeper ones exhaust a reader's stack."""
+"""Most levels of lists and mappings in one document: people write a handful, and deeper ones exhaust a reader's stack."""
 VALUES_MAX = 100_000
-"""Values in one document."""
+"""Most values in one document."""
 NAMES_CHARACTERS_MAX = 1_000
-"""The names from the top of a document down to one value, together. Whoever writes out the paths of all values needs their length
-for each: with VALUES_MAX of them still no more than a hundred megabytes."""
+"""Most characters of the names from the top of a document down to one value, together. A program that writes out the paths of
+all values needs that length for each; VALUES_MAX of them stay below a hundred megabytes."""
 NAME_SHOWN_MAX = 200
-"""Characters of one name in a path that is shown: beyond them nobody reads on."""
+"""Most characters of one name in a path that is shown; the rest is cut."""
 _DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""Marks that turn the direction of writing: they make a name look like another one."""
+"""Characters that change the direction of writing: with them a name can look like another one."""
 _KEPT = "\n\t"
 
 
 def unstorable(text: str) -> str:
-    """Why the text cannot be stored; empty if it can."""
+    """Reason why the text cannot be stored; empty if it can."""
     if "\0" in text:
         return "must not contain the character NUL, which no database stores as text"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
@@ -35,13 +35,13 @@ def unstorable(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """The text with U+FFFD, which stands for what is no text, in place of what cannot be stored."""
+    """The text with U+FFFD (replacement character) in place of every character that cannot be stored."""
     return _UNSTORABLE.sub("\ufffd", text) if unstorable(text) else text
 
 
 def storable_json(body: bytes) -> bytes:
-    """A JSON document whose texts and names can be stored: the very bytes where they can, as nearly always. What is no JSON stays
-    as it is, for whoever reads it to say so."""
+    """A JSON document whose texts and names can be stored: the same bytes if they can already, as nearly always. Bytes that
+    are not JSON are returned unchanged, so that their reader can report the error."""
     if not _ESCAPED_UNSTORABLE.search(body):
         return body
     try:
@@ -51,7 +51,7 @@ def storable_json(body: bytes) -> bytes:
 
 
 def storable_document(value: Any) -> Any:
-    """The same for plain data. Raises RecursionError."""
+    """Plain data with texts and names that can be stored, as in `storable_json`. Raises RecursionError."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, dict):
@@ -61,11 +61,12 @@ def storable_document(value: Any) -> Any:
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _ESCAPED_UNSTORABLE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-"""As JSON writes them; a NUL or half of a surrogate pair that is not escaped makes it no JSON."""
+"""Escapes of characters that cannot be stored, as JSON writes them. Without an escape, a NUL or half of a surrogate pair makes
+the document invalid JSON."""
 
 
 def unprintable(name: str) -> str:
-    """Why the name cannot be shown as one piece of a line; empty if it can."""
+    """Reason why the name cannot be shown as one piece of a line; empty if it can."""
     for character in name:
         if is_control(character):
             return f"must not contain control characters (found {visible(character)})"
@@ -77,8 +78,8 @@ def is_control(character: str) -> bool:
 
 
 def visible(text: str, kept: str = "") -> str:
-    """The text with its control characters as escapes (`\\x1b`), so that showing it changes nothing on a terminal. `kept`: those
-    that stay as they are."""
+    """The text with its control characters as escapes (`\\x1b`), so that a terminal shows them and does not obey them. `kept`:
+    control characters that are not escaped."""
     if text.isascii() and text.isprintable():
         return text
     shown = (character if character in kept or not is_control(character) else _escaped(character) for character in text)
@@ -86,7 +87,7 @@ def visible(text: str, kept: str = "") -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, of text that may have several lines and tabs."""
+    """Like `visible`, but keeps line breaks and tabs."""
     return visible(text, _KEPT)
 
 
@@ -95,16 +96,16 @@ def _escaped(character: str) -> str:
 
 
 class Place(NamedTuple):
-    """Where a value stands in a document. Paths are written out for the one that is refused: of each value they would take the
-    length of all names above it, so a few kilobytes with one long name would fill the memory."""
+    """Position of a value in a document, as a linked list of names. A path is written out only for the value that is refused:
+    written for each value it would repeat all names above it, so a few kilobytes with one long name would fill the memory."""
 
     above: Place | None
     name: str | int
-    """In a mapping, or the index in a list."""
+    """Key in a mapping, or index in a list."""
 
 
 def path_of(place: Place | None) -> str:
-    """Such as `hyperparameters.layers[2]`; empty for the document itself. Long names are cut."""
+    """Path such as `hyperparameters.layers[2]`; empty for the document itself. Long names are cut."""
     names: list[str | int] = []
     while place is not None:
         names.append(place.name)
@@ -120,8 +121,8 @@ def path_of(place: Place | None) -> str:
 
 
 def unacceptable(document: Any, *, integers: bool = True) -> tuple[str, str] | None:
-    """The path of the first value of a parsed document (lists, mappings, texts, numbers) that cannot be stored, and why; None
-    where all can. `integers`: these, too. Never deeper than DEPTH_MAX, so that it needs no stack of its own."""
+    """Path of the first value in a parsed document (lists, mappings, texts, numbers) that cannot be stored, and the reason;
+    None if all can. `integers`: check their range, too. It never descends below DEPTH_MAX, so it needs no stack of its own."""
     waiting: list[tuple[Place | None, Any, int, int]] = [(None, document, 0, 0)]
     seen = 0
     while waiting:
@@ -149,7 +150,7 @@ def unacceptable(document: Any, *, integers: bool = True) -> tuple[str, str] | N
 
 
 def _unacceptable_name(names: Iterable[Any], characters: int) -> str:
-    """`characters`: of the names above. Empty: all are acceptable."""
+    """Reason why one of these names cannot be stored; empty if all can. `characters`: total length of the names above them."""
     for name in names:
         if isinstance(name, str) and (why := unstorable(name)):
             return why

@@ -1,4 +1,5 @@
-"""Reads old versions of event payloads. An event is never rewritten; it is brought up to date when it is read."""
+"""Upcasters: functions that bring old versions of event payloads up to date. Events are never rewritten; they are converted
+when read."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tenuto.schemas.config.storage import named
 
 
 def _experiment_submitted_1(data: dict[str, Any]) -> dict[str, Any]:
-    """Stores got names: before, an experiment said itself where its checkpoints go."""
+    """Version 2 names a store. In version 1, the experiment itself said where its checkpoints go."""
     config = data["config"]
     return {**data, "config": {**config, "checkpoint_storage": named(config["checkpoint_storage"])}}
 
@@ -22,7 +23,7 @@ UPCASTERS: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 class UnreadableVersion(ValueError):
-    """The log holds a version of an event type that this build does not know how to read."""
+    """The log contains a version of an event type that this build cannot read."""
 
 
 def upcast(type_: str, version: int, target: int, payload: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Constraints between hyperparameters: one comparison written as in Python, such as `net.width * net.layers <= 4096`.
 
-Only names (dotted paths), numbers, strings, booleans, lists, `+ - * / // %`, comparisons, `and`, `or`, `not`, `in`, and the
-functions abs, min and max are understood. Nothing else of Python is: no attribute of any object, no call, no power (it can be
-endless).
+The language has names (dotted paths), numbers, strings, booleans, lists, `+ - * / // %`, comparisons, `and`, `or`, `not`, `in`,
+and the functions abs, min and max. Nothing else of Python is accepted: no attributes of objects, no other calls, no power (its
+result may be endless).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 CHARACTERS_MAX = 500
-"""Longer than any constraint that a person would read."""
+"""Most characters of a constraint: more than any that a person would read."""
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -59,10 +59,12 @@ def parse(text: str) -> tuple[ast.expr, frozenset[str]]:
 
 
 def holds(text: str, values: Mapping[str, Any], *, in_order: bool = False) -> bool:
-    """Whether the constraint holds for these hyperparameters (by dotted path). One that names a hyperparameter which is not in
+    """True if the constraint holds for these hyperparameters (by dotted path). A constraint on a hyperparameter that is not in
     use (see `when`) holds; one whose values do not fit together (text < number, a division by zero) does not.
 
-    `in_order`: by search rules before version 3, which look at such a name only where the parts before it do not decide."""
+    `in_order`: evaluate as search rules before version 3 did, which look up such a name only if the parts before it do not
+    decide.
+    """
     tree, names = parse(text)
     if not in_order and not names <= values.keys():
         return True

@@ -1,5 +1,5 @@
-"""Fields of Determined's configuration that are not here, each with what to write instead: a refusal that names it is worth
-more than a list of all fields. What both have, and where its meaning differs, is in docs/from-determined.md."""
+"""Fields of Determined's configuration that Tenuto does not have, each with what to write instead; naming it helps more than a
+list of all fields. Fields of both, and differences of meaning, are in docs/from-determined.md."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ FIELDS: Mapping[str, str] = {
     "checkpoint_storage.tensorboard_path": "leave it out: metrics are recorded by the cluster",
     "log_policies.name": "leave it out: a policy is known by its pattern",
 }
-"""By path, without indices."""
+"""Advice by path of the field, without indices."""
 LENGTH_FIELDS: Mapping[str, str] = {
     "records": "write batches: the records divided by those of a batch",
 }
-"""Of any length, such as `min_validation_period`."""
+"""Advice by field of any length, such as `min_validation_period`."""
 METHODS: Mapping[str, str] = {
     "adaptive": "adaptive_asha",
     "adaptive_simple": "adaptive_asha",
@@ -81,9 +81,9 @@ METHODS: Mapping[str, str] = {
     "sync_halving": "sha",
 }
 LAUNCHER = "determined.launch"
-"""Prefix of the modules that start ranks there."""
+"""Prefix of Determined's modules that start ranks."""
 
 
 def instead_of(path: str) -> str:
-    """What to write instead of a field that is not here; empty: it is not known from elsewhere. `path`: without indices."""
+    """Advice for a field of Determined's that Tenuto does not have; empty for any other field. `path`: without indices."""
     return FIELDS.get(path) or LENGTH_FIELDS.get(path.rpartition(".")[2], "")

@@ -1,4 +1,4 @@
-"""What an experiment runs: a Trial class (`module:Class`) or a script (`train.py --flag`, `python -m package.train`)."""
+"""The entrypoint of an experiment: a Trial class (`module:Class`) or a script (`train.py --flag`, `python -m package.train`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ INTERPRETERS = ("python", "python3")
 
 @dataclass(frozen=True)
 class Script:
-    """Exactly one of `file` and `module` is set."""
+    """A script with its arguments. Exactly one of `file` and `module` is set."""
 
     file: str | None
-    """Relative to the model directory, with `/` between its parts."""
+    """Path relative to the model directory, with `/` between its parts."""
     module: str | None
-    """As `python -m` takes it."""
+    """Name of a module, as for `python -m`."""
     arguments: tuple[str, ...]
 
     @property
@@ -28,7 +28,7 @@ class Script:
 
 
 def script_of(entrypoint: str) -> Script | None:
-    """None: it is a Trial class. Raises ValueError for what is neither."""
+    """Script of the entrypoint; None if it is a Trial class. Raises ValueError if it is neither."""
     if _is_class(entrypoint):
         return None
     try:
@@ -48,7 +48,7 @@ def script_of(entrypoint: str) -> Script | None:
 
 
 def check_launcher(entrypoint: str | None) -> list[tuple[str, str]]:
-    """What is wrong with an entrypoint that starts its ranks by itself, as path and sentence; empty if nothing is."""
+    """Problems of an entrypoint that starts its ranks by itself, as (path, sentence); empty if there are none."""
     try:
         script = script_of(entrypoint or "")
     except ValueError:

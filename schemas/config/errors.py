@@ -1,4 +1,4 @@
-"""What is wrong with an experiment configuration: the path, the bad value, and what is allowed."""
+"""Problems of an experiment configuration: path, bad value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROBLEMS_SHOWN_MAX = 20
 
 
 def _members(union: Any, tag: str) -> dict[str, type[BaseModel]]:
-    """The models of a union by what `tag`, which tells them apart, is in each."""
+    """Models of a union by the value of `tag`, the field that tells them apart."""
     return {get_args(model.model_fields[tag].annotation)[0]: model for model in get_args(get_args(union)[0])}
 
 
@@ -45,11 +45,11 @@ _HYPERPARAMETERS: dict[str, type[BaseModel]] = {
 @dataclass(frozen=True)
 class Problem:
     path: str
-    """Such as `searcher.max_trials`; empty for the file as a whole."""
+    """Path such as `searcher.max_trials`; empty for the file as a whole."""
     message: str
-    """What is wrong and what is allowed."""
+    """Sentence with the problem and what is allowed."""
     value: str = ""
-    """The bad value as JSON, shortened; empty where there is none."""
+    """Bad value as JSON, shortened; empty if there is none."""
 
     def __str__(self) -> str:
         where = f"{self.path}: " if self.path else ""
@@ -58,7 +58,7 @@ class Problem:
 
 
 class ConfigError(ValueError):
-    """The configuration is refused. `problems` holds all that was found; `str(error)` shows them, one per line."""
+    """The configuration is refused. `problems` holds every problem found; `str(error)` shows them, one per line."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -69,7 +69,7 @@ class ConfigError(ValueError):
 
 
 def explain(error: ValidationError) -> list[Problem]:
-    """pydantic's errors in the user's words. A value with several complaints (a union) is named once."""
+    """pydantic's errors as problems in the user's words. A value with several errors (a union) is named once."""
     problems: dict[str, Problem] = {}
     listed: set[type[BaseModel] | None] = set()
     for item in error.errors(include_url=False):
@@ -94,8 +94,8 @@ def explain(error: ValidationError) -> list[Problem]:
 
 
 def _resolve(location: tuple[int | str, ...]) -> tuple[str, type[BaseModel] | None, str]:
-    """(path as the user wrote it, the model that holds the last part, the last part). pydantic's location also names the
-    chosen member of a union, which the user's file does not."""
+    """(path as the user wrote it, the model that holds its last part, the last part). pydantic's location also names the
+    chosen member of a union, which is not in the user's file."""
     parts: list[str] = []
     model: type[BaseModel] | None = ExperimentConfig
     field = ""
@@ -186,7 +186,8 @@ def _message(kind: str, context: Mapping[str, Any], fallback: str, model: type[B
 
 
 def _no_such_field(path: str, model: type[BaseModel] | None, field: str, listed: set[type[BaseModel] | None]) -> str:
-    """`listed`: models whose fields were listed already. Once is enough, and only where there is nothing better to say."""
+    """Message for an unknown field. `listed`: models whose fields were listed already; a list is shown once, and only if there
+    is nothing better to say."""
     names = sorted(model.model_fields) if model is not None else []
     if hint := determined_fields.instead_of(_INDEX.sub("", path)):
         return f"there is no such field; {hint}"
@@ -207,7 +208,7 @@ def _did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def _allowed(model: type[BaseModel] | None, field: str) -> str:
-    """What the field takes, from its type and bounds: "a whole number, at least 1"."""
+    """Description of a field's allowed values, from its type and bounds: "a whole number, at least 1"."""
     info = model.model_fields.get(field) if model is not None else None
     if info is None:
         return ""
@@ -239,6 +240,6 @@ def _allowed(model: type[BaseModel] | None, field: str) -> str:
 
 
 def show(value: Any) -> str:
-    """As JSON, shortened."""
+    """The value as JSON, shortened."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= SHOWN_VALUE_CHARACTERS_MAX else text[: SHOWN_VALUE_CHARACTERS_MAX - 3] + "..."

@@ -33,11 +33,11 @@ SecretReference = Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_.-]{
 
 class Environment(Model):
     variables: dict[str, str] = {}
-    """Environment variables of the worker processes. Everybody can read them; `NAME: {secret: wandb}` is short for an entry of
-    `secrets`."""
+    """Environment variables of the worker processes. They are visible to every user; `NAME: {secret: wandb}` is short for an
+    entry of `secrets`."""
     secrets: dict[str, SecretReference] = Field(default={}, exclude_if=lambda value: not value)
-    """Environment variables whose values are secrets of the user (`tenuto secret set`): variable -> name of the secret. Values
-    are never recorded, and hidden in what workers print."""
+    """Environment variables whose values are secrets of the user (`tenuto secret set`): variable -> name of the secret. The
+    values are never recorded, and are masked in the workers' output."""
 
     @model_validator(mode="before")
     @classmethod
@@ -79,7 +79,7 @@ class Environment(Model):
 
 
 class Optimizations(Model):
-    """How the Trial API carries out `context.backward` and `context.step_optimizer`."""
+    """Settings of a training step: how `context.backward` and `context.step_optimizer` are carried out."""
 
     aggregation_frequency: int = Field(default=1, ge=1, le=1_000_000)
     """Batches whose gradients are summed before the optimizers step."""
@@ -94,30 +94,32 @@ class Optimizations(Model):
 
 
 class Distributed(Model):
-    """How a trial trains on several slots."""
+    """Settings of training on several slots."""
 
     strategy: Literal["ddp", "fsdp", "horovod", "multi_worker_mirrored"] = "ddp"
     """ddp: each slot holds the whole model (a Keras trial on TensorFlow: its MultiWorkerMirroredStrategy). fsdp: parameters of a
     PyTorch trial are divided among the slots. horovod: gradients are averaged by Horovod, and scripts may call `hvd.init()`.
     multi_worker_mirrored: TF_CONFIG is set, for scripts with TensorFlow's `tf.distribute.MultiWorkerMirroredStrategy`."""
     progress_seconds_max: float = Field(default=1800.0, gt=0, le=1e6)
-    """A rank that does not get on with a step for so long is hung, and the trial starts again from its last checkpoint. Once some
-    steps are done, 20 times the longest of them is enough, but at least 10 seconds."""
+    """Time after which a rank without progress in a step is taken for hung, and the trial starts again from its last
+    checkpoint. Once some steps are done, 20 times the longest of them is enough, but at least 10 seconds."""
     link_seconds_max: float = Field(default=10.0, ge=2, le=3600, exclude_if=lambda value: value == 10.0)
-    """The network between two agents of a trial is cut when nothing came through it for so long, and the trial starts again from
-    its last checkpoint: ten beats, which a busy machine delays by a second or two and a lost packet by less."""
+    """Time after which the network between two agents of a trial is taken for cut if nothing came through it, and the trial
+    starts again from its last checkpoint. The default is ten heartbeats: a busy machine delays one by a second or two, and a
+    lost packet by less."""
     global_batch_size: Literal["keep", "scale"] = Field(default="keep", exclude_if=lambda value: value == "keep")
-    """Of a PyTorch trial. keep: the batch of the DataLoader is that of the whole trial, on any number of slots. scale: it is that
-    of one slot, and a step of N slots trains N of them."""
+    """Batch size of a PyTorch trial. keep: the DataLoader's batch is that of the whole trial, on any number of slots. scale:
+    it is the batch of one slot, so a step on N slots trains N of them."""
     micro_batches: bool = Field(default=True, exclude_if=lambda value: value)
-    """With `keep` and elastic slots: a slot holds no more records at once than with the most slots; a larger share is trained in
-    parts, whose gradients add up. False: the whole share at once."""
+    """With `keep` and elastic slots. True: a slot never holds more records at once than it does with the most slots; a larger
+    share is trained in parts, whose gradients are summed. False: the whole share at once."""
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = Field(default="none", exclude_if=lambda value: value == "none")
-    """With `scale`: optimizers step with their learning rate times the number of slots (linear), or times its square root."""
+    """With `scale`: factor of the optimizers' learning rate. linear: the number of slots. sqrt: its square root."""
     learning_rate_warmup: Length | None = Field(default=None, exclude_if=lambda value: value is None)
-    """With `learning_rate_scaling`: where that factor rises, it does so evenly over this length. None: at once."""
+    """With `learning_rate_scaling`: length over which the factor rises evenly when it grows. None: it rises at once."""
     sync_batch_norm: bool = Field(default=False, exclude_if=lambda value: not value)
-    """Of a PyTorch trial: batch normalization takes its statistics from the records of all slots. False: from those of one."""
+    """Batch normalization of a PyTorch trial. True: statistics are taken over the records of all slots. False: over those of
+    one slot."""
 
     @model_validator(mode="after")
     def _rules_fit_together(self) -> Distributed:
@@ -133,10 +135,10 @@ class Distributed(Model):
 
 class Reproducibility(Model):
     experiment_seed: int | None = Field(default=None, ge=0, lt=2**63)
-    """Everything random in search and training follows from it. None: drawn at submission and recorded."""
+    """Seed of everything random in search and training. None: drawn at submission and recorded."""
     exact: bool = True
-    """Train with deterministic kernels and a fixed number of threads, so that a resumed or repeated trial has the same bits.
-    False: faster on some GPUs. `reproducibility: exact` says the same as `{exact: true}`."""
+    """True: train with deterministic kernels and a fixed number of threads, so that a resumed or repeated trial computes the
+    same bits. False: faster on some GPUs. `reproducibility: exact` is short for `{exact: true}`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -145,7 +147,8 @@ class Reproducibility(Model):
 
 
 def _is_empty(value: list[Any]) -> bool:
-    """Left out when written, so that what was recorded before the field existed is written back as it was."""
+    """True for an empty list. Empty lists are left out when a configuration is written, so that one recorded before the field
+    existed is written back unchanged."""
     return not value
 
 
@@ -153,7 +156,7 @@ NAME_CHARACTERS_MAX = 256
 
 
 def default_name(entrypoint: str | None) -> str:
-    """Of an experiment without one: the class, or the script without its ending."""
+    """Name of an experiment whose configuration has none: the class, or the script without its ending."""
     entrypoint = entrypoint or ""
     try:
         script = script_of(entrypoint)
@@ -168,50 +171,51 @@ def default_name(entrypoint: str | None) -> str:
 
 DEFAULT_NAME = "experiment"
 NO_LENGTH = ({"batches": 0}, {"epochs": 0})
-"""What a period may be, beside a length."""
+"""Values of a period that mean "never"; they are accepted beside a length."""
 
 
 class ExperimentConfig(Model):
     name: str = Field(default=DEFAULT_NAME, min_length=1, max_length=NAME_CHARACTERS_MAX)
-    """Left out: that of the class or script of `entrypoint`."""
+    """Name of the experiment. Default: the class or script of `entrypoint`."""
     description: str = Field(default="", max_length=10_000)
-    """For people; shown by `tenuto exp describe`."""
+    """Text for people; shown by `tenuto exp describe`."""
     labels: list[str] = Field(default=[], max_length=100)
-    """Words of your own, by which experiments are found again."""
+    """Words of your own, for finding experiments again."""
     entrypoint: Annotated[str, AfterValidator(_entrypoint)]
-    """`module:Class` in the model directory: the Trial class. Or a script there that uses the Core API, such as `train.py --fast`
-    or `python -m package.train`, also as a list of its words."""
+    """Trial class in the model directory, as `module:Class`. Or a script there that uses the Core API, such as `train.py
+    --fast` or `python -m package.train`, also as a list of its words."""
     hyperparameters: Hyperparameters = {}
-    """The search space by name: ranges and lists of values, constants, and groups of these."""
+    """Search space by name: ranges, lists of values, constants, and groups of these."""
     searcher: Searcher
-    """Which configurations are tried, how long, and by which metric they are compared."""
+    """Search method: which configurations are tried, for how long, and by which metric they are compared."""
     resources: Resources = Resources()
-    """What a trial needs, and its place among others."""
+    """Slots that a trial needs, where they may be, and the experiment's place among others."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     """best: keep each trial's best and latest checkpoint. all: keep every one. none: only what pausing and resuming need."""
     checkpoint_storage: CheckpointStorage = CheckpointStorage()
-    """Which store checkpoints go to, and how many are kept."""
+    """Store of the checkpoints, and how many of them are kept."""
     min_checkpoint_period: Length | None = None
-    """Save at least this often. None, or 0: at validations only."""
+    """Longest training between two checkpoints. None, or 0: saved at validations only."""
     checkpoint_period_minutes: float | None = Field(default=None, gt=0, le=100_000)
-    """Save also when so many minutes have passed since the last checkpoint. None: not by the clock."""
+    """Most minutes between two checkpoints; an additional one is saved if they have passed. None: no limit by the clock."""
     min_validation_period: Length | None = None
-    """Validate at least this often. None, or 0: only at the lengths that the search compares."""
+    """Longest training between two validations. None, or 0: validated only at the lengths that the search compares."""
     log_period: Length = Length(batches=10)
-    """Report training metrics this often, averaged over the batches between."""
+    """Training between two reports of training metrics, which are averages over the batches between them."""
     max_restarts: int = Field(default=5, ge=0, le=1000)
-    """Times a trial starts again after an error of its own code. Infrastructure failures do not count. So often, but at least
-    five times, it also starts again when its workers die by a signal or hang, with no checkpoint or validation between."""
+    """Number of times a trial starts again after an error of its own code. Infrastructure failures do not count. The same
+    number, but at least five, limits restarts after workers died by a signal or hung without a checkpoint or validation in
+    between."""
     log_policies: list[LogPolicy] = Field(default=[], max_length=LOG_POLICIES_MAX, exclude_if=_is_empty)
-    """What follows when a worker prints a line that matches a pattern."""
+    """Patterns, and what is done when a worker prints a line that matches one."""
     environment: Environment = Environment()
-    """What the worker processes find around them."""
+    """Environment of the worker processes."""
     optimizations: Optimizations = Optimizations()
-    """How a step is made: gradients gathered, number formats, clipping."""
+    """Settings of a training step: aggregation of gradients, number formats, clipping."""
     reproducibility: Reproducibility = Reproducibility()
-    """Seed, and whether the same bits must come out again."""
+    """Seed, and whether training must be exactly repeatable."""
     distributed: Distributed = Field(default=Distributed(), exclude_if=lambda value: value == Distributed())
-    """How several slots train one trial."""
+    """Settings of training on several slots."""
 
     @model_validator(mode="after")
     def _synchronized_batches_are_whole(self) -> ExperimentConfig:
@@ -244,7 +248,7 @@ class ExperimentConfig(Model):
 
     @staticmethod
     def entrypoint_of(data: Mapping[str, Any]) -> str | None:
-        """As one text; None: it is none."""
+        """The entrypoint as one text; None if the data has none."""
         words = data.get("entrypoint")
         if isinstance(words, list) and words and all(isinstance(word, str) for word in words):
             return shlex.join(words)
@@ -253,7 +257,7 @@ class ExperimentConfig(Model):
     @field_validator("min_validation_period", "min_checkpoint_period", mode="before")
     @classmethod
     def _none_is_none(cls, value: Any) -> Any:
-        """A period of 0 says "not at all", as in Determined."""
+        """A period of 0 means "never", as in Determined."""
         return None if value in NO_LENGTH else value
 
     @field_validator("hyperparameters", mode="before")

@@ -10,17 +10,17 @@ from typing_extensions import TypeAliasType
 from tenuto.schemas.base import JsonScalar, Model
 
 DEPTH_MAX = 16
-"""Nesting bound of the search space: deeper than any real model's configuration, small enough for any recursion."""
+"""Most levels of nesting in a search space: deeper than any real model's configuration, and small enough for any recursion."""
 
 
 class _Leaf(Model):
     when: dict[str, Any] | None = Field(default=None, min_length=1)
-    """Only used when others have these values: path (`optimizer`, `net.kind`) to a value or a list of values. Otherwise it is
-    left out of the trial's hyperparameters."""
+    """Condition for using the hyperparameter: path of another one (`optimizer`, `net.kind`) -> its value or a list of values.
+    If the condition does not hold, the hyperparameter is left out of the trial's."""
 
 
 class ConstHyperparameter(_Leaf):
-    """One value. A bare `name: value` says the same."""
+    """One value. A bare `name: value` is short for it."""
 
     type: Literal["const"] = "const"
     val: JsonScalar | list[Any]
@@ -34,7 +34,8 @@ class _Range(_Leaf):
 
 class _Real(_Range):
     step: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Quantised: only minval, minval + step, ... are drawn, each equally often (of a log range: these exponents)."""
+    """Distance of the values: only minval, minval + step, ... are drawn, each with equal probability (of a log range: these
+    exponents). None: any value in the range."""
 
 
 class IntHyperparameter(_Range):
@@ -46,7 +47,8 @@ class IntHyperparameter(_Range):
     maxval: int
     """The largest value."""
     step: int | None = Field(default=None, ge=1)
-    """Quantised: only minval, minval + step, ... are drawn, each equally often."""
+    """Distance of the values: only minval, minval + step, ... are drawn, each with equal probability. None: every whole number
+    in the range."""
 
     @model_validator(mode="after")
     def _order(self) -> IntHyperparameter:
@@ -76,7 +78,7 @@ class LogHyperparameter(_Real):
 
     type: Literal["log"]
     base: float = Field(default=10.0, gt=0)
-    """What is raised to the power."""
+    """Base of the power."""
     minval: float
     """The smallest exponent."""
     maxval: float
@@ -94,7 +96,7 @@ class LogHyperparameter(_Real):
 
 
 class CategoricalHyperparameter(_Leaf):
-    """Each of the values equally often."""
+    """One of several values, each with equal probability."""
 
     type: Literal["categorical"]
     vals: list[Any] = Field(min_length=1)
@@ -132,7 +134,7 @@ Hyperparameters = dict[str, Hyperparameter]
 
 
 def bare_constants(space: Any, depth: int = 0) -> Any:
-    """Writes bare values as constants, all the way down, so that they validate with a clear path."""
+    """Search space with its bare values written as constants, on every level, so that errors in them have a clear path."""
     if depth > DEPTH_MAX:
         raise ValueError(f"hyperparameters are nested deeper than {DEPTH_MAX} levels")
     if not isinstance(space, dict):

@@ -1,4 +1,4 @@
-"""Amounts of training."""
+"""Lengths of training."""
 
 from __future__ import annotations
 

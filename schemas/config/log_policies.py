@@ -1,8 +1,8 @@
-"""What follows when a line that a worker prints matches a pattern.
+"""Log policies: actions for lines that a worker prints and that match a pattern.
 
-Patterns are matched by the agents, which serve everybody, so no pattern may keep them busy. They are those of RE2, a library that
-reads a line once, whatever the pattern; Python's own `re` may take exponential time in a line's length. What remains is the size
-of a pattern, which is bounded, and of a line, of which only the beginning is looked at.
+Agents match the patterns and serve all users, so no pattern may keep one busy. Patterns are those of RE2, a library that reads a
+line once, whatever the pattern; Python's own `re` may take a time exponential in the line's length. Two costs remain and are
+bounded: the size of a pattern, and the length of a line, of which only the beginning is searched.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from pydantic import Field
 from tenuto.schemas.base import Model
 
 LINE_CHARACTERS_MAX = 1_000
-"""So much of a line is looked at."""
+"""Number of characters at the beginning of a line that are searched."""
 PATTERN_BYTES_MAX = 16 * 1024
-"""Memory of a compiled pattern: a few hundred states, with which a line takes milliseconds at most."""
+"""Most memory of a compiled pattern: a few hundred states, with which a line takes milliseconds at most."""
 LOG_POLICIES_MAX = 16
 
 
 class LogPolicy(Model):
     pattern: str = Field(min_length=1, max_length=500)
-    """A regular expression (syntax of RE2), looked for anywhere in each line that a worker prints."""
+    """Regular expression (syntax of RE2), searched anywhere in each line that a worker prints."""
     action: Literal["exclude_agent"]
     """exclude_agent: the trial never runs again on the agent where the line was printed."""
 
 
 class PatternError(ValueError):
-    """`str(error)`: what is wrong, after the name of the field."""
+    """A pattern is refused. `str(error)`: the problem, to be read after the name of the field."""
 
 
 def matcher(pattern: str) -> Any:
-    """Has `search(text)`, which looks anywhere in a line. What `.*` at the ends would add is nothing, so it is left away. Raises
-    PatternError."""
+    """Compiled pattern, whose `search(text)` looks anywhere in a line. `.*` at the ends changes no result and is removed.
+    Raises PatternError."""
     import re2  # for those who match and check patterns; whoever reads a configuration does without
 
     trimmed = _trimmed(pattern)
@@ -56,7 +56,7 @@ def matcher(pattern: str) -> Any:
 
 
 def check_policies(policies: Sequence[LogPolicy]) -> list[tuple[str, str]]:
-    """Those that nobody can match: path and sentence of each."""
+    """Policies whose pattern cannot be used: (path, sentence) of each."""
     found = []
     for index, policy in enumerate(policies):
         try:

@@ -1,7 +1,7 @@
-"""Which values a hyperparameter's range has, and which one a uniform random number stands for.
+"""Values of a hyperparameter's range, and the mapping of a uniform random number to one of them.
 
-The same on every platform: powers are computed in decimal arithmetic, because the C library's `pow` differs between platforms in
-the last bit. They are a contract: what is drawn is part of the record.
+Results are the same on every platform: powers are computed in decimal arithmetic, because the C library's `pow` differs between
+platforms in the last bit. They are a contract, since the values drawn are part of the record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tenuto.schemas.config.hyperparameters import DoubleHyperparameter, IntHyperparameter, LogHyperparameter
 
 BITS = 128
-"""Of the uniform random number that `value_at` takes."""
+"""Number of bits of the uniform random number that `value_at` takes."""
 # 40 digits: far beyond the 17 of a double, so that the rounding to a double is the same everywhere. No traps: an overflow
 # becomes infinite and is cut to the largest double.
 _DECIMAL = Context(prec=40, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[])
@@ -23,15 +23,16 @@ _LARGEST = Decimal(float_info.max)
 _QUICK = Context(prec=22, rounding=ROUND_HALF_EVEN, Emin=-999_999, Emax=999_999, traps=[])
 _QUICK_EXPONENT_MAX = 1_000.0
 _QUICK_SLACK = Decimal("1e-20")
-"""Relative. The logarithm has 40 digits, of which a factor of 1,000 leaves 37; the exponential is rounded to 22 digits: both
-errors are far below this. Exponents in quarters may give exact results, which can lie between two doubles: not done this way."""
+"""Relative error allowed in the quick way. The logarithm has 40 digits, of which a factor of 1,000 leaves 37; the exponential
+is rounded to 22 digits: both errors are far below this. Exponents in quarters may give exact results, which can lie between
+two doubles; they are not computed the quick way."""
 _SMALLEST, _QUICK_LARGEST = 1e-300, 1e300
-"""Within them a double has its full precision."""
+"""Range in which a double has its full precision."""
 
 
 def value_at(leaf: Any, bits: int) -> Any:
-    """The value that `bits`, uniform in [0, 2**BITS), stands for. `leaf` is a hyperparameter of any type, told apart by its
-    type's name: this is most of what a new trial costs, and a check of a model's class is slow."""
+    """Value of the range for `bits`, which is uniform in [0, 2**BITS). `leaf` is a hyperparameter of any type, told apart by
+    its type's name: this is most of the cost of a new trial, and an isinstance check of a model is slow."""
     kind = leaf.type
     if kind == "const":
         return leaf.val
@@ -50,7 +51,7 @@ def value_at(leaf: Any, bits: int) -> Any:
 
 
 def steps(leaf: IntHyperparameter | DoubleHyperparameter | LogHyperparameter) -> int:
-    """How many values a quantised range has."""
+    """Number of values of a quantised range."""
     if isinstance(leaf, IntHyperparameter):
         return (leaf.maxval - leaf.minval) // (leaf.step or 1) + 1
     assert leaf.step is not None

@@ -1,5 +1,4 @@
-"""Reads an experiment configuration: YAML or JSON text, within bounds, as a checked model. What is wrong with it is said by
-`errors.py`."""
+"""Reads an experiment configuration: YAML or JSON text, within bounds, as a checked model. `errors.py` words the problems."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from tenuto.schemas.config.submission import check_submission, unprintable_name
 from tenuto.schemas.text import unacceptable
 
 CONFIG_BYTES_MAX = 256 * 1024
-"""A configuration is written by hand; a larger file is something else."""
+"""Size limit of a configuration file. Configurations are written by hand; a larger file is something else."""
 NODES_MAX = 20_000
-"""Values in a configuration, also once its anchors are expanded: aliases of aliases could otherwise fill the memory."""
+"""Most values in a configuration, counted after its anchors are expanded: aliases of aliases could otherwise fill the memory."""
 DEPTH_MAX = 64
-"""Levels of lists and mappings: a reader takes a time that grows with their square, and its stack."""
+"""Most levels of lists and mappings: reading takes a time that grows with their square, and uses the stack."""
 
 
 def parse_config(text: str | bytes) -> ExperimentConfig:
@@ -37,8 +36,8 @@ def parse_config(text: str | bytes) -> ExperimentConfig:
 
 
 def validated(data: Mapping[str, Any]) -> ExperimentConfig:
-    """The configuration that is to be submitted, from plain data. Raises ConfigError, also for what is only refused when it is
-    new (see `submission.py`)."""
+    """Configuration to be submitted, from plain data. Raises ConfigError, also for what is refused only in a new configuration
+    (see `submission.py`)."""
     if problem := unacceptable(data, integers=False) or unprintable_name(data):
         raise ConfigError([Problem(*problem)])
     try:
@@ -57,7 +56,8 @@ def validated(data: Mapping[str, Any]) -> ExperimentConfig:
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Plain data. Unlike bare YAML: `1e-4` is a number, and a field that is given twice is an error. Raises ConfigError."""
+    """Plain data from YAML. Unlike bare YAML, `1e-4` is a number, and a field that is given twice is an error. Raises
+    ConfigError."""
     if len(text) > CONFIG_BYTES_MAX:
         raise ConfigError([Problem("", f"the configuration is {len(text)} bytes long; at most {CONFIG_BYTES_MAX} are allowed")])
     try:

@@ -1,4 +1,4 @@
-"""What an experiment asks of the cluster: slots, where they may be, and its place among others."""
+"""Resources of an experiment: slots, where they may be, and its place among other experiments."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from tenuto.schemas.base import Model
 NAME_PATTERN = r"^[A-Za-z0-9_-]{1,63}$"
 PoolName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 AgentLabel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,63}=[A-Za-z0-9_.-]{1,63}$")]
-"""Agents with the same `rack=...` label are near each other."""
+"""Label `key=value` of an agent. Agents with the same `rack=...` label are near each other."""
 
 SLOTS_PER_TRIAL_MAX = 100_000
 
 
 SLOTS_MAX = 2**31 - 1
-"""Of a limit for many trials: what the views can hold."""
+"""Largest limit of slots over many trials: the largest number that the views can store."""
 
 
 class SlotRange(Model):
-    """An elastic trial: it grows and shrinks at checkpoints as the cluster empties and fills."""
+    """Slots of an elastic trial, which grows and shrinks at checkpoints as the cluster empties and fills."""
 
     min: int = Field(ge=1, le=SLOTS_PER_TRIAL_MAX)
-    """It starts with so many, and never trains on fewer."""
+    """Slots that the trial starts with; it never trains on fewer."""
     max: int = Field(ge=1, le=SLOTS_PER_TRIAL_MAX)
-    """It never trains on more."""
+    """Most slots that the trial trains on."""
     keep_seconds: float = Field(default=60.0, ge=0, le=1e6)
-    """It keeps its size at least so long before it grows, because each change costs a checkpoint and a start."""
+    """Shortest time that the trial keeps its size before it grows. Each change costs a checkpoint and a start."""
 
     @model_validator(mode="after")
     def _in_order(self) -> SlotRange:
@@ -52,32 +52,34 @@ class Resources(Model):
     """Slots (GPUs, or CPU slots where there are none) that one trial trains on, as one gang. A range {min, max} makes trials
     elastic. 0: an auxiliary trial, which takes no slot, sees no GPU, and starts at once on any agent of its pool."""
     max_slots: int | None = Field(default=None, ge=1)
-    """Most slots the experiment uses at once. None: no limit."""
+    """Most slots that the experiment uses at once. None: no limit."""
     priority: int = Field(default=42, ge=1, le=99)
-    """1 is the most urgent, 99 the least."""
+    """Priority of the experiment: 1 is the most urgent, 99 the least."""
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share relative to others of the same user, in pools that share fairly."""
     pool: PoolName = "default"
-    """The agents that may run its trials, as `tenuto pool ls` shows them."""
+    """Pool whose agents may run the trials; `tenuto pool ls` lists pools."""
     fallback_pools: tuple[PoolName, ...] = Field(default=(), max_length=8)
     """Pools that may lend free slots, in this order, when the experiment's own pool has none."""
     workspace: str = Field(default="default", pattern=NAME_PATTERN)
-    """Pools that share fairly divide slots among workspaces, in each among its users, for each among the experiments."""
+    """Workspace of the experiment. Pools that share fairly divide slots among workspaces, then among the users of each, then
+    among the experiments of each user."""
     preemptible: bool = True
-    """False: running trials are never preempted for others. They count inside their owner's share."""
+    """False: running trials are never preempted for others. They still count towards their owner's share."""
     expected_seconds: float | None = Field(default=None, gt=0, le=1e9)
-    """How long a trial runs, at most, as far as you know. A trial with it may start ahead of a larger gang that waits, if it ends
-    before that gang can start; and waiting times can be foretold. Longer runs are not cut, unless such a gang needs the slots."""
+    """Longest run of a trial in seconds, as far as you know. A trial with this number may start ahead of a larger waiting gang
+    if it ends before that gang can start; and expected starts can be shown. A longer run is not cut, unless such a gang needs
+    the slots."""
     locality: Literal["any", "agent", "rack"] = "any"
     """agent: a trial's slots are all on one agent. rack: all on agents with the same label `rack=...`."""
     placement: Literal["pack", "spread"] = "pack"
     """pack: on as few agents as possible. spread: evenly over as many as possible."""
     device: str | None = Field(default=None, min_length=1, max_length=200)
-    """Only slots whose device name contains this, such as A100; upper and lower case are the same."""
+    """Text that the name of a slot's device must contain, such as A100, in upper or lower case. None: any device."""
     agent_labels: tuple[AgentLabel, ...] = Field(default=(), max_length=16)
-    """Only agents that have all these labels, each `key=value`."""
+    """Labels that an agent must have, each `key=value`."""
     exclude_agents: tuple[str, ...] = Field(default=(), max_length=256)
-    """Never on these agents."""
+    """Ids of agents that never run the trials."""
 
     @property
     def slots_min(self) -> int:

@@ -1,4 +1,4 @@
-"""Which search method, and its settings. Each method's rules are in `services/searcher/methods/`."""
+"""Search methods and their settings. The rules of each method are in `services/searcher/methods/`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.config.length import Length
 
 CONCURRENT_TRIALS_MAX = 10_000
-"""More trials than this never run at once in one experiment."""
+"""Most trials that one experiment may run at once."""
 TRIALS_MAX = 1_000_000
-"""Bound on the trials of one experiment."""
+"""Most trials of one experiment."""
 MODEL_TRIALS_MAX = 10_000
-"""Bound where a model is fitted to all results: it is slow long before."""
+"""Most trials of a method that fits a model to all results; such a method is slow long before."""
 MAX_TRIALS_CHANGES = frozenset({"random", "sobol", "asha", "adaptive_asha", "bohb", "tpe", "gp", "cmaes", "nsga2", "custom"})
 """Methods whose max_trials can be changed while they run; the others plan their trials from the start."""
 CONSTRAINTS_MAX = 100
@@ -25,11 +25,11 @@ class SourceCheckpointSettings(Model):
     """A checkpoint of any experiment. `source_checkpoint: ID` says the same as `{checkpoint_id: ID}`."""
 
     checkpoint_id: str = Field(min_length=1, max_length=256)
-    """As `tenuto ckpt ls` shows it."""
+    """Id of the checkpoint, as shown by `tenuto ckpt ls`."""
     location: str = ""
-    """Filled in when the experiment is submitted: where it is."""
+    """Location of the checkpoint; filled in at submission."""
     batches: int = 0
-    """Filled in when the experiment is submitted: how far it was trained."""
+    """Number of batches that the checkpoint was trained; filled in at submission."""
 
     @model_validator(mode="before")
     @classmethod
@@ -45,20 +45,20 @@ class _Searcher(Model):
     max_length: Length
     """Full length of a trial. Its unit is the unit of every length of the experiment."""
     constraints: list[str] = Field(default=[], max_length=CONSTRAINTS_MAX)
-    """Each must hold for every trial's hyperparameters, such as `net.width * net.layers <= 4096`. A draw that breaks one is drawn
+    """Conditions on every trial's hyperparameters, such as `net.width * net.layers <= 4096`. A draw that breaks one is drawn
     again."""
     starting_points: list[dict[str, Any]] = Field(default=[], max_length=STARTING_POINTS_MAX)
-    """Hyperparameters of the first trials. What a point leaves out is drawn as usual."""
+    """Hyperparameters of the first trials. Those that a point leaves out are drawn as usual."""
     source_checkpoint: SourceCheckpointSettings | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Every trial begins with the weights of this checkpoint, at batch 0 and with an optimizer of its own. A script finds it as
-    `run.checkpoint.latest` and takes the weights itself."""
+    """Checkpoint whose weights every trial begins with, at batch 0 and with an optimizer of its own. A script finds it as
+    `run.checkpoint.latest` and loads the weights itself."""
 
 
 class _Many(_Searcher):
     max_trials: int = Field(ge=1, le=TRIALS_MAX)
-    """Configurations tried in all."""
+    """Number of configurations tried in all."""
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """Trials that run at once, at most."""
+    """Most trials that run at once."""
 
 
 class SingleSearcher(_Searcher):
@@ -66,7 +66,7 @@ class SingleSearcher(_Searcher):
 
     name: Literal["single"]
     trial_seed: int | None = Field(default=None, ge=0, lt=2**63)
-    """The trial's seed, to repeat a trial of another search. None: it follows from the experiment's seed."""
+    """Seed of the trial, to repeat a trial of another search. None: derived from the experiment's seed."""
 
 
 class RandomSearcher(_Many):
@@ -76,7 +76,7 @@ class RandomSearcher(_Many):
 
 
 class SobolSearcher(_Many):
-    """As random, but the draws are a shifted Sobol sequence, which fills the space more evenly (Joe and Kuo 2008)."""
+    """Like random, but the draws are a shifted Sobol sequence, which fills the space more evenly (Joe and Kuo 2008)."""
 
     name: Literal["sobol"]
 
@@ -86,21 +86,22 @@ class GridSearcher(_Searcher):
 
     name: Literal["grid"]
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """Trials that run at once, at most."""
+    """Most trials that run at once."""
 
 
 class _Halving(_Many):
     divisor: int = Field(default=4, ge=2, le=100)
     """eta: one in `divisor` goes on to the next rung."""
     max_rungs: int = Field(default=5, ge=1, le=20)
-    """Rung lengths are max_length / divisor**k; this bounds how many there are."""
+    """Most rungs. The length of rung k below the last is max_length / divisor**k."""
     average_validations: int = Field(default=1, ge=1, le=100, exclude_if=lambda value: value == 1)
-    """Against noise: below the full length a trial is compared by the mean of its last so many validations since it was last
-    compared, instead of the last one alone. Set min_validation_period so that there are as many between two rungs."""
+    """Number of validations, since the trial was last compared, whose mean is compared below the full length; a larger number
+    reduces noise. Set min_validation_period so that there are as many between two rungs."""
 
 
 class ShaSearcher(_Halving):
-    """Synchronous successive halving (Jamieson and Talwalkar, AISTATS 2016): a rung is compared when all its trials are there."""
+    """Synchronous successive halving (Jamieson and Talwalkar, AISTATS 2016): trials of a rung are compared when all have
+    arrived."""
 
     name: Literal["sha"]
 
@@ -112,14 +113,14 @@ class HyperbandSearcher(_Searcher):
     divisor: int = Field(default=3, ge=2, le=100)
     """eta: one in `divisor` goes on to the next rung. 3 is the paper's."""
     max_rungs: int = Field(default=5, ge=1, le=20)
-    """s_max + 1 of the paper, at most: rungs of the longest bracket, and how many brackets there are."""
+    """Most rungs of the longest bracket, and number of brackets: s_max + 1 in the paper."""
     iterations: int = Field(default=1, ge=1, le=1000)
-    """Times all brackets are run, with new configurations."""
+    """Number of times that all brackets are run, each time with new configurations."""
     average_validations: int = Field(default=1, ge=1, le=100, exclude_if=lambda value: value == 1)
-    """Against noise: below the full length a trial is compared by the mean of its last so many validations since it was last
-    compared, instead of the last one alone. Set min_validation_period so that there are as many between two rungs."""
+    """Number of validations, since the trial was last compared, whose mean is compared below the full length; a larger number
+    reduces noise. Set min_validation_period so that there are as many between two rungs."""
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """Trials that run at once, at most."""
+    """Most trials that run at once."""
 
 
 class AshaSearcher(_Halving):
@@ -127,13 +128,13 @@ class AshaSearcher(_Halving):
 
     name: Literal["asha"]
     mode: Literal["promotion", "stopping"] = "promotion"
-    """promotion: a trial waits at its rung and goes on when it is in the top 1/divisor (Algorithm 2 of the paper).
-    stopping: a trial goes on at once unless it is outside the top 1/divisor of those seen so far; only the first one at a rung
-    waits, for a second one."""
+    """promotion: a trial waits at its rung and goes on when it is in the top 1/divisor (Algorithm 2 of the paper). stopping: a
+    trial goes on at once unless it is outside the top 1/divisor of those seen so far; only the first trial at a rung waits,
+    for a second one."""
 
 
 class AdaptiveAshaSearcher(_Halving):
-    """ASHA in several brackets at once, which differ in how early they compare: the hedge of Hyperband without its waiting."""
+    """ASHA in several brackets at once, which begin to compare at different lengths: Hyperband's hedge without its waiting."""
 
     name: Literal["adaptive_asha"]
     mode: Literal["conservative", "standard", "aggressive"] = "standard"
@@ -148,13 +149,13 @@ class BohbSearcher(_Halving):
     name: Literal["bohb"]
     max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
     mode: Literal["promotion", "stopping"] = "promotion"
-    """As for asha."""
+    """promotion or stopping, as for asha."""
     random_fraction: float = Field(default=1 / 3, ge=0, le=1)
-    """rho: part of the configurations that is drawn at random, so that no region is given up for ever."""
+    """rho: fraction of the configurations drawn at random, so that no region is given up for ever."""
     top_fraction: float = Field(default=0.15, gt=0, lt=1)
-    """gamma: part of the results that counts as good."""
+    """gamma: fraction of the results that counts as good."""
     candidates: int = Field(default=64, ge=1, le=1000)
-    """N_s: drawn from the model of the good ones; the one with the best ratio of good to bad is taken."""
+    """N_s: number of candidates drawn from the model of the good results; the one with the best ratio of good to bad is taken."""
 
 
 class PbtSearcher(_Searcher):
@@ -163,25 +164,25 @@ class PbtSearcher(_Searcher):
 
     name: Literal["pbt"]
     population_size: int = Field(default=20, ge=2, le=CONCURRENT_TRIALS_MAX)
-    """Trials that are trained side by side and compared."""
+    """Number of trials that are trained side by side and compared."""
     generations: int = Field(default=10, ge=1, le=1000)
-    """Parts of equal length that max_length is trained in; between two of them the population is compared."""
+    """Number of equal parts of max_length; the population is compared between two of them."""
     truncate_fraction: float = Field(default=0.2, gt=0, le=0.5)
-    """Part of the population that is replaced after each generation, by copies of as many of the best."""
+    """Fraction of the population that is replaced after each generation, by copies of as many of the best."""
     resample_probability: float = Field(default=0.25, ge=0, le=1)
-    """Chance that a copied hyperparameter is drawn anew instead of being changed a little."""
+    """Probability that a copied hyperparameter is drawn anew instead of being changed a little."""
     perturb_factor: float = Field(default=0.2, gt=0, lt=1)
-    """A number is multiplied by 1 - perturb_factor or 1 + perturb_factor."""
+    """Change of a copied number: it is multiplied by 1 - perturb_factor or 1 + perturb_factor."""
     max_concurrent_trials: int = Field(default=16, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """Trials that run at once, at most."""
+    """Most trials that run at once."""
 
 
 class _Sampled(_Many):
     max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
     max_concurrent_trials: int = Field(default=4, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """Trials that run at once, at most. Each is proposed without the results of the others, so many at once learn less."""
+    """Most trials that run at once. Each is proposed without the results of the others, so many at once learn less."""
     startup_trials: int = Field(default=10, ge=1, le=1000)
-    """Random configurations before the model proposes."""
+    """Number of random configurations before the model proposes."""
 
 
 class TpeSearcher(_Sampled):
@@ -198,8 +199,8 @@ class GpSearcher(_Sampled):
 
 
 class CmaEsSearcher(_Sampled):
-    """CMA-ES (Hansen 2016), by Optuna's sampler (needs the package cmaes where the searcher runs). For numbers; categoricals are
-    drawn at random."""
+    """CMA-ES (Hansen 2016), by Optuna's sampler (needs the package cmaes where the searcher runs). For numbers; categorical
+    hyperparameters are drawn at random."""
 
     name: Literal["cmaes"]
 
@@ -214,23 +215,24 @@ class Objective(Model):
 
 
 class Nsga2Searcher(_Sampled):
-    """NSGA-II (Deb et al. 2002), by Optuna's sampler: several metrics at once. What comes out is a Pareto front."""
+    """NSGA-II (Deb et al. 2002), by Optuna's sampler: several metrics at once. The result is a Pareto front."""
 
     name: Literal["nsga2"]
     objectives: list[Objective] = Field(min_length=1, max_length=5)
-    """Metrics compared beside `metric`."""
+    """Metrics compared in addition to `metric`."""
     population_size: int = Field(default=50, ge=2, le=1000)
-    """Trials of one generation, from whose best the next one is made."""
+    """Trials of one generation; the next generation is made from the best of them."""
 
 
 class CustomSearcher(_Many):
-    """Your own Python class, run by `tenuto search run` as a process of its own: see docs/search.md. `max_trials` bounds what it
-    may ask for. A trial that reached its target waits without slots until the class decides; at max_length it is complete."""
+    """Your own Python class, run by `tenuto search run` as a process of its own: see docs/search.md. `max_trials` limits how
+    many trials it may ask for. A trial that reached its target waits without slots until the class decides; at max_length it
+    is complete."""
 
     name: Literal["custom"]
     max_trials: int = Field(ge=1, le=MODEL_TRIALS_MAX)
     settings: dict[str, Any] = {}
-    """Whatever your class wants to read, as `self.search.settings`."""
+    """Settings for your class, which reads them as `self.search.settings`."""
 
 
 Searcher = Annotated[

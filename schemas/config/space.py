@@ -1,4 +1,4 @@
-"""Checks of the search space as a whole: what `when`, constraints and starting points say about other hyperparameters."""
+"""Checks of the search space as a whole: references of `when`, constraints and starting points to other hyperparameters."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tenuto.schemas.config.hyperparameters import (
 )
 
 _RELATIVE_SLACK = 1e-9
-"""A user writes 0.001 where the range ends at 10 ** -3: the last digits may differ."""
+"""Relative tolerance at the ends of a range: a user writes 0.001 where the range ends at 10 ** -3, and the last digits may
+differ."""
 
 
 def leaves_by_path(space: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every hyperparameter with its dotted path."""
+    """Every hyperparameter, with its dotted path."""
     for name, value in space.items():
         if isinstance(value, Mapping):
             yield from leaves_by_path(value, f"{prefix}{name}.")
@@ -29,17 +30,17 @@ def leaves_by_path(space: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 
 
 def allowed(condition: Any) -> list[Any]:
-    """The values that a condition of `when` lists."""
+    """Values that a condition of `when` lists."""
     return condition if isinstance(condition, list) else [condition]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and true is not 1."""
+    """True if the values are equal and of one kind: true is not 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 
 
 def check_space(space: Mapping[str, Any], searcher: Any) -> None:
-    """Raises ValueError with the path of the field that is wrong, and why."""
+    """Checks the search space. Raises ValueError with the path of the wrong field, and the reason."""
     known = dict(leaves_by_path(space))
     for path, leaf in known.items():
         _check_when(path, leaf, known)
@@ -72,7 +73,7 @@ def _is_speakable(path: str) -> bool:
 
 
 def flat(point: Mapping[str, Any], known: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A starting point by dotted paths, whether it is written with dots or nested."""
+    """Starting point by dotted paths, written with dots or nested."""
     found: dict[str, Any] = {}
     for name, value in point.items():
         path = f"{prefix}{name}"
@@ -120,7 +121,7 @@ def _check_cycles(known: Mapping[str, Any]) -> None:
 
 
 def check_point(where: str, point: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """Raises ValueError where a value of the flat `point` is not in the space of leaves `known`."""
+    """Raises ValueError if a value of the flat `point` is not in the space of leaves `known`."""
     for path, value in point.items():
         leaf = known.get(path)
         if leaf is None:

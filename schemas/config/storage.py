@@ -1,5 +1,5 @@
-"""Which store an experiment's checkpoints go to. Stores are the operator's: an experiment names one, and holds no address and no
-credential, neither of which a user may choose for the services."""
+"""Store of an experiment's checkpoints. Operators declare stores; an experiment only names one. It contains no address and no
+credential, because a user may choose neither for the services."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 from tenuto.schemas.base import Model
 
 SHARED_STORE = "shared"
-"""The cluster's own directory, which is there without being declared."""
+"""Name of the cluster's own directory, which exists without being declared."""
 STORE_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 StoreName = Annotated[str, Field(pattern=STORE_NAME)]
 _OWN_DIRECTORY = {"type": "shared_directory", "path": None}
-"""What earlier versions wrote for the cluster's own directory."""
+"""Setting that earlier versions wrote for the cluster's own directory."""
 DECLARED = frozenset(
     (
         *("type", "path", "bucket", "prefix", "endpoint", "endpoint_url", "region", "account", "container", "access_key"),
@@ -23,21 +23,22 @@ DECLARED = frozenset(
         *("propagation", "checkpoint_path"),
     )
 )
-"""What belongs to a store's declaration, here and in Determined's configurations."""
+"""Fields that belong to a store's declaration, here and in Determined's configurations."""
 
 
 class CheckpointStorage(Model):
     store: StoreName = SHARED_STORE
-    """Name of a store that the operator declared with `tenuto store create`; `tenuto store ls` lists them. shared: the cluster's
-    own directory."""
+    """Name of a store that the operator declared with `tenuto store create`; `tenuto store ls` lists them. shared: the
+    cluster's own directory."""
     save_experiment_best: int = Field(default=0, ge=0, le=10_000)
-    """checkpoint_policy best: keep the checkpoints with the best n validations of the experiment."""
+    """With checkpoint_policy best: number of checkpoints kept for the experiment, those with its best validations."""
     save_trial_best: int = Field(default=1, ge=0, le=10_000)
-    """checkpoint_policy best: keep the best n of each trial."""
+    """With checkpoint_policy best: number of best checkpoints kept for each trial."""
     save_trial_latest: int = Field(default=1, ge=0, le=10_000)
-    """checkpoint_policy best: keep the latest n of each trial. While a trial may go on, its latest one is kept in any case."""
+    """With checkpoint_policy best: number of latest checkpoints kept for each trial. While a trial may go on, its latest one
+    is always kept."""
     on_failure: Literal["continue", "retry"] = "continue"
-    """When a checkpoint cannot be stored. continue: training goes on without it after three tries. retry: training waits
+    """Action if a checkpoint cannot be stored. continue: training goes on without it after three tries. retry: training waits
     until it is stored."""
 
     @model_validator(mode="before")
@@ -57,8 +58,8 @@ class CheckpointStorage(Model):
 
 
 def named(storage: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as it is now, of one from before stores had names: the store gets the name that the operator must
-    declare it under, if its checkpoints are still wanted."""
+    """Present form of a configuration from before stores had names. The store gets the name under which the operator must
+    declare it if its checkpoints are still wanted."""
     kind = storage.get("type", "shared_directory")
     kept = {name: value for name, value in storage.items() if name in CheckpointStorage.model_fields}
     place = {"shared_directory": "path", "azure": "container"}.get(kind, "bucket")

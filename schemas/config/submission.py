@@ -1,8 +1,8 @@
-"""What is refused when an experiment is submitted, beyond what the fields themselves say.
+"""Checks of a new experiment, beyond those of the fields themselves.
 
-These checks are not part of the models: what was accepted once is on record, and has to be read as long as the record is. They
-see to it that every value that can be drawn is a number that every part can work with, and that a condition or a starting point
-can be met.
+These checks are not part of the models: a configuration that was accepted once is on record, and must stay readable as long as
+the record is kept. They ensure that every value that can be drawn is a number that every part can work with, and that a condition
+or a starting point can be met.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tenuto.schemas.config.space import allowed, flat, leaves_by_path, same
 from tenuto.schemas.text import Place, path_of, unprintable
 
 WHOLE_MIN, WHOLE_MAX = -(2**63), 2**63 - 1
-"""Whole numbers of 64 bits: what frameworks, samplers and other languages can hold."""
+"""Range of 64-bit integers: all that frameworks, samplers and other languages can hold."""
 STEPS_MAX = 2**53
-"""Values of a quantised range: more than a double can count."""
+"""Most values of a quantised range; a double cannot count more."""
 POWER_MIN, POWER_MAX = 1e-300, 1e300
-"""Values of a log range: a double keeps its full precision between them."""
+"""Range of a log hyperparameter's values, in which a double keeps its full precision."""
 _SLACK = 1e-9
-"""Relative: a person writes 0.3 where the step is 0.1."""
+"""Relative tolerance: a person writes 0.3 where the step is 0.1."""
 
 Found = Iterator[tuple[str, str]]
-"""Path of the field, and what is wrong with it and what is allowed."""
+"""(path of the field, sentence with the problem and what is allowed) of each problem."""
 
 
 def check_submission(space: Mapping[str, Any], searcher: Searcher) -> list[tuple[str, str]]:
-    """What is wrong: path and sentence of each field; empty if nothing is."""
+    """(path, sentence) of each wrong field; empty if there is none."""
     found = [*_names(space, "hyperparameters")]
     if found:
         return found  # the paths below would be ambiguous
@@ -57,13 +57,13 @@ def check_submission(space: Mapping[str, Any], searcher: Searcher) -> list[tuple
 
 
 _FREE_TEXT = ("environment.variables.", "log_policies")
-"""May hold any character but NUL: what a program is given, and patterns."""
+"""Fields that may contain any character but NUL: values for programs, and patterns."""
 _LINES = "\n\r\t"
 
 
 def unprintable_name(document: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first field with control characters, and why they are refused: names are printed in one piece of a line. Texts may have
-    line breaks and tabs."""
+    """First field with control characters, and the reason for refusing them: a name is printed as one piece of a line. Texts
+    may have line breaks and tabs."""
     waiting: list[tuple[Place | None, Any]] = [(None, document)]
     while waiting:
         place, value = waiting.pop()
@@ -81,7 +81,7 @@ def unprintable_name(document: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _refusal(path: str, text: str) -> str:
-    """Why the text cannot stand there; empty if it can."""
+    """Reason why the text cannot be the field's value; empty if it can."""
     one_line = path in ("name", "entrypoint", "searcher.metric") or path.startswith(("labels", "resources"))
     why = unprintable(text if one_line else text.translate(dict.fromkeys(map(ord, _LINES))))
     return "" if path.startswith(_FREE_TEXT) else why
@@ -139,7 +139,7 @@ def _when(path: str, leaf: Any, known: Mapping[str, Any]) -> Found:
 
 
 def _misfit(leaf: Any, value: Any) -> str | None:
-    """Why the range never has this value; None: it may."""
+    """Reason why the range never has this value; None if it may."""
     whole = isinstance(leaf, IntHyperparameter)
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
         return f"it is {'a whole number' if whole else 'a number'}"
@@ -180,12 +180,12 @@ def _point(where: str, point: Mapping[str, Any], known: Mapping[str, Any], searc
 
 
 def _settled(point: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Values by path of what the point alone decides and that is in use; and the paths that a draw decides."""
+    """Values by path that the point alone decides and that are in use; and the paths that a draw decides."""
     given = {path: leaf.val for path, leaf in known.items() if isinstance(leaf, ConstHyperparameter)} | dict(point)
     used: dict[str, bool | None] = {}
 
     def uses(path: str) -> bool | None:
-        """None: a draw decides."""
+        """True if the hyperparameter is in use at the point; None if a draw decides."""
         if path not in used:
             parts = []
             for name, condition in (known[path].when or {}).items():
@@ -201,8 +201,8 @@ def _settled(point: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _values(known: Mapping[str, Any]) -> Found:
-    """The first, the middle and the last value of each range, whatever the checks above may have overlooked: in the searcher it
-    would be too late."""
+    """Checks the first, the middle and the last value of each range, in case the checks above missed something: the searcher
+    would notice too late."""
     for path, leaf in known.items():
         try:
             for bits in (0, 1 << (BITS - 1), (1 << BITS) - 1):

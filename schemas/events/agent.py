@@ -1,4 +1,4 @@
-"""Which agents offer which slots. Owner: launcher. Stream: agent/<id>."""
+"""Events about agents and the slots they offer. Owner: launcher. Stream: agent/<id>."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, event
 
 AUXILIARY_TRIALS_MAX = 100
-"""Where an agent says nothing else: such trials mostly wait and need little, but each is a process with its own interpreter."""
+"""Default limit of trials without slots on one agent. Such trials mostly wait and need little, but each is a process with its
+own interpreter."""
 
 
 class Slot(Model):
@@ -34,16 +35,16 @@ class Agent(EventData):
 
 @event("AgentJoined")
 class AgentJoined(Agent):
-    """First seen, seen again after it was lost, or seen with other slots than before."""
+    """The agent was seen for the first time, again after it was lost, or with other slots than before."""
 
     pool: str
     host: str
     slots: tuple[Slot, ...]
     version: str
     labels: tuple[str, ...] = ()
-    """Each `key=value`; `rack=...` says which agents are near each other."""
+    """Labels of the agent, each `key=value`; agents with the same `rack=...` are near each other."""
     auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0, exclude_if=lambda value: value == AUXILIARY_TRIALS_MAX)
-    """Trials without slots that run there at once."""
+    """Most trials without slots that the agent runs at once."""
 
 
 @event("AgentLost")

@@ -1,4 +1,4 @@
-"""Who may use which slots. Owner: scheduler. Stream: pool/<pool>."""
+"""Events about the slots of a pool and who may use them. Owner: scheduler. Stream: pool/<pool>."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenuto.schemas.events.registry import EventData, Reason, event
 
 
 class AgentSlots(Model):
-    """The part of a gang that runs on one agent; or an auxiliary trial, which has no slots there."""
+    """Part of a gang that runs on one agent; or an auxiliary trial, which has no slots there."""
 
     agent_id: str
     slot_ids: tuple[int, ...]
@@ -35,9 +35,11 @@ class AllocationGranted(Pool):
     slots: tuple[AgentSlots, ...] = Field(min_length=1)
     reason: Reason
     backfill_until_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Set where the trial started ahead of a larger gang: that gang's reserved start. From then on the gang may preempt it."""
+    """Reserved start of the larger gang that this trial was started ahead of; from this time on the gang may preempt it. None:
+    the trial is not a backfill."""
     turn_until_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Set where its experiment's gangs are larger than its fair share and it is its turn: it is entitled to one until then."""
+    """End of the experiment's turn, up to which it is entitled to one gang larger than its fair share. None: the gang fits the
+    share."""
 
 
 @event("AllocationPreempted")
@@ -48,22 +50,22 @@ class AllocationPreempted(Pool):
     trial_id: str
     experiment_id: int
     kill: bool = False
-    """True: do not wait for a checkpoint."""
+    """True: the workers are killed without a checkpoint."""
     reason: Reason
 
 
 @event("AllocationResized")
 class AllocationResized(Pool):
-    """The workers are asked to save a checkpoint and leave; when they have, the same trial is granted `slots` at once. Until then
-    the slots that it gains are kept for it, and those that it loses are being freed. A second one replaces the first."""
+    """The workers are asked to save a checkpoint and leave; as soon as they have, the same trial is granted `slots`. Until
+    then the slots that it gains are kept for it, and those that it loses are being freed. A second resize replaces the first."""
 
     allocation_id: str
     trial_id: str
     experiment_id: int
     slots: tuple[AgentSlots, ...]
-    """What the trial's next allocation has."""
+    """Slots of the trial's next allocation."""
     reason: Reason
-    """Its numbers have slots_from and slots_to."""
+    """Rule of the resize; its numbers include slots_from and slots_to."""
 
 
 @event("AllocationReleased")
@@ -76,8 +78,8 @@ class AllocationReleased(Pool):
 
 @event("SlotsReserved")
 class SlotsReserved(Pool):
-    """The trial is next and must wait. What becomes free is kept for it, and it is before all others of its priority until it
-    starts: others could hold less than its owner by then, and would be before it."""
+    """The trial is next and must wait. Slots that become free are kept for it, and it stays before all others of its priority
+    until it starts; otherwise other owners, who may hold fewer slots by then, could overtake it."""
 
     trial_id: str
     experiment_id: int

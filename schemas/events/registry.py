@@ -9,8 +9,8 @@ from tenuto.schemas.base import JsonScalar, Model
 
 
 class Reason(Model):
-    """Why a decision was taken: the rule and the numbers it compared. The sentence for people is made of them when somebody reads
-    it (`schemas/sentences`)."""
+    """Reason of a decision: the rule and the numbers that it compared. The sentence for people is made of them when somebody
+    reads it (`schemas/sentences`)."""
 
     rule: str
     numbers: dict[str, JsonScalar] = {}
@@ -25,7 +25,7 @@ class EventData(Model):
     TYPE: ClassVar[str] = ""
 
     def stream_key(self) -> str:
-        """What stands after the slash in the stream's name."""
+        """Key of the event's stream: the part of its name after the slash."""
         raise NotImplementedError
 
     def stream(self) -> str:

@@ -1,4 +1,4 @@
-"""What users ask for. Owner: gateway. Stream: request/<experiment>."""
+"""Requests of users. Owner: gateway. Stream: request/<experiment>."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class Request(EventData):
 @event("ExperimentSubmitted")
 class ExperimentSubmitted(Request):
     VERSION: ClassVar[int] = 2
-    """2: an experiment names the store of its checkpoints."""
+    """Version 2: an experiment names the store of its checkpoints."""
 
     config: ExperimentConfig
     seed: int = Field(ge=0, lt=2**63)
-    """The experiment's seed: the configured one, or the one drawn by the gateway at submission."""
+    """Seed of the experiment: the configured one, or the one that the gateway drew at submission."""
     context_hash: str
     """SHA-256 (hex) of the packed model directory."""
     context_size_bytes: int
     user: str
     origin: Origin | None = None
-    """The command line, its overrides, and the state of the version control."""
+    """Command line, its overrides, and the state of the version control. None: the client sent none."""
     parent: Parent | None = None
-    """The experiment that this one reproduces, varies or goes on with."""
+    """Relation to the parent experiment; None if it has none."""
 
 
 @event("ExperimentPauseRequested")
@@ -71,48 +71,48 @@ class ExperimentWeightChanged(Request):
 @event("ExperimentSlotLimitChanged")
 class ExperimentSlotLimitChanged(Request):
     max_slots: int | None = Field(ge=1)
-    """None: no limit."""
+    """Most slots the experiment uses at once. None: no limit."""
 
 
 @event("ExperimentTrialLimitsChanged")
 class ExperimentTrialLimitsChanged(Request):
-    """Other limits of the search than the configured ones, from now on. What runs already is not stopped by a lower one."""
+    """New limits of the search in place of the configured ones. Trials that run already are not stopped by a lower limit."""
 
     max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
-    """None: it stays as it is."""
+    """Most trials of the search. None: unchanged."""
     max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
-    """None: it stays as it is."""
+    """Most trials that run at once. None: unchanged."""
 
 
 @event("ExperimentMoved")
 class ExperimentMoved(Request):
-    """To another place among the experiments of its priority."""
+    """The experiment gets another place among those of its priority."""
 
     place: float
-    """Smaller is earlier. Until it is moved, an experiment's place is its id."""
+    """Order among experiments of one priority; smaller is earlier. By default an experiment's place is its id."""
 
 
 @event("ExperimentPoolChanged")
 class ExperimentPoolChanged(Request):
-    """What runs in the old pool leaves it at a checkpoint."""
+    """The experiment moves to another pool. Its trials leave the old pool at a checkpoint."""
 
     pool: str = Field(pattern=NAME_PATTERN)
 
 
 @event("SearchOperationsRequested")
 class SearchOperationsRequested(Request):
-    """What a user's own searcher decided on one event. At most one per event: a searcher that decides again changes nothing."""
+    """Decision of a user's own searcher on one event. At most one counts per event: a second decision changes nothing."""
 
     searcher: str = Field(min_length=1, max_length=256)
-    """Which class decided, such as `my_search.py:MySearch`."""
+    """Class of the searcher, such as `my_search.py:MySearch`."""
     cause_id: str
     cause_position: int = Field(ge=1)
-    """The event that it decided on."""
+    """Log position of the event that the searcher decided on."""
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=OPERATIONS_MAX)
 
 
 class ClusterRequest(EventData):
-    """About the cluster and no experiment: all on one stream, request/cluster."""
+    """A request about the cluster and not about one experiment; all of them are on one stream, request/cluster."""
 
     OWNER: ClassVar[str] = "gateway"
     STREAM: ClassVar[str] = "request"
@@ -129,9 +129,10 @@ class PoolPolicyChanged(ClusterRequest):
     pool: str = Field(pattern=NAME_PATTERN)
     policy: PolicyName
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
-    """fair_share: past use counts against its owner and is forgotten by half in this time. None: only the present counts."""
+    """Policy fair_share: past use counts against its owner and loses half its weight in this time. None: only present use
+    counts."""
     preempt: bool = Field(default=False, exclude_if=lambda value: not value)
-    """What runs gives way under the new policy, too. Without it, what runs goes on until its workers leave."""
+    """True: running trials give way under the new policy, too. False: they go on until their workers leave."""
 
 
 @event("ShareChanged")
@@ -142,7 +143,8 @@ class ShareChanged(ClusterRequest):
     name: str = Field(min_length=1, max_length=256)
     weight: float = Field(default=1.0, gt=0, le=1e6)
     max_slots: int | None = Field(default=None, ge=1)
-    """Most slots that all its experiments use at once. None: no limit. What runs already is not stopped by a lower one."""
+    """Most slots that all the owner's experiments use at once. None: no limit. Trials that run already are not stopped by a
+    lower limit."""
 
 
 USER_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
@@ -150,59 +152,59 @@ USER_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 
 @event("UserCreated")
 class UserCreated(ClusterRequest):
-    """From now on whoever shows the token acts as this user."""
+    """A new user. From now on, anybody who shows the token acts as this user."""
 
     name: str = Field(pattern=USER_NAME_PATTERN)
     admin: bool = False
-    """True: may change everything, and not only the experiments that are the user's own."""
+    """True: the user may change everything, not only experiments of their own."""
     token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the token, which itself is nowhere kept. It has 256 random bits, so nobody finds it from this."""
+    """SHA-256 of the token. The token itself is stored nowhere; it has 256 random bits, so it cannot be found from its hash."""
     expires_us: int | None = Field(default=None, ge=0, exclude_if=lambda value: value is None)
-    """From then on the token is worth nothing. None: it does not expire."""
+    """End of the token's validity, in microseconds since 1970. None: it does not expire."""
 
 
 @event("TokenCreated")
 class TokenCreated(ClusterRequest):
-    """One more token of a user: for another program or machine, or in place of one that ends."""
+    """One more token of a user: for another program or machine, or in place of one that expires."""
 
     user: str
     token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the token, which itself is nowhere kept."""
+    """SHA-256 of the token. The token itself is stored nowhere."""
     label: str = Field(default="", max_length=100)
-    """What it is for, in the user's words."""
+    """Purpose of the token, in the user's words."""
     expires_us: int | None = Field(default=None, ge=0)
-    """From then on it is worth nothing. None: it does not expire."""
+    """End of the token's validity, in microseconds since 1970. None: it does not expire."""
 
 
 @event("TokenRevoked")
 class TokenRevoked(ClusterRequest):
-    """The token is worth nothing any more."""
+    """The token is no longer valid."""
 
     user: str
     token_id: str
-    """The first 12 characters of its hash."""
+    """First 12 characters of the token's hash."""
 
 
 @event("UserRemoved")
 class UserRemoved(ClusterRequest):
-    """Its tokens are worth nothing any more. What the user submitted goes on, and admins may change it."""
+    """The user's tokens are no longer valid. Experiments of the user go on, and admins may change them."""
 
     name: str
 
 
 @event("SlotsClosed")
 class SlotsClosed(ClusterRequest):
-    """Nothing new is placed there, also after the agent was lost and came back, until SlotsOpened."""
+    """Nothing new is placed on the slot or agent until SlotsOpened, even if the agent is lost and comes back."""
 
     agent_id: str
     slot_id: int | None = None
-    """None: the whole agent."""
+    """Number of the slot. None: the whole agent."""
     drain: bool = False
-    """True: what runs there goes on to its end. False: it saves a checkpoint and goes on elsewhere."""
+    """True: running trials go on to their end. False: they save a checkpoint and go on elsewhere."""
 
 
 @event("SlotsOpened")
 class SlotsOpened(ClusterRequest):
     agent_id: str
     slot_id: int | None = None
-    """None: the whole agent, with all its slots."""
+    """Number of the slot. None: the whole agent, with all its slots."""

@@ -1,4 +1,4 @@
-"""What happened to the processes of an allocation. Owner: launcher. Stream: run/<allocation>."""
+"""Events about the processes of an allocation. Owner: launcher. Stream: run/<allocation>."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pydantic import Field
 from tenuto.schemas.events.registry import EventData, event
 
 WorkersOutcome = Literal["finished", "preempted", "paused", "failed", "lost"]
-"""finished: left because the trial was stopped. preempted: saved and left because its slots are wanted elsewhere (or the
-experiment is paused). paused: left because the search paused the trial. failed: the user's code raised or exited non-zero.
-lost: killed by a signal, never started, or its agent is gone (infrastructure)."""
+"""finished: the workers left because the trial was stopped. preempted: they saved and left because their slots are wanted
+elsewhere (or the experiment is paused). paused: they left because the search paused the trial. failed: the user's code raised
+or exited non-zero. lost: they were killed by a signal, never started, or their agent is gone (infrastructure)."""
 
 EXIT_CODE_INVALID_HYPERPARAMETERS = 82
-"""Of a worker whose model code refused its hyperparameters: it failed, but starting it again would change nothing."""
+"""Exit code of a worker whose model code refused its hyperparameters: a failure that a restart would not change."""
 EXIT_CODE_FOLLOWED = 83
-"""Of a rank, or of an agent's part of a gang, that ended only because others did."""
+"""Exit code of a rank, or of an agent's part of a gang, that ended only because others did."""
 EXIT_CODE_INFRASTRUCTURE = 84
-"""Of an agent's part of a gang that was ended for no fault of the user's code: a link was cut."""
+"""Exit code of an agent's part of a gang that ended through no fault of the user's code: a link was cut."""
 EXIT_CODE_HUNG = 85
-"""Of an agent's part of a gang with a rank that hung: the machine's fault, or the code's."""
+"""Exit code of an agent's part of a gang with a rank that hung; machine or code may be the cause."""
 
 EXIT_CODE_WILL_REPEAT = 86
-"""Of a worker that failed in a way that would repeat: user code that cannot be imported, a checkpoint that does not fit it."""
+"""Exit code of a worker whose failure would repeat: user code that cannot be imported, or a checkpoint that does not fit it."""
 
 
 class Run(EventData):
@@ -51,25 +51,26 @@ class WorkersStarted(Run):
 class WorkersExited(Run):
     outcome: WorkersOutcome
     exit_code: int | None
-    """None when it is not known (agent lost)."""
+    """Exit code of the workers. None: not known (agent lost)."""
     error: str | None = None
-    """The user's error, user's file and line first; or what the infrastructure did."""
+    """Error of the user's code, with the user's file and line first; or a description of what failed in the infrastructure."""
     setbacks: int = Field(default=0, exclude_if=lambda value: value == 0)
-    """Failures and losses in a row, this one included, with nothing saved or validated between them; counted where a pause
-    follows."""
+    """Number of failures and losses in a row, this one included, with nothing saved or validated between them. Recorded only
+    if a pause follows."""
     restart_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Set where the trial must not start again before then: RestartPauseEnded follows, unless the trial is over by then."""
+    """Earliest restart of the trial, in microseconds since 1970; RestartPauseEnded follows, unless the trial is over by then.
+    None: no pause."""
 
 
 @event("RestartPauseEnded")
 class RestartPauseEnded(Run):
-    """The trial may be granted slots again; the allocation is the one whose end began the pause."""
+    """The trial may be granted slots again. The allocation is the one whose end began the pause."""
 
 
 @event("GangPartReported")
 class GangPartReported(Run):
-    """What one agent of a gang that spans several said about its part. WorkersStarted or WorkersExited follows when the last
-    of them has said it; a part that failed or was lost ends the others."""
+    """Report of one agent about its part of a gang that spans several agents. WorkersStarted or WorkersExited follows when the
+    last part has reported; a part that failed or was lost ends the others."""
 
     agent_id: str
     step: Literal["started", "exited"]
@@ -77,13 +78,13 @@ class GangPartReported(Run):
     exit_code: int | None = None
     error: str | None = None
     followed: bool = Field(default=False, exclude_if=lambda value: not value)
-    """It ended only because other parts did: another one's end says why."""
+    """True: this part ended only because others did; the report of another part has the cause."""
 
 
 @event("GangRendezvousOpened")
 class GangRendezvousOpened(Run):
-    """Rank 0's side of a gang that spans several agents listens for the others."""
+    """Rank 0's side of a gang that spans several agents is listening for the others."""
 
     agent_id: str
     address: str
-    """Where: `host:port`, on a port that the kernel chose."""
+    """`host:port`; the operating system chose the port."""

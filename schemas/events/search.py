@@ -1,4 +1,4 @@
-"""What the search decides. Owner: searcher. Stream: search/<experiment>."""
+"""Decisions of the search. Owner: searcher. Stream: search/<experiment>."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Search(EventData):
 class ExperimentStarted(Search):
     method: str
     rule_version: int
-    """Version of the search rules that decide this experiment, for ever: replay uses it."""
+    """Version of the search rules that decide this experiment to its end; replay uses the same version."""
 
 
 @event("TrialRequested")
@@ -33,12 +33,12 @@ class TrialRequested(Search):
     hyperparameters: dict[str, Any]
     seed: int
     target_length: int = Field(gt=0)
-    """Train up to this length in total, in the unit of `searcher.max_length` (batches or epochs)."""
+    """Total length to train to, in the unit of `searcher.max_length` (batches or epochs)."""
     source_checkpoint_id: str | None = Field(default=None, exclude_if=lambda value: value is None)
     parent_trial_id: str | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The trial whose checkpoint and hyperparameters it goes on from (population-based training)."""
+    """Trial whose checkpoint and hyperparameters this one goes on from (population-based training). None: it starts afresh."""
     bracket: int = Field(default=0, ge=0, exclude_if=lambda value: not value)
-    """Which of the search's brackets it competes in."""
+    """Number of the bracket in which the trial competes; 0 is the first, or the only one."""
     reason: Reason
 
 

@@ -1,4 +1,4 @@
-"""What trials achieved. Owner: tracker. Stream: trial/<trial>."""
+"""Results of trials. Owner: tracker. Stream: trial/<trial>."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
 
 class CheckpointFile(Model):
     path: str
-    """Relative to the checkpoint's directory."""
+    """Path relative to the checkpoint's directory."""
     size_bytes: int = Field(ge=0)
     sha256: str
 
 
 def files_hash(files: Iterable[CheckpointFile]) -> str:
-    """SHA-256 over paths, sizes and contents of a checkpoint's files, whatever their order."""
+    """SHA-256 over paths, sizes and contents of a checkpoint's files, independent of their order."""
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda item: item.path):
         digest.update(f"{len(file.path.encode())}:{file.path}:{file.size_bytes}:{file.sha256}\n".encode())
@@ -42,9 +42,9 @@ class Trial(EventData):
 class ValidationReported(Trial):
     allocation_id: str
     batches: int = Field(ge=0)
-    """Batches trained when it was measured."""
+    """Number of batches trained before the validation."""
     length: int = Field(ge=0)
-    """The same in the unit of the experiment's `searcher.max_length`, rounded down."""
+    """The same length in the unit of the experiment's `searcher.max_length`, rounded down."""
     metrics: dict[str, float]
 
 
@@ -57,9 +57,9 @@ class CheckpointSaved(Trial):
     files: tuple[CheckpointFile, ...]
     size_bytes: int
     location: str
-    """`store://NAME/<experiment>/<trial>/manifests/<checkpoint>.json`: in which of the operator's stores it is."""
+    """Location in one of the operator's stores: `store://NAME/<experiment>/<trial>/manifests/<checkpoint>.json`."""
     breaks: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """Why the trial is not resumed or repeated exactly, as far as its worker had noticed."""
+    """Reasons why the trial is not resumed or repeated exactly, as far as its worker had noticed."""
 
 
 @event("CheckpointDeleted")
@@ -70,19 +70,20 @@ class CheckpointDeleted(Trial):
 
 @event("CheckpointDamaged")
 class CheckpointDamaged(Trial):
-    """A run of the trial was to resume from this checkpoint, and what is stored is not what was saved."""
+    """A run of the trial tried to resume from this checkpoint, but the stored files differ from those saved."""
 
     allocation_id: str
     checkpoint_id: str
     reason: str
-    """Which file, and what is wrong with it."""
+    """Name of the damaged file, and what is wrong with it."""
     resumed_from: str | None
-    """The earlier checkpoint that the run goes on from instead. None: none can be used, so the run fails."""
+    """Earlier checkpoint that the run goes on from instead. None: none can be used, so the run fails."""
 
 
 @event("TrialProgressed")
 class TrialProgressed(Trial):
-    """Sent at most every `progress_seconds_min`, for people and for choosing cheap victims; it decides nothing."""
+    """Progress of training, sent at most every `progress_seconds_min`. It is for people and for choosing cheap victims of a
+    preemption; it decides nothing else."""
 
     allocation_id: str
     batches: int
@@ -91,44 +92,45 @@ class TrialProgressed(Trial):
 
 @event("LogMatched")
 class LogMatched(Trial):
-    """A worker printed a line that matches one of the experiment's `log_policies`; what follows is `action`."""
+    """A worker printed a line that matches one of the experiment's `log_policies`; `action` is carried out."""
 
     allocation_id: str
     agent_id: str
-    """Where it was printed."""
+    """Agent on which the line was printed."""
     pattern: str
     action: Literal["exclude_agent"]
     line: str
-    """Its beginning."""
+    """Beginning of the line."""
 
 
 @event("StragglerNoticed")
 class StragglerNoticed(Trial):
-    """A rank of this trial is slow, and holds up the others in every step. Said once per rank and run."""
+    """A rank of this trial is slow and delays all others in every step. Recorded once per rank and run."""
 
     allocation_id: str
     rank: int = Field(ge=0)
     slots: int = Field(ge=1)
-    """Ranks in all."""
+    """Number of ranks."""
     agent_id: str
-    """Where it runs."""
+    """Agent of the slow rank."""
     own_seconds: float = Field(gt=0)
-    """What a step takes it, without the time that it waits for others."""
+    """Seconds that a step takes this rank, without the time it waits for others."""
     usual_seconds: float = Field(gt=0)
-    """The same of the other ranks: their median."""
+    """Median of the same seconds over the other ranks."""
 
 
 @event("TrialFailed")
 class TrialFailed(Trial):
-    """A worker of this trial failed. `final` says whether the trial is given up or starts again from its checkpoint."""
+    """A worker of this trial failed. `final`: the trial is given up; otherwise it starts again from its checkpoint."""
 
     allocation_id: str
     error: str
     failures: int
-    """User errors of this trial so far, this one included."""
+    """Number of user errors of this trial so far, this one included."""
     final: bool
     invalid_hyperparameters: bool = False
-    """The model code refused the hyperparameters (`tenuto.InvalidHyperparameters`): the trial is replaced, at no cost."""
+    """True: the model code refused the hyperparameters (`tenuto.InvalidHyperparameters`), so the trial is replaced and does
+    not count."""
 
 
 @event("TrialFinished")
@@ -138,7 +140,7 @@ class TrialFinished(Trial):
     batches: int
     length: int
     checkpoint_id: str | None
-    """Its latest checkpoint."""
+    """Latest checkpoint of the trial. None: it has none."""
 
 
 @event("ReportRefused")
@@ -157,7 +159,7 @@ class EnvironmentRecorded(Trial):
     allocation_id: str
     environment_hash: str
     environment: EnvironmentRecord | None
-    """Given once per experiment; None: an earlier event of the experiment with the same hash has it."""
+    """The environment, given once per experiment. None: an earlier event of the experiment with the same hash contains it."""
 
 
 @event("DataRecorded")
@@ -167,4 +169,5 @@ class DataRecorded(Trial):
     allocation_id: str
     data: DataFingerprint
     changed_from: str | None = None
-    """The fingerprint recorded before, by this trial, this experiment or the one it was made from, if it was another."""
+    """Previous fingerprint, recorded by this trial, its experiment or the parent experiment, if it differs. None: the same, or
+    none was recorded."""

@@ -20,8 +20,9 @@ TOLD = frozenset(about for about, _ in FORMS if about != waiting.QUEUE)
 
 
 def sentence(about: str, data: Data, actor: str) -> str:
-    """Why, in one sentence; empty where the event records no reason. `about`: the event's type. `actor`: who recorded it and by
-    which version of its rules, as in the envelope. A rule that this release does not know is named with its numbers."""
+    """Reason of an event as one sentence; empty if the event records none. `about`: the event's type. `actor`: the service
+    that recorded it, with the version of its rules, as in the envelope. A rule unknown to this release is named with its
+    numbers."""
     reason = data.get("reason") if about in TOLD else None
     if not isinstance(reason, dict):
         return ""

@@ -1,4 +1,4 @@
-"""Words that many sentences share."""
+"""Phrases for amounts, shared by many sentences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SINGULAR: dict[Unit, str] = {"batches": "batch", "epochs": "epoch"}
 
 
 def amount(length: int, unit: Unit) -> str:
-    """A length with its unit."""
+    """A length with its unit, such as `16 epochs`."""
     return f"{length} {SINGULAR[unit] if length == 1 else unit}"
 
 

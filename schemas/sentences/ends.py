@@ -1,4 +1,4 @@
-"""How a trial ends, and a search, whatever the method is; and what a user's own search makes of its trials."""
+"""Sentences about the end of a trial or a search with any method, and about the decisions of a user's own searcher."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenuto.schemas.sentences.search import METHODS_COMPARED, Asked, AtRung, Sco
 @dataclass(frozen=True, kw_only=True)
 class CustomExtended(Asked):
     length: int
-    """To which it trains on, in `unit`."""
+    """Length that the trial now trains to, in `unit`."""
     unit: Unit = "batches"
 
     def sentence(self, about: Data) -> str:
@@ -29,7 +29,7 @@ class CustomExtended(Asked):
 @dataclass(frozen=True, kw_only=True)
 class CustomWaits(Scored):
     length: int
-    """Its target, which it has reached, in `unit`."""
+    """Target of the trial, which it has reached, in `unit`."""
     unit: Unit = "batches"
 
     def sentence(self, about: Data) -> str:
@@ -57,7 +57,7 @@ class NeverStarted(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class CustomEnded(Numbers):
     length: int
-    """Its target, in the search's unit."""
+    """Target of the trial, in the search's unit."""
 
     def sentence(self, about: Data) -> str:
         return "The search's own class ended the search."
@@ -70,10 +70,10 @@ class CustomEnded(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class FullLength(Scored):
     length: int
-    """In `unit`."""
+    """Length that the trial reached, in `unit`."""
     unit: Unit = "batches"
     rung: int | None = None
-    """The last of its bracket. None: the method has no rungs."""
+    """Last rung of the trial's bracket. None: the method has no rungs."""
     bracket: int | None = None
 
     def sentence(self, about: Data) -> str:
@@ -83,12 +83,12 @@ class FullLength(Scored):
 @rule(TrialStopped.TYPE, *(f"{method}.worst" for method in METHODS_COMPARED))
 @dataclass(frozen=True, kw_only=True)
 class Worst(AtRung, Scored):
-    """It has no metric to be compared by."""
+    """The trial has no metric to be compared by, so it is last at its rung."""
 
     rank: int
-    """The last there is,"""
+    """Rank of the trial, which is the last one."""
     of: int
-    """as so many trials came to the rung."""
+    """Number of trials that came to the rung."""
 
     def sentence(self, about: Data) -> str:
         return f"{self.shown} at {self.place}: it counts as worst of {self.of} and is stopped."
@@ -98,17 +98,17 @@ class Worst(AtRung, Scored):
 @dataclass(frozen=True, kw_only=True)
 class Failed(Numbers):
     failures: int
-    """Of the trial, in all."""
+    """Number of the trial's failures."""
     length: int
-    """Its target, in `unit`."""
+    """Target of the trial, in `unit`."""
     unit: Unit = "batches"
     rung: int | None = None
-    """None: the method has no rungs."""
+    """Rung that the trial trained to. None: the method has no rungs."""
     bracket: int | None = None
     of: int | None = None
-    """Trials that came to the rung, this one included."""
+    """Number of trials that came to the rung, this one included."""
     waited: bool = False
-    """It had reached the rung and waited there."""
+    """True: the trial had reached the rung and waited there."""
 
     def sentence(self, about: Data) -> str:
         given_up = f"Given up after {times(self.failures, 'failure')}"
@@ -123,17 +123,18 @@ class Failed(Numbers):
 @rule(TrialStopped.TYPE, "invalid_hyperparameters")
 @dataclass(frozen=True, kw_only=True)
 class InvalidHyperparameters(Numbers):
-    """The model code refused them (`tenuto.InvalidHyperparameters`)."""
+    """The model code refused the hyperparameters (`tenuto.InvalidHyperparameters`)."""
 
     error: str
-    """First line of what the code said."""
+    """First line of the code's message."""
     then: Literal["replaced", "counts_not", "point_done"]
-    """What follows: another trial takes its place; none does; or this point of the grid is done."""
+    """Consequence. replaced: another trial takes its place. counts_not: no other trial does. point_done: this point of the
+    grid is done."""
     rung: int
     length: int
-    """Its target, in the search's unit."""
+    """Target of the trial, in the search's unit."""
     invalid: int
-    """Trials of the search that were refused so far, and do not count."""
+    """Number of trials that were refused so far in this search, and do not count."""
 
     def sentence(self, about: Data) -> str:
         then = {
@@ -149,7 +150,7 @@ class InvalidHyperparameters(Numbers):
 class Canceled(Numbers):
     rung: int
     length: int
-    """Of that rung, in the search's unit."""
+    """Length of that rung, in the search's unit."""
 
     def sentence(self, about: Data) -> str:
         return "The experiment is canceled."
@@ -158,12 +159,12 @@ class Canceled(Numbers):
 @rule(TrialStopped.TYPE, "search_over")
 @dataclass(frozen=True, kw_only=True)
 class Outlived(AtRung, Scored):
-    """It waited, and nobody else runs any more."""
+    """The trial waited, and no other trial runs any more."""
 
     rank: int
-    """The best has 1."""
+    """Rank of the trial; the best has 1."""
     of: int
-    """Trials that came to the rung."""
+    """Number of trials that came to the rung."""
 
     def sentence(self, about: Data) -> str:
         return (
@@ -175,10 +176,10 @@ class Outlived(AtRung, Scored):
 @rule(ExperimentCompleted.TYPE, "search_over")
 @dataclass(frozen=True, kw_only=True)
 class SearchOver(Scored):
-    """`metric` is the best trial's, if there is one."""
+    """The search is over. `metric` is that of the best trial, if there is one."""
 
     failed: int
-    """Trials that failed, of all."""
+    """Number of trials that failed."""
 
     def sentence(self, about: Data) -> str:
         best = about["best_trial_id"]

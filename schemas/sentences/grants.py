@@ -1,4 +1,4 @@
-"""Why the scheduler grants and keeps slots: the numbers of its rules, with their sentences."""
+"""Reasons why the scheduler grants and keeps slots: the numbers of its rules, with their sentences."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tenuto.schemas.sentences.rules import Data, Numbers, rule
 
 POLICIES = ("priority", "fair_share", "fifo")
 AGENTS_SHOWN_MAX = 3
-"""Of a gang over more agents, the others are counted."""
+"""Most agents named for one gang; the others are counted."""
 
 
 def where(parts: Sequence[Data]) -> str:
-    """`node-1 (4), node-2 (2)`: agents with the number of slots there."""
+    """Agents with the number of slots on each: `node-1 (4), node-2 (2)`."""
     shown = ", ".join(f"{part['agent_id']} ({len(part['slot_ids'])})" for part in parts[:AGENTS_SHOWN_MAX])
     more = len(parts) - AGENTS_SHOWN_MAX
     return shown + (f" and {more} more agent{'s' * (more > 1)}" if more > 0 else "")
@@ -30,24 +30,24 @@ def size_of(about: Data) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Granted(Numbers):
-    """Whose turn it was, as the pool's policy orders them, and what was there. Of the policies' numbers one is set."""
+    """Order of the trial by the pool's policy, and the slots that were free. One of the policies' numbers is set."""
 
     priority: int | None = None
-    """priority: 1 is the most urgent."""
+    """Policy priority: priority of the experiment; 1 is the most urgent."""
     place: float | None = None
-    """fifo: smaller is earlier."""
+    """Policy fifo: place of the experiment; smaller is earlier."""
     slots_share: int | None = None
-    """fair_share: its experiment's, in slots."""
+    """Policy fair_share: share of the experiment, in slots."""
     weight: float | None = None
-    """fair_share: its experiment's. None: it was its turn, as its gang is larger than its share."""
+    """Policy fair_share: weight of the experiment. None: the grant is its turn, because its gang is larger than its share."""
     slots_wanted: int
-    """That it should have."""
+    """Slots that the trial should have."""
     slots_free: int
-    """In the pool, before."""
+    """Free slots of the pool before the grant."""
     experiment_slots_used: int
-    """By its experiment, before."""
+    """Slots that the experiment used before the grant."""
     experiment_slots_max: int | None = None
-    """Its experiment's limit."""
+    """Limit of the experiment in slots. None: it has none."""
 
     @property
     def order(self) -> str:
@@ -65,7 +65,7 @@ class Granted(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class Fits(Granted):
     slots_max: int | None = None
-    """Set where an elastic trial got more than it needs, as nobody waited for more: the most that it can use."""
+    """Most slots that the elastic trial can use. Set if it got more than it needs, because nobody waited for them."""
 
     def sentence(self, about: Data) -> str:
         free = "1 free slot" if self.slots_free == 1 else f"{self.slots_free} free slots"
@@ -80,9 +80,9 @@ class Fits(Granted):
 @dataclass(frozen=True, kw_only=True)
 class Lent(Granted):
     home_pool: str
-    """Its experiment's."""
+    """Pool of the experiment, which borrows the slots of another one."""
     slots_min: int | None = None
-    """Slots that it needs. None: `slots_wanted`."""
+    """Slots that the trial needs. None: the same as `slots_wanted`."""
 
     def sentence(self, about: Data) -> str:
         needs = self.slots_wanted if self.slots_min is None else self.slots_min
@@ -95,7 +95,7 @@ class Lent(Granted):
 @rule(AllocationGranted.TYPE, *(f"{policy}.backfills" for policy in POLICIES))
 @dataclass(frozen=True, kw_only=True)
 class Backfills(Granted):
-    """Until when is in the event (`backfill_until_us`)."""
+    """The trial starts ahead of a larger gang. The end of that permission is in the event (`backfill_until_us`)."""
 
     def sentence(self, about: Data) -> str:
         return (
@@ -107,14 +107,14 @@ class Backfills(Granted):
 @rule(AllocationGranted.TYPE, "auxiliary.starts", "auxiliary.lent")
 @dataclass(frozen=True, kw_only=True)
 class AuxiliaryStarts(Numbers):
-    """A trial without slots."""
+    """A trial without slots starts."""
 
     agent_trials: int
-    """Such trials on its agent, before,"""
+    """Number of trials without slots on the agent before this one."""
     agent_trials_max: int
-    """and at most."""
+    """Most trials without slots on the agent."""
     home_pool: str = ""
-    """Its experiment's, where the agent is of another one."""
+    """Pool of the experiment, if the agent is in another one. Empty: the same pool."""
 
     def sentence(self, about: Data) -> str:
         lent = f" of pool {about['pool']}, as pool {self.home_pool} has no room for it" if self.home_pool else ""

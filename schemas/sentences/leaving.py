@@ -1,4 +1,5 @@
-"""Why trials give slots up: the numbers of the scheduler's rules for preempting, resizing and releasing, with their sentences."""
+"""Reasons why trials give up slots: the numbers of the scheduler's rules for preempting, resizing and releasing, with their
+sentences."""
 
 from __future__ import annotations
 
@@ -16,44 +17,45 @@ from tenuto.schemas.sentences.rules import Data, Numbers, rule
 @rule(AllocationPreempted.TYPE, *(f"{policy}.preempts" for policy in POLICIES))
 @dataclass(frozen=True, kw_only=True)
 class Preempts(Numbers):
-    """Another trial needs its slots. Which of the numbers from `backfill_until_us` on are set says why this one gives way; where
-    none is, its priority does."""
+    """Another trial needs the slots of this one. The numbers that are set from `backfill_until_us` on tell why this trial
+    gives way; if none is set, its priority is the reason."""
 
     priority: int
-    """Of the one that gives way."""
+    """Priority of the trial that gives way."""
     wanted_by_trial: str
     wanted_by_priority: int
     slots_wanted: int
-    """By that trial, in all."""
+    """Slots that the other trial needs in all."""
     slots_free: int
     slots_leaving: int
-    """Being freed for it already."""
+    """Slots that are being freed for the other trial already."""
     slots_missing: int
-    """Beyond what is free or being freed."""
+    """Slots that the other trial needs beyond those free or being freed."""
     slots_freed: int
-    """By this preemption."""
+    """Slots that this preemption frees."""
     victims: int
-    """That give way together."""
+    """Number of trials that give way together."""
     backfill_until_us: int | None = None
-    """When it should have ended, as it started ahead of a larger gang,"""
+    """Time at which this trial should have ended, because it started ahead of a larger gang. None: it did not."""
     late_seconds: int = 0
-    """and how long ago that was."""
+    """Seconds since that time."""
     quota_of: str = ""
-    """`user/<name>` or `workspace/<name>`: who may use no more slots, so that the missing ones must be its own,"""
+    """Owner who has used up the quota, `user/<name>` or `workspace/<name>`; the missing slots must come from the owner's own
+    trials."""
     quota_slots: int = 0
-    """and how many it may use."""
+    """Quota of that owner, in slots."""
     slots_held: int | None = None
-    """fair_share: by its experiment,"""
+    """Policy fair_share: slots that this trial's experiment holds."""
     slots_share: int | None = None
-    """which has this share;"""
+    """Policy fair_share: share of this trial's experiment, in slots."""
     wanted_by_slots_held: int | None = None
-    """by the other trial's experiment,"""
+    """Policy fair_share: slots that the other trial's experiment holds."""
     wanted_by_slots_share: int | None = None
-    """which has this one."""
+    """Policy fair_share: share of the other trial's experiment, in slots."""
     wanted_by_runs: bool = False
-    """The other trial runs, and could be larger."""
+    """True: the other trial runs already, and could be larger."""
     guest_of: str = ""
-    """Its experiment's pool, where its slots were lent to it."""
+    """Pool of this trial's experiment, if its slots were lent to it. Empty: they were not."""
 
     def sentence(self, about: Data) -> str:
         gives_way = f"gives way with {self.slots_freed}"
@@ -94,7 +96,7 @@ class Preempts(Numbers):
 class SlotsClosedBelow(Numbers):
     agent: str
     slot: int | None = None
-    """None: the whole agent."""
+    """Number of the closed slot. None: the whole agent."""
 
     def sentence(self, about: Data) -> str:
         what = f"Agent {self.agent}" if self.slot is None else f"Slot {self.slot} of agent {self.agent}"
@@ -106,7 +108,7 @@ class SlotsClosedBelow(Numbers):
 class PoolChanged(Numbers):
     to_pool: str
     allocations: int
-    """Of the experiment, in other pools."""
+    """Number of the experiment's allocations in other pools."""
 
     def sentence(self, about: Data) -> str:
         return f"Experiment {about['experiment_id']} moves to pool {self.to_pool}; its trials save a checkpoint first."
@@ -116,7 +118,7 @@ class PoolChanged(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class ExperimentPaused(Numbers):
     allocations: int
-    """Of the experiment."""
+    """Number of the experiment's allocations."""
 
     def sentence(self, about: Data) -> str:
         return f"Experiment {about['experiment_id']} is paused; its trials save a checkpoint and give their slots back."
@@ -126,9 +128,9 @@ class ExperimentPaused(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class OverLimit(Numbers):
     slots_used: int
-    """By the experiment,"""
+    """Slots that the experiment uses."""
     slots_max: int
-    """and at most."""
+    """Most slots that the experiment may use."""
     slots_freed: int
 
     def sentence(self, about: Data) -> str:
@@ -143,7 +145,7 @@ class OverLimit(Numbers):
 class WorkersLeft(Numbers):
     outcome: WorkersOutcome
     exit_code: int | None = None
-    """None: not known."""
+    """Exit code of the workers. None: not known."""
     slots: int
 
     def sentence(self, about: Data) -> str:
@@ -158,13 +160,13 @@ class WorkersLeft(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class Resized(Numbers):
     slots_from: int
-    """That it runs with."""
+    """Slots that the trial runs with."""
     slots_soon: int | None = None
-    """That it was about to go on with. None: `slots_from`."""
+    """Slots that the trial was about to go on with, by an earlier resize. None: `slots_from`."""
     slots_to: int
-    """That it goes on with."""
+    """Slots that the trial goes on with."""
     slots_max: int
-    """At most: its experiment's limit, or what the trial can use."""
+    """Most slots of the trial: the experiment's limit, or the most that the trial can use."""
 
     @property
     def before(self) -> int:
@@ -184,24 +186,24 @@ class ShrinksToLimit(Resized):
 @rule(AllocationResized.TYPE, *(f"{policy}.shrinks" for policy in POLICIES))
 @dataclass(frozen=True, kw_only=True)
 class Shrinks(Resized):
-    """Another experiment needs slots that it has above its least."""
+    """Another experiment needs slots that this trial has above its minimum."""
 
     slots_min: int
-    """That it needs."""
+    """Slots that the trial needs at least."""
     wanted_by_experiment: int
     slots_missing: int
-    """By that experiment, beyond what is free or being freed."""
+    """Slots that the other experiment needs beyond those free or being freed."""
     priority: int | None = None
-    """Of the one that shrinks, under priority and fifo;"""
+    """Policies priority and fifo: priority of the trial that shrinks."""
     wanted_by_priority: int | None = None
-    """and of the other."""
+    """Policies priority and fifo: priority of the other experiment."""
     slots_held: int | None = None
-    """The rest is fair_share's, as in `Preempts`."""
+    """Policy fair_share: slots that this trial's experiment holds. The numbers below are as in `Preempts`."""
     slots_share: int | None = None
     wanted_by_slots_held: int | None = None
     wanted_by_slots_share: int | None = None
     guest: bool = False
-    """Its slots were lent to it."""
+    """True: the slots were lent to the trial."""
 
     def sentence(self, about: Data) -> str:
         own = about["experiment_id"]
@@ -223,11 +225,11 @@ class Shrinks(Resized):
 @dataclass(frozen=True, kw_only=True)
 class Grows(Resized):
     slots_min: int
-    """That it needs."""
+    """Slots that the trial needs at least."""
     slots_free: int
-    """In the pool, before."""
+    """Free slots of the pool before the resize."""
     kept_seconds: float
-    """Since it got its size."""
+    """Seconds since the trial got its present size."""
 
     def sentence(self, about: Data) -> str:
         there = (

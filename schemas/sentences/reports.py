@@ -1,4 +1,4 @@
-"""Why the tracker deletes a checkpoint and refuses a report: the numbers of its rules, with their sentences."""
+"""Reasons why the tracker deletes a checkpoint or refuses a report: the numbers of its rules, with their sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.schemas.sentences.rules import Data, Numbers, rule
 @rule(CheckpointDeleted.TYPE, "policy_none.latest")
 @dataclass(frozen=True, kw_only=True)
 class NotLatest(Numbers):
-    """There is a newer one of the trial."""
+    """The trial has a newer checkpoint."""
 
     def sentence(self, about: Data) -> str:
         return "checkpoint_policy none keeps only the latest one while the trial runs."
@@ -22,7 +22,7 @@ class NotLatest(Numbers):
 @rule(CheckpointDeleted.TYPE, "policy_none.over")
 @dataclass(frozen=True, kw_only=True)
 class TrialOver(Numbers):
-    """Its trial has finished."""
+    """The checkpoint's trial has finished."""
 
     def sentence(self, about: Data) -> str:
         return "checkpoint_policy none keeps nothing of a finished trial."
@@ -31,15 +31,15 @@ class TrialOver(Numbers):
 @rule(CheckpointDeleted.TYPE, "policy_best")
 @dataclass(frozen=True, kw_only=True)
 class NotAmongBest(Numbers):
-    """It is none of those that the policy keeps."""
+    """The checkpoint is not one of those that the policy keeps."""
 
     metric_name: str
     trial_latest: int = 1
-    """Newest checkpoints that are kept of each trial,"""
+    """Number of newest checkpoints kept for each trial."""
     trial_best: int = 1
-    """those with the best metric of each trial,"""
+    """Number of best checkpoints, by metric, kept for each trial."""
     experiment_best: int = 0
-    """and those with the best metric of the experiment."""
+    """Number of best checkpoints, by metric, kept for the experiment."""
 
     def sentence(self, about: Data) -> str:
         if (self.trial_latest, self.trial_best, self.experiment_best) == (1, 1, 0):
@@ -53,10 +53,10 @@ class NotAmongBest(Numbers):
 @rule(CheckpointDeleted.TYPE, "source_needed_no_more")
 @dataclass(frozen=True, kw_only=True)
 class SourceFreed(Numbers):
-    """Nothing else kept it."""
+    """The checkpoint was kept only as the source of a trial that no longer needs it."""
 
     started_trial: str
-    """The trial that started from it, and has a checkpoint of its own or is over."""
+    """Trial that started from the checkpoint, and now has a checkpoint of its own or is over."""
 
     def sentence(self, about: Data) -> str:
         return f"it was kept only because trial {self.started_trial} started from it, which needs it no more."
@@ -77,7 +77,7 @@ class OtherTrial(Numbers):
 @rule(ReportRefused.TYPE, "no_such_trial")
 @dataclass(frozen=True, kw_only=True)
 class NoSuchTrial(Numbers):
-    """None is under way."""
+    """No trial with this id is under way."""
 
     def sentence(self, about: Data) -> str:
         return f"trial {about['trial_id']} has finished or was never requested."
@@ -96,7 +96,7 @@ class Released(Numbers):
 @dataclass(frozen=True, kw_only=True)
 class NotCurrent(Numbers):
     current_allocation: str
-    """The one that the trial has."""
+    """Current allocation of the trial."""
 
     def sentence(self, about: Data) -> str:
         return f"allocation {about['allocation_id']} is not current; {self.current_allocation} is."

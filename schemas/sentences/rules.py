@@ -1,7 +1,7 @@
-"""What a rule records, and how that is said: one class per rule, its numbers as fields and their sentence as a method.
+"""Numbers and sentences of rules: one class per rule, with the numbers as fields and their sentence as a method.
 
-A decision records the rule's name and these numbers (`Numbers.reason`), and no sentence. Whoever reads it has the sentence made
-by the class of that rule and version, so that wording may improve and old decisions are said in the new words.
+A decision records the rule's name and these numbers (`Numbers.reason`), and no sentence. A reader has the sentence made by the
+class of that rule and version, so wording may improve, and old decisions are told in the new words.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, ClassVar, TypeVar
 from tenuto.schemas.events.registry import Reason
 
 Data = Mapping[str, Any]
-"""What a sentence is about, as JSON: the data of the event that records the reason, or the row of a queue."""
+"""Subject of a sentence, as JSON: the data of the event that records the reason, or the row of a queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers:
-    """What one rule compared. Each field says what it counts and in what unit; one with a default is recorded only where it has
-    another value."""
+    """Numbers that one rule compared. Each field documents what it counts and its unit; a field with a default is recorded
+    only if its value differs."""
 
     RULES: ClassVar[tuple[str, ...]] = ()
-    """Names under which it is recorded: several where rules differ in nothing but whose they are."""
+    """Names under which the numbers are recorded: several if rules differ only in their owner."""
     DEFAULTS: ClassVar[Mapping[str, Any]] = {}
 
     def reason(self, rule: str = "") -> Reason:
-        """What an event records. `rule`: which of RULES, where there are several."""
+        """Reason for an event. `rule`: one of RULES, if there are several."""
         rule = rule or self.RULES[0]
         assert rule in self.RULES, f"{type(self).__name__} is not recorded as {rule}"
         return Reason(rule=rule, numbers=self.recorded())
@@ -35,7 +35,7 @@ class Numbers:
         return {name: value for name, value in self.__dict__.items() if name not in self.DEFAULTS or value != self.DEFAULTS[name]}
 
     def sentence(self, about: Data) -> str:
-        """For people, in plain English. What `about` says anyway is not among the numbers."""
+        """Sentence for people, in plain English. Facts that `about` contains are not among the numbers."""
         raise NotImplementedError
 
 
@@ -46,8 +46,8 @@ FORMS: dict[tuple[str, str], Forms] = {}
 
 
 def rule(about: str, *names: str, since: int = 1) -> Callable[[type[N]], type[N]]:
-    """Register a class of numbers: `about` is the type of the events that record it, `names` are the rule's. Where a rule gets
-    other numbers, its new class says `since` which rule version of the service, and the old one stays."""
+    """Register a class of numbers. `about`: type of the events that record it. `names`: names of the rule. If a rule gets
+    other numbers, its new class says `since` which rule version of the service it is recorded, and the old class stays."""
 
     def register(kind: type[N]) -> type[N]:
         kind.RULES = names
@@ -62,7 +62,7 @@ def rule(about: str, *names: str, since: int = 1) -> Callable[[type[N]], type[N]
 
 
 def form_of(about: str, name: str, version: int) -> type[Numbers] | None:
-    """The class for what that version of the service recorded; None: this release does not know the rule."""
+    """Class for numbers that this version of the service recorded. None: this release does not know the rule."""
     forms = FORMS.get((about, name), ())
     found = [kind for since, kind in forms if since <= version]
     return found[-1] if found else (forms[0][1] if forms else None)

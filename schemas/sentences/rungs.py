@@ -1,4 +1,5 @@
-"""Why a trial goes on, waits or is stopped at a rung: the numbers of the rules that compare trials, with their sentences."""
+"""Reasons why a trial goes on, waits or is stopped at a rung: the numbers of the rules that compare trials, with their
+sentences."""
 
 from __future__ import annotations
 
@@ -12,17 +13,17 @@ from tenuto.schemas.sentences.search import AtRung, Scored
 
 @dataclass(frozen=True, kw_only=True)
 class Compared(AtRung, Scored):
-    """A trial against those that came to its rung so far."""
+    """A trial is compared with those that came to its rung so far."""
 
     rank: int | None = None
-    """The best has 1. None: the rules forgot who is that far down (`rank_at_least`)."""
+    """Rank of the trial; the best has 1. None: the rules no longer keep who is that far down (`rank_at_least`)."""
     rank_at_least: int | None = None
     of: int
-    """Trials that came to the rung."""
+    """Number of trials that came to the rung."""
     top: int
-    """The last rank that goes on."""
+    """Last rank that goes on."""
     cut_off: float | None
-    """Metric of the trial with that rank. None: there is none, or it did not decide."""
+    """Metric of the trial with that rank. None: there is no such trial, or its metric did not decide."""
 
     @property
     def ranked(self) -> str:
@@ -32,7 +33,7 @@ class Compared(AtRung, Scored):
 @dataclass(frozen=True, kw_only=True)
 class Halved(Compared):
     divisor: int
-    """One in so many goes on."""
+    """Divisor of the rung: one trial in this many goes on."""
 
     def trains_on(self, about: Data) -> str:
         return f"so it trains on to {amount(about['target_length'], self.unit)}"
@@ -58,7 +59,7 @@ class GoesOn(Halved):
 @rule(TrialExtended.TYPE, "asha.finalist")
 @dataclass(frozen=True, kw_only=True)
 class Finalist(Halved):
-    """It need not be in the top."""
+    """The trial trains to the full length without being in the top."""
 
     def sentence(self, about: Data) -> str:
         return (
@@ -71,7 +72,7 @@ class Finalist(Halved):
 @dataclass(frozen=True, kw_only=True)
 class Waits(Halved):
     first: bool = False
-    """It is the first at its rung, in the form that stops trials instead of promoting them."""
+    """True: the trial is the first at its rung, under a rule that stops trials instead of promoting them."""
 
     def sentence(self, about: Data) -> str:
         return f"Rank {self.ranked}: {self._why()}."
@@ -89,7 +90,7 @@ class Waits(Halved):
 class Ended(Halved):
     @property
     def where(self) -> str:
-        """With its rank as far as that is known."""
+        """The rung, with the trial's rank as far as it is known."""
         if self.rank is not None:
             return f"Rank {self.ranked}"
         best = (self.rank_at_least or 1) - 1
@@ -106,10 +107,10 @@ class Stopped(Ended):
 @rule(TrialStopped.TYPE, "asha.no_chance")
 @dataclass(frozen=True, kw_only=True)
 class NoChance(Ended):
-    """Others are before it for ever: `top` of them are known, where that many are more than can go on."""
+    """At least `top` trials are ahead of this one for good, which is more than can go on."""
 
     expected: int
-    """Trials of its bracket, of which one in `divisor` can go on at most."""
+    """Number of trials in the bracket, of which at most one in `divisor` can go on."""
 
     def sentence(self, about: Data) -> str:
         best = self.expected // self.divisor
@@ -124,9 +125,9 @@ class NoChance(Ended):
 @dataclass(frozen=True, kw_only=True)
 class WaitsForAll(AtRung, Scored):
     arrived: int
-    """Trials at the rung,"""
+    """Number of trials that have arrived at the rung."""
     of: int
-    """of those that will come there if none fails before it."""
+    """Number of trials that will arrive there if none fails before."""
 
     def sentence(self, about: Data) -> str:
         return (
@@ -137,7 +138,7 @@ class WaitsForAll(AtRung, Scored):
 @rule(TrialExtended.TYPE, "sha.promotion", "hyperband.promotion")
 @dataclass(frozen=True, kw_only=True)
 class PromotedOfAll(Halved):
-    """`top` is the rank of the last that goes on: larger than its part where better ones failed while they waited."""
+    """`top` is the last rank that goes on; it is beyond one in `divisor` if better trials failed while they waited."""
 
     def sentence(self, about: Data) -> str:
         best = max(1, self.of // self.divisor)
@@ -152,7 +153,7 @@ class PromotedOfAll(Halved):
 @dataclass(frozen=True, kw_only=True)
 class StoppedOfAll(Halved):
     expected: int
-    """Trials that come to the rung, as far as is known."""
+    """Number of trials that come to the rung, as far as is known."""
 
     def sentence(self, about: Data) -> str:
         rank = f"Rank {self.rank}" if self.rank is not None else f"Not better than rank {self.rank_at_least}"
@@ -168,12 +169,12 @@ class StoppedOfAll(Halved):
 @rule(TrialPaused.TYPE, "pbt.wait")
 @dataclass(frozen=True, kw_only=True)
 class WaitsForGeneration(AtRung, Scored):
-    """The rung is the end of the generation with that number."""
+    """The trial waits for the end of its generation, which is the rung with the same number."""
 
     arrived: int
-    """Trials of the generation that are there,"""
+    """Number of trials of the generation that have arrived."""
     of: int
-    """of so many."""
+    """Number of trials in the generation."""
 
     def sentence(self, about: Data) -> str:
         return (
@@ -184,7 +185,7 @@ class WaitsForGeneration(AtRung, Scored):
 
 @dataclass(frozen=True, kw_only=True)
 class OfGeneration(Compared):
-    """`top` is how many of the best go on."""
+    """A trial is compared within its generation. `top`: number of the best that go on."""
 
     @property
     def among(self) -> str:
@@ -205,7 +206,7 @@ class Survives(OfGeneration):
 @dataclass(frozen=True, kw_only=True)
 class Truncated(OfGeneration):
     replaced: int
-    """Trials that are replaced after each generation."""
+    """Number of trials that are replaced after each generation."""
 
     def sentence(self, about: Data) -> str:
         return (

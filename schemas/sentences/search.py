@@ -1,4 +1,4 @@
-"""Why trials start: the numbers of the searcher's rules for new trials, and those that its other rules share."""
+"""Reasons why trials start: the numbers of the searcher's rules for new trials, and fields that its other rules share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ METHODS_DRAWN = ("single", "random", "sobol", "grid", *METHODS_COMPARED, *METHOD
 
 @dataclass(frozen=True, kw_only=True)
 class Scored(Numbers):
-    """A trial's metric."""
+    """Metric of a trial."""
 
     metric: float | None
-    """As reported, or the mean of several. None: missing or not finite."""
+    """Metric as reported, or the mean of several validations. None: missing or not finite."""
     metric_name: str
     averaged: int = 1
-    """Validations of which it is the mean, at most."""
+    """Most validations in the mean."""
 
     @property
     def shown(self) -> str:
@@ -35,19 +35,19 @@ class Scored(Numbers):
 
 @dataclass(frozen=True, kw_only=True)
 class AtRung(Numbers):
-    """Where a trial is compared with others."""
+    """Rung at which the trial is compared with others."""
 
     rung: int
-    """Counts from 0 in each bracket."""
+    """Number of the rung, from 0 in each bracket."""
     length: int
-    """Of that rung, in `unit`."""
+    """Length of the rung, in `unit`."""
     unit: Unit = "batches"
     bracket: int | None = None
-    """Counts from 0. None: the search has one bracket only."""
+    """Number of the bracket, from 0. None: the search has one bracket only."""
 
     @property
     def place(self) -> str:
-        """`rung 2 (16 epochs)`, with its bracket where there are several."""
+        """The rung, such as `rung 2 (16 epochs)`, with its bracket if there are several."""
         where = f"rung {self.rung} ({amount(self.length, self.unit)})"
         return where if self.bracket is None else f"{where} of bracket {self.bracket}"
 
@@ -57,23 +57,23 @@ class AtRung(Numbers):
 
 @dataclass(frozen=True, kw_only=True)
 class Requested(Numbers):
-    """A place was free, and nobody who waits was due."""
+    """A new trial: a place was free, and no waiting trial was due."""
 
     WORD: ClassVar[str] = ""
-    """The rule's name behind that of the method."""
+    """Suffix of the rule's name, after the method's name."""
 
     trials_max: int
-    """Trials that the search may have."""
+    """Most trials that the search may have."""
     refused: int = 0
-    """Trials that were replaced because the model code refused their hyperparameters: the search may have so many more."""
+    """Number of trials replaced because the model code refused their hyperparameters; the search may have as many more."""
     active: int
-    """Trials that trained, or waited for slots, when it was asked for."""
+    """Number of trials that trained or waited for slots when this one was requested."""
     concurrent_trials_max: int
-    """Most of these at once."""
+    """Most trials that may train or wait for slots at once."""
     unit: Unit = "batches"
-    """Of the length that it trains to."""
+    """Unit of the length that the trial trains to."""
     rung: int = 0
-    """To which it trains first; counts from 0 in its bracket."""
+    """First rung that the trial trains to, from 0 in its bracket."""
 
     def sentence(self, about: Data) -> str:
         chosen = self.chosen(about)
@@ -84,7 +84,7 @@ class Requested(Numbers):
         )
 
     def chosen(self, about: Data) -> str:
-        """How its hyperparameters came about, or nothing."""
+        """Clause about the choice of the hyperparameters; may be empty."""
         return ""
 
 
@@ -94,7 +94,7 @@ class NewTrial(Requested):
     WORD: ClassVar[str] = "new_trial"
 
     replaces: int | None = None
-    """Number of the trial whose place it takes, as the model code refused that one's hyperparameters."""
+    """Number of the trial that this one replaces, because the model code refused its hyperparameters. None: it replaces none."""
 
     def chosen(self, about: Data) -> str:
         return "" if self.replaces is None else _follows(about, self.replaces)
@@ -106,13 +106,13 @@ class Modelled(Requested):
     WORD: ClassVar[str] = "model"
 
     model_rung: int
-    """Whose results the model was fitted to."""
+    """Rung whose results the model was fitted to."""
     results: int
-    """Trials that had one there."""
+    """Number of trials with a result at that rung."""
     good: int
-    """Of these, trials that the model takes for good,"""
+    """Number of these trials that the model counts as good."""
     others: int
-    """and those that it sets against them."""
+    """Number of these trials that the model compares the good ones with."""
 
     def chosen(self, about: Data) -> str:
         return (
@@ -124,20 +124,20 @@ class Modelled(Requested):
 @rule(TrialRequested.TYPE, "pbt.copy")
 @dataclass(frozen=True, kw_only=True)
 class Copied(Requested):
-    """It goes on from the checkpoint of a good trial. Of one that replaces a refused copy, no metric of the parent is said."""
+    """The trial goes on from the checkpoint of a good trial. If it replaces a refused copy, the parent's metric is not given."""
 
     WORD: ClassVar[str] = "copy"
 
     generation: int
-    """Which one was complete; counts from 0."""
+    """Number of the generation that was complete, from 0."""
     parent_rank: int | None = None
-    """Of the parent in it; the best has 1."""
+    """Rank of the parent in that generation; the best has 1."""
     of: int | None = None
-    """Trials in it."""
+    """Number of trials in that generation."""
     parent_metric: float | None = None
     metric_name: str = ""
     replaces: int | None = None
-    """As in `NewTrial`."""
+    """Number of the trial that this one replaces, as in `NewTrial`."""
 
     def chosen(self, about: Data) -> str:
         parent = about["parent_trial_id"]
@@ -156,17 +156,17 @@ class Copied(Requested):
 @rule(TrialRequested.TYPE, *(f"{method}.proposed" for method in METHODS_SAMPLED))
 @dataclass(frozen=True, kw_only=True)
 class Proposed(Requested):
-    """By a sampler outside the searcher's rules."""
+    """The hyperparameters were proposed by a sampler outside the searcher's rules."""
 
     WORD: ClassVar[str] = "proposed"
 
     sampler: str
-    """`random`: the method had too few results yet."""
+    """Name of the sampler. `random`: the method had too few results yet."""
     results: int
-    """That it had."""
+    """Number of results that the sampler had."""
     method: str = ""
     startup_trials: int = 0
-    """Results with which the method begins. Both are said of a random draw only."""
+    """Number of results with which the method begins to propose. The sentence names both numbers only for a random draw."""
 
     def chosen(self, about: Data) -> str:
         if self.sampler == "random":
@@ -188,11 +188,11 @@ def _follows(about: Data, replaces: int) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Asked(Numbers):
     searcher: str
-    """The user's class, such as `my_search.py:MySearch`."""
+    """Class of the user's searcher, such as `my_search.py:MySearch`."""
     cause_position: int
-    """Position in the log of the event that it decided on."""
+    """Log position of the event that the searcher decided on."""
     index: int
-    """Place of the operation among those of that decision; counts from 0."""
+    """Index of the operation among those of that decision, from 0."""
 
     @property
     def asked(self) -> str:

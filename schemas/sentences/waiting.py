@@ -1,4 +1,5 @@
-"""Why a trial waits for slots, for whoever asks about the queue. Nothing of it is recorded: the scheduler answers with it."""
+"""Reasons why a trial waits for slots, for questions about the queue. None of them is recorded: the scheduler sends them in
+its answer."""
 
 from __future__ import annotations
 
@@ -10,28 +11,28 @@ from tenuto.schemas.sentences.amounts import are, slots
 from tenuto.schemas.sentences.rules import Data, Numbers, rule
 
 QUEUE = "queue"
-"""In place of an event's type; what the sentences are about has the `pool`."""
+"""Key of these rules in place of an event's type. The subject of the sentences is a row with its `pool`."""
 NAMES_SHOWN_MAX = 3
-"""Of experiments and agents, in a sentence."""
+"""Most experiments or agents named in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(Numbers):
-    """Sentences about waiting begin with a verb, and end without a full stop: whoever shows them says of whom they are."""
+    """Sentences about waiting begin with a verb and end without a full stop, so that a reader can put a subject before them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gang(Waiting):
-    """What is needed, and where."""
+    """Slots that the gang needs, and where."""
 
     slots_wanted: int
     locality: str = "any"
-    """`agent` or `rack`: all on one."""
+    """`agent` or `rack`: all slots are on one. `any`: anywhere."""
     device: str = ""
     labels: tuple[str, ...] = ()
-    """Of the agents."""
+    """Labels that the agents must have."""
     exclude: tuple[str, ...] = ()
-    """Agents that it is not placed on, the first few."""
+    """First few of the agents that the gang must not be placed on."""
 
     @property
     def kind(self) -> str:
@@ -56,9 +57,9 @@ def kept_for(experiments: Sequence[int]) -> str:
 @dataclass(frozen=True, kw_only=True)
 class Expected(Gang):
     expected_us: int | None = None
-    """When it is expected to start, in microseconds since 1970. Readers show it in their own time zone."""
+    """Expected start of the trial, in microseconds since 1970. Readers show it in their own time zone."""
     expected_trial: str = ""
-    """The trial whose end makes it fit then."""
+    """Trial whose end makes room for the gang then."""
 
     @property
     def expected(self) -> str:
@@ -69,7 +70,7 @@ class Expected(Gang):
 @dataclass(frozen=True, kw_only=True)
 class TooLarge(Gang):
     slots_offered: int
-    """By the pool's agents, busy or not."""
+    """Slots that the pool's agents offer, busy or not."""
 
     def sentence(self, about: Data) -> str:
         offer = f"all agents of pool {about['pool']} together offer {self.slots_offered}"
@@ -80,7 +81,7 @@ class TooLarge(Gang):
 @dataclass(frozen=True, kw_only=True)
 class NoRoom(Gang):
     slots_offered: int = 0
-    """By the pool's agents, busy or not."""
+    """Slots that the pool's agents offer, busy or not."""
 
     def sentence(self, about: Data) -> str:
         pool = about["pool"]
@@ -93,9 +94,9 @@ class NoRoom(Gang):
 @dataclass(frozen=True, kw_only=True)
 class AgentsFull(Gang):
     agents: int
-    """That may run it,"""
+    """Number of agents that may run the trial."""
     trials_max: int
-    """and the trials without slots that they take in all."""
+    """Most trials without slots that these agents take together."""
 
     def sentence(self, about: Data) -> str:
         those = "the only agent" if self.agents == 1 else f"each of the {self.agents} agents"
@@ -107,11 +108,11 @@ class AgentsFull(Gang):
 @dataclass(frozen=True, kw_only=True)
 class NoRoomYet(Expected):
     slots_free_most: int
-    """In one of the rooms that it may be placed in,"""
+    """Most free slots in one of the rooms that the gang may be placed in."""
     rooms: int
-    """of which there are so many,"""
+    """Number of these rooms."""
     rooms_nearest: int
-    """and so many have the most."""
+    """Number of the rooms with the most free slots."""
     kept_for: tuple[int, ...] = ()
     """Experiments for which some of the free slots are kept."""
 
@@ -140,9 +141,9 @@ class Soon(Gang):
 @dataclass(frozen=True, kw_only=True)
 class Preempting(Gang):
     victims: int
-    """Trials that leave for it,"""
+    """Number of trials that leave for the gang."""
     shrink: bool = False
-    """or that are elastic, and give up a part of their slots."""
+    """True: these trials are elastic and give up a part of their slots instead of leaving."""
 
     def sentence(self, about: Data) -> str:
         if self.shrink:
@@ -157,13 +158,13 @@ class Preempting(Gang):
 class Held(Expected):
     slots_free: int
     slots_leaving: int
-    """That are being freed."""
+    """Slots that are being freed."""
     slots_kept: int
-    """Free, too, but held aside for others:"""
+    """Free slots that are kept for others."""
     kept_for: tuple[int, ...] = ()
-    """these experiments."""
+    """Experiments that the free slots are kept for."""
     slots_offered: int
-    """By the pool's agents, busy or not."""
+    """Slots that the pool's agents offer, busy or not."""
 
     def sentence(self, about: Data) -> str:
         free = self.slots_free + self.slots_kept
@@ -179,7 +180,7 @@ class Held(Expected):
 @dataclass(frozen=True, kw_only=True)
 class Behind(Gang):
     kept: bool = True
-    """The free slots are kept for others. Not kept: nobody has looked at it yet."""
+    """True: the free slots are kept for others. False: the scheduler has not looked at the gang yet."""
 
     def sentence(self, about: Data) -> str:
         if self.kept:
@@ -191,15 +192,15 @@ class Behind(Gang):
 @dataclass(frozen=True, kw_only=True)
 class Limit(Waiting):
     owner: str
-    """`experiment 3`, `user olga` or `workspace vision`."""
+    """Owner of the limit: `experiment 3`, `user olga` or `workspace vision`."""
     slots_used: int = 0
-    """By it,"""
+    """Slots that the owner uses."""
     slots_max: int = 0
-    """and at most."""
+    """Most slots that the owner may use."""
     ahead_experiment: int | None = None
-    """For which what is left is kept,"""
+    """Experiment ahead, for which the rest of the limit is kept. None: none is."""
     slots_wanted_ahead: int = 0
-    """as it needs so many."""
+    """Slots that the experiment ahead needs."""
 
     def sentence(self, about: Data) -> str:
         if self.ahead_experiment is None:
@@ -212,11 +213,11 @@ class Limit(Waiting):
 @dataclass(frozen=True, kw_only=True)
 class Share(Gang):
     slots_used: int
-    """By its experiment,"""
+    """Slots that the trial's experiment uses."""
     slots_share: int
-    """and its fair share."""
+    """Fair share of the experiment, in slots."""
     expected_us: int | None = None
-    """When it has a turn at the latest, if its gang is larger than its share: in microseconds since 1970."""
+    """Latest start of the experiment's turn, in microseconds since 1970. None: its gang is not larger than its share."""
 
     def sentence(self, about: Data) -> str:
         text = f"{self.needs}; it uses {slots(self.slots_used)}, and its fair share is {self.slots_share} now"
@@ -228,9 +229,9 @@ class Share(Gang):
 @dataclass(frozen=True, kw_only=True)
 class Leaving(Waiting):
     trials: int
-    """That wait for slots again as soon as their workers have left,"""
+    """Number of trials that wait for slots again as soon as their workers have left."""
     slots: int
-    """and the slots that are being freed."""
+    """Slots that these trials are freeing."""
 
     def sentence(self, about: Data) -> str:
         if self.trials == 1:
