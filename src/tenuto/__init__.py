@@ -9,7 +9,7 @@ from tenuto.version import __version__ as __version__
 
 _HERE = os.path.dirname(__file__)
 for _name in ("schemas", "services", "workers"):
-    # In a checkout they are links to folders, in an installed package folders. Where git makes no links they are files.
+    # Links to folders in a checkout, folders in an installed package; files where git cannot make links.
     if os.path.isfile(os.path.join(_HERE, _name)):
         raise ImportError(
             f"This checkout of Tenuto has no symbolic links ({os.path.join(_HERE, _name)} is a file): run `git config"
@@ -27,7 +27,8 @@ _CORE_API = frozenset({"Operation", "Run", "init"})
 
 
 def __getattr__(name: str) -> object:
-    """`import tenuto` is light: the command line does it too. What scripts use is loaded when it is first named."""
+    """Imports the names that scripts use when they are first used. `import tenuto` itself stays light, because the command
+    line does it, too."""
     if name in _CORE_API:
         from tenuto.workers import core_api
 

@@ -1,4 +1,5 @@
-"""A search of your own: a class that is told what happens and says what to do next. docs/search.md says how to run it.
+"""A search of your own: a class that is told the events of its experiment and decides what to do next. docs/search.md says how to
+run it.
 
     from tenuto.search import Complete, Create, CustomSearcher, Extend, Stop
 
@@ -6,8 +7,8 @@
         def on_start(self):
             return [Create(length=1) for _ in range(8)]
 
-The class must be a function of what it is told: run again from the start of the record it has to decide the same. So no clock, no
-global random numbers (`self.search.random` is seeded from the experiment), no files that change.
+The class must be a function of these events: run again from the start of the record it has to decide the same. So it must not use
+a clock, global random numbers (`self.search.random` is seeded from the experiment), or files that change.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ TrialState = Literal["running", "waiting", "stopped", "finished"]
 
 @dataclass
 class Trial:
-    """One configuration. To look at, not to change."""
+    """One configuration. Read it; do not change it."""
 
     number: int
     hyperparameters: dict[str, Any]
     target: int
-    """The length that it trains to, in the unit of `searcher.max_length`."""
+    """Length that the trial trains to, in the unit of `searcher.max_length`."""
     state: TrialState = "running"
-    """running: it trains, or waits for slots. waiting: it reached its target. stopped: it gets no more budget. finished: nothing
-    of it runs any more."""
+    """running: the trial trains, or waits for slots. waiting: it reached its target. stopped: it gets no more budget.
+    finished: it was stopped, and none of its workers runs any more."""
     outcome: str | None = None
-    """Once it is stopped: completed, early_stopped, failed or canceled."""
+    """completed, early_stopped, failed or canceled; None until the trial is stopped."""
     length: int = 0
-    """Of its last validation."""
+    """Length at the trial's last validation."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Of its last validation; NaN and infinities as they are."""
+    """Metrics of the last validation; NaN and infinities are kept."""
     checkpoint_id: str | None = None
-    """Its newest checkpoint, to begin another trial from."""
+    """Newest checkpoint of the trial, from which another trial can begin."""
     parent: int | None = None
 
     @property
@@ -58,12 +59,12 @@ class Trial:
 
     @property
     def busy(self) -> bool:
-        """Whether it is still to reach its target."""
+        """True while the trial runs and has not reached its target."""
         return self.state == "running" and not self.at_target
 
 
 class Known:
-    """What a searcher knows of its experiment: `self.search`."""
+    """A searcher's knowledge of its experiment: `self.search`."""
 
     def __init__(self, submitted: ExperimentSubmitted) -> None:
         config = submitted.config
@@ -80,24 +81,24 @@ class Known:
         self.max_trials = config.searcher.max_trials
         self.max_concurrent_trials = config.searcher.max_concurrent_trials
         self.trials: dict[int, Trial] = {}
-        """By number; the n-th Create is trial n, and is here from its start on."""
+        """Trials by number; the n-th Create is trial n, and is here from its start on."""
 
     def score(self, metrics: Mapping[str, float]) -> float:
-        """The searcher's metric, signed so that smaller is better; infinite where it is missing or not finite."""
+        """The searcher's metric, signed so that smaller is better; infinite if it is missing or not finite."""
         value = metrics.get(self.metric)
         if value is None or not math.isfinite(value):
             return math.inf
         return value if self.smaller_is_better else -value
 
     def draw(self, number: int) -> dict[str, Any]:
-        """The hyperparameters that trial `number` gets where its Create gives none: a draw from the search space."""
+        """Hyperparameters that trial `number` gets if its Create gives none: a draw from the search space."""
         from tenuto.services.searcher.sampling import sample
 
         return sample(self.config.hyperparameters, self.seed, number)
 
 
 class CustomSearcher:
-    """Override what you need. Each method returns operations, or nothing."""
+    """Base class of your search. Override the methods that you need. Each returns operations, or nothing."""
 
     def __init__(self, search: Known) -> None:
         self.search = search
@@ -107,7 +108,7 @@ class CustomSearcher:
         return None
 
     def on_trial_created(self, trial: Trial) -> Sequence[Operation] | None:
-        """A trial that you asked for has a place (and maybe waits for slots)."""
+        """A trial that you asked for has started (and may wait for slots)."""
         return None
 
     def on_validation(self, trial: Trial) -> Sequence[Operation] | None:
@@ -128,7 +129,7 @@ class CustomSearcher:
 
 
 class Told:
-    """Tells a searcher the events of its experiment, in order, and gives back what it decides on each."""
+    """Passes the events of an experiment to its searcher, in order, and returns its decision on each."""
 
     def __init__(self, kind: type[CustomSearcher], submitted: ExperimentSubmitted) -> None:
         self._experiment_id = submitted.experiment_id
@@ -139,7 +140,7 @@ class Told:
         return self.hear(event.data)
 
     def hear(self, data: EventData) -> list[Operation]:
-        """As `tell`, of what an event says."""
+        """Like `tell`, for the payload of an event."""
         if isinstance(data, (ExperimentStarted, ExperimentTrialLimitsChanged)):
             return list(self._of_experiment(data) or ())
         trial_id = getattr(data, "trial_id", None)

@@ -1,4 +1,4 @@
-"""Which processes a laptop cluster has, with which settings, and how they are found again."""
+"""Processes of a laptop cluster: their settings, and how they are found again."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from tenuto.kernel.private_files import write_private
 REST_PORT_DEFAULT = 8080
 SERVICES = ("searcher", "scheduler", "launcher", "tracker", "gateway")
 MARK = "TENUTO_CLUSTER_DIRECTORY"
-"""In the environment of each of our processes, and inherited by workers: finds them when nobody else knows them any more."""
+"""Variable in the environment of each process of the cluster, inherited by workers; by it they are found when no supervisor
+knows them any more."""
 TERMINATE_SECONDS_MAX = 15.0
-"""An agent gives its workers eight seconds to save, and its last reports two more."""
+"""Longest wait for a process to end: an agent gives its workers eight seconds to save, and its last reports two more."""
 AGENT_MODULE = "tenuto.workers.agent"
 
 
 def rest_port(layout: Layout, wanted: int | None) -> tuple[int, Lock]:
-    """The wanted port, else the one of the last time, else 8080 or any free one. Raises ServerError if it is taken.
+    """The wanted port, else the last one used, else 8080 or any free one. Raises ServerError if it is taken.
 
-    With it comes a claim, to be held as long as the cluster is up: two that start at the same moment do not both take it.
+    The returned lock is a claim on the port, to be held while the cluster is up, so that two clusters that start at the same
+    moment do not both take it.
     """
     kept: int | None = None
     with contextlib.suppress(OSError, ValueError):
@@ -64,15 +66,15 @@ class ProcessSpec:
 
 
 class Passwords(NamedTuple):
-    """Of users of the bus, by name."""
+    """Passwords of users of the bus, by name."""
 
     services: Mapping[str, str]
     agents: Mapping[str, str]
 
 
 def bus_passwords(users: BusUsers, agents: int) -> Passwords:
-    """The first agent has this machine's name; the others, which stand for further machines, have a number behind it. Raises
-    ServerError."""
+    """Passwords of the services and agents. The first agent has this machine's name; the others, which stand for further
+    machines, have a number appended. Raises ServerError."""
     name = os.environ.get("TENUTO_AGENT_ID") or os.uname().nodename
     try:
         return Passwords(users.services(), users.add_agents([name, *(f"{name}-{number}" for number in range(2, agents + 1))]))
@@ -90,7 +92,7 @@ def process_specs(
     cpu_slots: int | None,
     worker_user: str = "",
 ) -> list[ProcessSpec]:
-    """Everything that runs beside the two servers. Agents get no access to the database, and little to the bus."""
+    """Every process beside the two servers. Agents get no access to the database, and little to the bus."""
     base = {name: value for name, value in os.environ.items() if name not in _PER_PROCESS}
     base |= {MARK: str(layout.root), "TENUTO_NATS_URL": nats.url, "TENUTO_SHARED_DIRECTORY": str(layout.shared)}
     base |= {"TENUTO_STORES_FILE": str(layout.stores)}
@@ -144,7 +146,7 @@ _PER_PROCESS = frozenset(
         *("REST_HOST", "REST_PORT", "REST_TOKEN_FILE", "SECRET_KEY_FILE", "STORES_FILE", "WORKER_USER"),
     )
 )
-"""Settings that the cluster decides; all other TENUTO_ variables of the user pass through."""
+"""Settings that the cluster decides; all other TENUTO_ variables of the user are passed on."""
 
 
 def marked_processes(layout: Layout) -> Iterator[psutil.Process]:
@@ -156,7 +158,7 @@ def marked_processes(layout: Layout) -> Iterator[psutil.Process]:
 
 
 def is_part(process: psutil.Process) -> bool:
-    """One of the processes that the supervisor starts, not a worker."""
+    """True for a process that the supervisor starts; false for a worker."""
     return _runs(process, ("tenuto.services.", "tenuto.kernel.", AGENT_MODULE))
 
 
@@ -173,7 +175,7 @@ def _runs(process: psutil.Process, modules: tuple[str, ...]) -> bool:
 
 
 def terminate(processes: list[psutil.Process], how: signal.Signals = signal.SIGTERM) -> None:
-    """The signal, then SIGKILL for those that are still there."""
+    """Sends the signal, then SIGKILL to processes that are still alive after TERMINATE_SECONDS_MAX."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(how)
@@ -185,15 +187,15 @@ def terminate(processes: list[psutil.Process], how: signal.Signals = signal.SIGT
 
 
 def replace_leftovers(layout: Layout) -> None:
-    """End what an earlier supervisor left behind, except the servers and the workers. An agent that gets SIGHUP leaves its
-    workers running; the next agent finds them."""
+    """Ends the processes that an earlier supervisor left, except the servers and the workers. An agent that gets SIGHUP leaves
+    its workers running; the next agent finds them."""
     left = [process for process in marked_processes(layout) if is_part(process)]
     terminate([process for process in left if is_agent(process)], signal.SIGHUP)
     terminate([process for process in left if not is_agent(process)])
 
 
 async def stop_everything(layout: Layout) -> int:
-    """Stop what a killed supervisor left behind; returns how many processes that were. The caller holds the lock."""
+    """Stops all processes that a killed supervisor left; returns their number. The caller holds the lock."""
     left = list(marked_processes(layout))
     # The agent first, while the services can still take its workers' last reports.
     terminate([process for process in left if is_agent(process)])

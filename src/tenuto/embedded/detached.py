@@ -15,7 +15,7 @@ from tenuto.kernel.clock import SystemClock
 
 
 def main() -> int:
-    """The detached supervisor. Until the cluster is ready it tells its progress to the descriptor `--progress-fd`, one line
+    """The detached supervisor. Until the cluster is ready it writes its progress to the descriptor `--progress-fd`, one line
     each; the last is `ready URL` or `error SENTENCE`."""
     parser = argparse.ArgumentParser(prog="tenuto.embedded.detached")
     parser.add_argument("--data-dir", required=True)

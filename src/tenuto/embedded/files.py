@@ -1,4 +1,4 @@
-"""The laptop cluster on disk: where its files are, and whether it is up. Imported by every command, so it imports little."""
+"""Files of the laptop cluster, and whether it is up. Every command imports this module, so it imports little."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tenuto.embedded.process import ServerError, explain, no_space
 from tenuto.kernel.private_files import private, write_private
 
 DISK_FREE_BYTES_MIN = 256 * 1024 * 1024
-"""A new cluster's files take 60 MB; below this the first experiment would fill the disk."""
+"""Least free disk: a new cluster's files take 60 MB, and below this the first experiment would fill the disk."""
 
 CLOSED = 0o700
 PASSING = 0o711
-"""Of a directory that other accounts may go through, but neither list nor change."""
+"""Mode of a directory that other accounts may pass through, but neither list nor change."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Layout:
 
     @classmethod
     def of(cls, directory: Path | str | None) -> Layout:
-        """`directory`, else TENUTO_DATA_DIRECTORY, else ~/.tenuto."""
+        """Layout of `directory`, else TENUTO_DATA_DIRECTORY, else ~/.tenuto."""
         return cls(Path(directory or os.environ.get("TENUTO_DATA_DIRECTORY") or "~/.tenuto").expanduser().resolve())
 
     @property
@@ -45,12 +45,12 @@ class Layout:
 
     @property
     def secret_key(self) -> Path:
-        """Opens the users' secrets; for services only."""
+        """Key of the users' secrets; only services read it."""
         return self.root / "secret.key"
 
     @property
     def stores(self) -> Path:
-        """What the operator declared of checkpoint stores, with their credentials."""
+        """Declarations of checkpoint stores by the operator, with their credentials."""
         return self.root / "stores.yaml"
 
     @property
@@ -59,7 +59,7 @@ class Layout:
 
     @property
     def anchors(self) -> Path:
-        """Notes of how far the log reached, which a change of the database alone does not reach."""
+        """Anchors of the log, which a change of the database alone does not affect."""
         return self.root / "anchors.jsonl"
 
     @property
@@ -76,7 +76,7 @@ class Layout:
 
     @property
     def bus_users(self) -> Path:
-        """Beside the bus's own directory: whose loss must not lock out those who run."""
+        """Users of the bus. Outside the bus's own directory, whose loss must not lock out running processes."""
         return self.root / "bus-users"
 
     @property
@@ -91,7 +91,7 @@ class Layout:
         return self.root / "logs" / f"{process}.log"
 
     def create(self) -> None:
-        """Raises ServerError if that cannot be, or if the disk is nearly full."""
+        """Makes the directories. Raises ServerError if that fails, or if the disk is nearly full."""
         try:
             self.root.mkdir(mode=CLOSED, parents=True, exist_ok=True)
             for name in ("logs", "shared", "agent", "nats", "bus-users", "postgres", "shared/contexts", "shared/checkpoints"):
@@ -108,8 +108,8 @@ class Layout:
             )
 
     def close_to_others(self, *, worker_user: bool) -> None:
-        """Other accounts are left the way to what is theirs, and nothing else: where this is root, PostgreSQL has an account of
-        its own, and with `worker_user` workers have one. Raises OSError."""
+        """Sets the modes of the directories so that other accounts only reach what is theirs: if this is root, PostgreSQL has
+        an account of its own, and with `worker_user` workers have one. Raises OSError."""
         root = os.geteuid() == 0
         _set_mode(self.root, PASSING if worker_user or root else CLOSED)
         _set_mode(self.postgres, PASSING if root else CLOSED)
@@ -120,26 +120,26 @@ class Layout:
 
     @property
     def told_of_accounts(self) -> Path:
-        """There once it was said that workers run as the cluster's own account."""
+        """File that exists once the user was told that workers run as the cluster's own account."""
         return self.root / "worker-user.told"
 
 
 def _set_mode(directory: Path, mode: int) -> None:
-    """Not of a directory that is somebody else's, or that all use together, such as /tmp."""
+    """Sets the mode, except of a directory that belongs to somebody else or is shared by all, such as /tmp."""
     state = directory.stat()
     if state.st_uid == os.geteuid() and not state.st_mode & stat.S_ISVTX:
         directory.chmod(mode)
 
 
 class Lock:
-    """A lock file. Held as long as its process lives; the kernel lets go of it however the process ends."""
+    """A lock file, held while its process lives; the kernel releases it however the process ends."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[str] | None = None
 
     def acquire(self) -> bool:
-        """False: another process holds it. Raises OSError."""
+        """Takes the lock; False if another process holds it. Raises OSError."""
         file = open(self._path, "a", opener=private)  # noqa: SIM115 - it is held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -153,7 +153,7 @@ class Lock:
         return True
 
     def holder(self) -> int | None:
-        """The process that holds it, or held it last."""
+        """Id of the process that holds the lock, or held it last."""
         try:
             return int(self._path.read_text())
         except (OSError, ValueError):
@@ -173,7 +173,7 @@ class ProcessState:
     started_us: int = 0
     restarts: int = 0
     message: str = ""
-    """Why it ended last."""
+    """Reason of its last end."""
 
 
 @dataclass
@@ -190,7 +190,7 @@ class ClusterState:
 
 
 def read_state(layout: Layout) -> ClusterState | None:
-    """What the supervisor last wrote; it may be gone since (see `is_up`)."""
+    """State that the supervisor wrote last; the supervisor may have ended since (see `is_up`)."""
     try:
         raw: dict[str, Any] = json.loads(layout.state.read_text())
         raw["processes"] = {name: ProcessState(**item) for name, item in raw["processes"].items()}
@@ -200,7 +200,7 @@ def read_state(layout: Layout) -> ClusterState | None:
 
 
 def is_up(layout: Layout) -> bool:
-    """Whether a supervisor holds this directory."""
+    """True if a supervisor holds this directory."""
     if not layout.lock.exists():
         return False
     lock = Lock(layout.lock)

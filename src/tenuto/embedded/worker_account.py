@@ -1,4 +1,4 @@
-"""Whether a laptop cluster's workers run as another account, and what that needs before anything starts."""
+"""The account of a laptop cluster's workers, if they have one of their own, and the preparations for it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def separate_workers(layout: Layout, worker_user: str) -> None:
 
 
 def tell_of_accounts(layout: Layout, worker_user: str, report: Callable[[str], None]) -> None:
-    """Once, when the cluster is up: what it means that there is no account of the workers."""
+    """Tells the user once, when the cluster is up, what it means that workers have no account of their own."""
     if not worker_user and not layout.told_of_accounts.exists():
         report(
             "Training code runs as your own account here: whoever you let submit experiments can read this cluster's tokens and "
             "passwords. `tenuto up --worker-user NAME` (as root) runs it as another account; docs/security.md says more."
         )
-        with contextlib.suppress(OSError):  # on a full disk it is told again next time, and the cluster goes on
+        with contextlib.suppress(OSError):  # on a full disk the user is told again next time
             layout.told_of_accounts.touch(mode=0o600)

@@ -1,1 +1,1 @@
-"""What every service stands on: the event log, the bus, the service loop, the clock."""
+"""The common base of all services: event log, bus, service loop, clock."""

@@ -1,8 +1,8 @@
-"""The account that users' code runs as, where that is not the agent's own. Used by the agent, and by those who start one.
+"""The account that users' code runs as, if it is not the agent's own. Used by the agent, and by whoever starts one.
 
 An agent that may change accounts (root, or with the capabilities below) starts workers, their warm processes and the supervisors
 of gangs as this account: without supplementary groups, with a home directory of its own, and without rights to the files of the
-cluster. What such processes may write is never trusted: `workers/agent/foreign.py` reads it.
+cluster. Files that such processes write are never trusted: `workers/agent/foreign.py` reads them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any
 from tenuto.kernel.storage import beneath
 
 PROBE_SECONDS_MAX = 60.0
-"""To start an interpreter that imports this package, on a slow disk."""
+"""Longest start of an interpreter that imports this package, on a slow disk."""
 WORKER_UMASK = 0o007
-"""Files of workers are closed to everybody but their account and its group, by which services of other accounts may read and
-delete checkpoints."""
+"""Umask of workers. Their files are closed to every account but their own and its group, through which services of other
+accounts may read and delete checkpoints."""
 PASSING = 0o711
-"""Of a directory that other accounts may go through, but neither list nor change."""
+"""Mode of a directory that other accounts may pass through, but neither list nor change."""
 NEEDED = "CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_FOWNER, CAP_DAC_OVERRIDE, CAP_KILL and CAP_SYS_PTRACE"
 
 
 class NoAccount(RuntimeError):
-    """Workers cannot run as the account that was asked for; `str(error)` says why and what to do."""
+    """Workers cannot run as the requested account; `str(error)` says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,17 @@ class Account:
 
     @property
     def process_options(self) -> dict[str, Any]:
-        """For `subprocess.Popen`: its user and its one group."""
+        """Options of `subprocess.Popen` that start a process as this account, with its one group."""
         return {"user": self.uid, "group": self.gid, "extra_groups": [], "umask": WORKER_UMASK}
 
     def own(self, path: Path, mode: int) -> None:
-        """Gives away what this process has just made, in a directory that only this process can write to. Raises OSError."""
+        """Gives a path that this process has just made to the account. The path must be in a directory that only this process
+        can write to. Raises OSError."""
         os.chmod(path, mode)
         os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def can_enter(self, path: Path) -> bool:
-        """Whether the account may go through every directory above `path`, by their permission bits."""
+        """True if the account may pass through every directory above `path`, by their permission bits."""
         for part in path.resolve().parents:
             state = part.stat()
             if state.st_uid == self.uid:
@@ -65,7 +66,7 @@ class Account:
 
 
 def find_account(name: str) -> Account:
-    """Raises NoAccount."""
+    """Account of this name on the machine. Raises NoAccount."""
     try:
         found = pwd.getpwnam(name)
     except KeyError:
@@ -80,7 +81,7 @@ def find_account(name: str) -> Account:
 
 
 def check_account(account: Account, directory: Path) -> None:
-    """Starts one process as the account, as workers will be started. Raises NoAccount."""
+    """Starts one process as the account, in the way that workers are started. Raises NoAccount."""
     if not account.can_enter(directory / "agent"):
         raise NoAccount(
             f"Workers cannot run as {account.name}: it may not enter {directory}, where their files are. Choose a directory "
@@ -105,6 +106,8 @@ def check_account(account: Account, directory: Path) -> None:
             f"Workers cannot run as {account.name}: this process may not change accounts. Start it as root, or with {NEEDED}."
         ) from error
     try:
+        # The agent finds what a worker left behind by its environment (`/proc/PID/environ`), which needs CAP_SYS_PTRACE for
+        # another account's process; so the probe tries that, too.
         Path(f"/proc/{process.pid}/environ").read_bytes()
     except PermissionError as error:
         raise NoAccount(
@@ -135,14 +138,14 @@ def _plain(environment: os._Environ[str]) -> dict[str, str]:
 
 
 def home_variables(account: Account, home: Path) -> dict[str, str]:
-    """In place of the agent's own: libraries keep their caches below it. Modules that one trial puts there are not imported by
-    the next one."""
+    """Environment variables that replace the agent's own: libraries keep their caches below this home. Modules that one trial
+    installs there are not imported by the next one (PYTHONNOUSERSITE)."""
     return {"HOME": str(home), "USER": account.name, "LOGNAME": account.name, "PYTHONNOUSERSITE": "1"}
 
 
 def hand_over(directory: Path, account: Account) -> None:
-    """A tree that workers of another account have written so far goes to this one. Links are not followed, and what belongs to a
-    third account is left alone. Raises OSError."""
+    """Gives a tree that workers of another account have written so far to this account. Links are not followed, and files of a
+    third account are left alone. Raises OSError."""
     before = directory.lstat().st_uid
     if before == account.uid:
         return

@@ -1,4 +1,4 @@
-"""Where anchors of the log are kept: a file, an object store, or whoever answers at an address. Calls block: use a thread."""
+"""Targets of the log's anchors: a file, an object store, or an HTTP address. Calls block: use a thread."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from tenuto.kernel.storage.stores import Stores, is_store_name
 from tenuto.schemas.anchors import ANCHORS_MAX, Anchor
 
 PREFIX = r"([A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*)?"
-"""A path inside a store."""
+"""Pattern of a path inside a store."""
 WEBHOOK_SECONDS_MAX = 10.0
 STORED_READ_MAX = 500
-"""Anchors read from an object store, the newest: each is a request."""
+"""Most anchors read from an object store, newest first; each of them is one request."""
 FILE_BYTES_MAX = ANCHORS_MAX * 400
-"""Read from the end of a file: a line has about 210 bytes."""
+"""Bytes read from the end of an anchor file; a line has about 210 bytes."""
 
 
 class Target(Protocol):
     @property
     def name(self) -> str:
-        """As the operator wrote it, without what follows a `?`."""
+        """Address as the operator wrote it, without its query."""
 
     def keep(self, anchor: Anchor) -> None:
-        """Returns when it is kept for good. Raises OSError."""
+        """Stores the anchor; returns when it is durable. Raises OSError."""
 
     def read(self) -> list[Anchor] | None:
-        """The newest ones, in any order; None: this target cannot be read back. Raises OSError, also for what is no anchor."""
+        """The newest anchors, in any order; None: this target cannot be read back. Raises OSError, also for content that is no
+        anchor."""
 
 
 def targets(text: str, stores: Stores) -> tuple[Target, ...]:
-    """Of TENUTO_ANCHOR_TARGETS: addresses with spaces between. Raises SettingsError."""
+    """Targets of TENUTO_ANCHOR_TARGETS: addresses separated by spaces. Raises SettingsError."""
     return tuple(_target(part, stores) for part in text.split())
 
 
@@ -59,7 +60,8 @@ def _target(address: str, stores: Stores) -> Target:
 
 
 class FileTarget:
-    """One JSON line for each. To be of use it lies on another machine's disk, or can only be added to (`chattr +a`)."""
+    """A file with one JSON line per anchor. It is of use only on another machine's disk, or if it can only be appended to
+    (`chattr +a`)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -70,7 +72,7 @@ class FileTarget:
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             size = os.fstat(descriptor).st_size
-            whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"  # else the disk was full, or the machine stopped
+            whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"  # not so after a full disk or a crash
             line = (b"" if whole else b"\n") + anchor.to_json() + b"\n"
             if os.write(descriptor, line) < len(line):
                 raise OSError(errno.ENOSPC, "only a part of the line could be written", str(self._path))
@@ -86,16 +88,17 @@ class FileTarget:
                 lines = file.read(FILE_BYTES_MAX).splitlines()[1 if size > FILE_BYTES_MAX else 0 :]
         except FileNotFoundError:
             return []
-        whole = [line for line in lines[-ANCHORS_MAX:] if line.endswith(b"}")]  # not those of which only a part was written
+        whole = [line for line in lines[-ANCHORS_MAX:] if line.endswith(b"}")]  # skips lines that were written only in part
         return [_parsed(line, self.name) for line in whole]
 
 
 _STORED = re.compile(r"[0-9]{20}-[0-9]+\.json")
-"""Names of anchors in a store; there may be other things in it."""
+"""Names of anchors in a store, which may hold other objects, too."""
 
 
 class StoreTarget:
-    """One object for each. To be of use the store keeps what is written (object lock, or versions that nobody may delete)."""
+    """A store with one object per anchor. It is of use only if the store keeps what is written (object lock, or versions that
+    nobody may delete)."""
 
     def __init__(self, stores: Stores, store: str, below: str) -> None:
         self._stores, self._store, self._below = stores, store, below
@@ -112,7 +115,8 @@ class StoreTarget:
 
 
 class WebhookTarget:
-    """A POST with the anchor as its body. Whoever gets it keeps it: `tenuto log verify --anchors FILE` compares."""
+    """An HTTP address that gets a POST with the anchor as its body. The receiver keeps the anchors; `tenuto log verify
+    --anchors FILE` compares them."""
 
     def __init__(self, address: str) -> None:
         self._address, self.name = address, _shown(address)
@@ -121,8 +125,8 @@ class WebhookTarget:
         try:
             request = urllib.request.Request(self._address, anchor.to_json(), {"Content-Type": "application/json"}, method="POST")
             with urllib.request.urlopen(request, timeout=WEBHOOK_SECONDS_MAX):
-                pass  # an answer that is no success raises HTTPError, an OSError
-        except (http.client.HTTPException, ValueError) as error:  # what answers speaks no HTTP; the address is none
+                pass  # any answer but success raises HTTPError, an OSError
+        except (http.client.HTTPException, ValueError) as error:  # the server does not speak HTTP, or the address is invalid
             raise OSError(f"{self.name} did not take it: {str(error) or type(error).__name__}") from error
 
     def read(self) -> None:
@@ -137,6 +141,6 @@ def _parsed(line: bytes, where: str) -> Anchor:
 
 
 def _shown(address: str) -> str:
-    """Without a query, user or password, which may be secret."""
+    """Address without query, user and password, which may be secret."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else address[:40]

@@ -1,4 +1,4 @@
-"""Waiting longer each time, and saying the same thing seldom: what every loop that tries again has."""
+"""Growing waits between attempts, and warnings that are repeated less and less often. Every loop that retries uses both."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable
 from time import monotonic
 
 SAY_SECONDS_FIRST = 1.0
-"""Before the same warning is said a second time; doubles each time, so that a long outage fills no disk with it."""
+"""Pause before the same warning is logged a second time; it doubles each time, so that a long outage does not fill a disk."""
 SAY_SECONDS_MAX = 60.0
 
 
 def wait_seconds(failures: int, first_seconds: float, max_seconds: float) -> float:
-    """After so many failures in a row: doubles from `first_seconds` up to `max_seconds`."""
+    """Wait after this number of failures in a row: doubles from `first_seconds` up to `max_seconds`."""
     return min(max_seconds, first_seconds * 2.0 ** min(max(failures - 1, 0), 60))
 
 
 class Backoff:
-    """Counts failures in a row."""
+    """Wait times of one retrying loop, by its number of failures in a row."""
 
     def __init__(self, first_seconds: float, max_seconds: float) -> None:
         self._first_seconds, self._max_seconds = first_seconds, max_seconds
         self.failures = 0
 
     def failed(self) -> float:
-        """Counts one more; returns how long to wait, in seconds."""
+        """Counts one more failure; returns the wait before the next attempt, in seconds."""
         self.failures += 1
         return wait_seconds(self.failures, self._first_seconds, self._max_seconds)
 
@@ -33,7 +33,8 @@ class Backoff:
 
 
 class Seldom:
-    """Warnings that come again and again: a new one at once, the same one after growing times, with how often it was not said."""
+    """Warnings of one retrying loop: a new text is logged at once, the same text after growing pauses, with the number of
+    times that it was left out."""
 
     def __init__(self, logger: logging.Logger, now: Callable[[], float] = monotonic) -> None:
         self._logger, self._now = logger, now
@@ -53,7 +54,7 @@ class Seldom:
         self._logger.warning("%s%s", text, more)
 
     def over(self, text: str = "") -> None:
-        """It works again: `text` says so, if anything was said before."""
+        """The cause is gone. Logs `text` if any warning was logged before."""
         if self._said and text:
             self._logger.info("%s", text)
         self._said = ""

@@ -21,21 +21,22 @@ logger = logging.getLogger(__name__)
 
 PING_SECONDS = 1.0
 PINGS_OUTSTANDING_MAX = 2
-"""With a ping each second and two unanswered, a cut link is noticed within about three to five seconds."""
+"""Unanswered pings before a link counts as cut: with one ping a second, that is noticed within about three to five seconds."""
 RECONNECT_SECONDS = 0.2
-"""Between attempts: the bus is local or near, and a service without it is only slower."""
+"""Pause between attempts to connect: the bus is local or near, and a service without it is only slower."""
 CONNECT_SECONDS_MAX = 2.0
 PENDING_BYTES_MAX = 64 * 1024 * 1024
-"""What a client keeps to send while the link is away. Everything that must not be lost is kept elsewhere as well."""
+"""Most bytes that a client holds for sending while the link is cut. Whatever must not be lost is kept elsewhere as well."""
 WRONG_LAST_SEQUENCE = 10071
-"""JetStream's error code: another relay was first, or the stream is not where we thought."""
+"""JetStream's error code for an unexpected last sequence: another relay was first, or the stream is at another position than
+assumed."""
 DUPLICATE_WINDOW_SECONDS = 10.0
-"""How long the log stream remembers message ids. The expected sequence already keeps doubles out; a longer memory would only
-cost server memory."""
+"""Time for which the log stream remembers message ids. The expected sequence already keeps duplicates out; a longer memory
+would only cost server memory."""
 
 
 async def connect(settings: Settings, name: str = "tenuto") -> Client:
-    """A client that reconnects for ever, and says in one line, once, that the link is lost and that it is back.
+    """A client that reconnects for ever, and logs once that the link is lost and once that it is back.
 
     Waits for the first connection as long as it takes.
     """
@@ -49,8 +50,8 @@ async def connect(settings: Settings, name: str = "tenuto") -> Client:
 
 
 class Link:
-    """What all our clients say of their link to the server: once that it is lost and once that it is there, and what the server
-    reports while it is there. A client that was refused something often hears of it in no other way."""
+    """Log messages of a client about its link to the server: once that it is lost, once that it is back, and errors that the
+    server reports meanwhile. A client whose request was refused often learns of it in no other way."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings, self._name = settings, name
@@ -58,7 +59,8 @@ class Link:
         self._seldom = Seldom(logger)
 
     def made(self) -> None:
-        """For whoever connected: nats-py calls back for later connections only, and the first one may have taken attempts."""
+        """The client is connected. Callers of `connect` report it here, because nats-py calls back only for later connections,
+        and the first one may have taken several attempts."""
         if self._away:
             self._away = False
             logger.info("%s has its link to NATS again", self._name)
@@ -73,16 +75,16 @@ class Link:
                 reason = str(error) or type(error).__name__
                 logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, self._settings.nats_url, reason)
         elif isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE:
-            logger.debug("%s: %s", name, error)  # one for each message behind the first; whoever sent them hears it, too
+            logger.debug("%s: %s", name, error)  # repeated for each later message of a batch; the sender gets the same error
         elif not self._away:
             self._seldom.warn(f"{name}: the bus reports: {str(error) or type(error).__name__}")
 
     async def _on_reconnected(self) -> None:
-        self._away = True  # also where nothing was said of the loss
+        self._away = True  # even if the loss was not logged
         self.made()
 
     def options(self) -> dict[str, Any]:
-        """How all our clients behave, but for the server's address and the credentials."""
+        """Options of all our clients, except the server's address and the credentials."""
         user = self._settings.nats_user
         return {
             **({"inbox_prefix": subjects.inbox(user)} if user else {}),
@@ -100,7 +102,7 @@ class Link:
 
 
 async def close(client: Client) -> None:
-    """Closes without waiting for a server that is away."""
+    """Closes without waiting for a server that cannot be reached."""
     with contextlib.suppress(Exception):
         await client.close()
 
@@ -121,7 +123,8 @@ def log_stream_config(settings: Settings, first_position: int = 1) -> StreamConf
 
 
 def ingress_stream_config(settings: Settings) -> StreamConfig:
-    """Refuses new reports when full: then agents keep them in their spools. Reports leave when they are acknowledged."""
+    """Configuration of the ingress stream. A full stream refuses new reports, so that agents keep them in their spools;
+    reports leave the stream when they are acknowledged."""
     return StreamConfig(
         name=subjects.INGRESS_STREAM,
         subjects=[subjects.INGRESS_SUBJECTS],
@@ -134,7 +137,7 @@ def ingress_stream_config(settings: Settings) -> StreamConfig:
 
 
 async def ensure_stream(js: JetStreamContext, config: StreamConfig) -> bool:
-    """True if the stream had to be made. One that exists is left as it is, but for its size limit."""
+    """Makes the stream if it does not exist; True if it was made. Of an existing one only the size limit is changed."""
     assert config.name
     try:
         info = await js.stream_info(config.name)
@@ -149,5 +152,5 @@ async def ensure_stream(js: JetStreamContext, config: StreamConfig) -> bool:
 
 
 async def ensure_streams(js: JetStreamContext, settings: Settings) -> None:
-    """Makes the ingress stream. The log stream is the relay's: only it knows the first position to publish."""
+    """Makes the ingress stream. The relay makes the log stream, because only it knows the first position to publish."""
     await ensure_stream(js, ingress_stream_config(settings))

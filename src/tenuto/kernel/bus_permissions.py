@@ -1,9 +1,9 @@
-"""Who may say and hear what on the bus: one table for every subject, and the part of NATS's configuration that follows from it.
+"""Permissions on the bus: one table for every subject, and the part of NATS's configuration that follows from it.
 
-Services and agents are in two accounts of the server, which see each other through the exports below and nothing else. The
-account of the agents has no JetStream: the streams, and what manages them, do not exist there. That matters for replies, too.
-The server answers a message that it stored at whatever subject its sender named; with one account for all, an agent could so
-have that answer stored in the log's stream.
+Services and agents are in two accounts of the server, which see each other only through the exports below. The account of the
+agents has no JetStream: the streams, and the subjects that manage them, do not exist there. That matters for replies, too. The
+server answers a message that it stored at any subject its sender named; with one account for all, an agent could have that answer
+stored in the log's stream.
 
 Within its account each agent is a user of its own, whose subjects end in its id. Pure.
 """
@@ -20,16 +20,16 @@ SERVICES_ACCOUNT = "TENUTO_SERVICES"
 AGENTS_ACCOUNT = "TENUTO_AGENTS"
 SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
 LANES_OF: Mapping[str, tuple[Lane, ...]] = {"launcher": ("launcher",), "tracker": ("tracker", "metrics", "logs")}
-"""Who receives which reports."""
+"""Lanes that each service receives."""
 
 
 def agent_user(agent_id: str) -> str:
-    """Name of the agent's user on the bus; no service has one like it."""
+    """Name of the agent's user on the bus; its prefix keeps it apart from services."""
     return f"agent/{agent_id}"
 
 
 def agent_permissions(agent_id: str) -> dict[str, Any]:
-    """An agent reports as itself, and hears what is said to it."""
+    """Permissions of an agent: it reports as itself, and receives messages addressed to it."""
     return {
         "publish": {
             "allow": [
@@ -50,7 +50,8 @@ def agent_permissions(agent_id: str) -> dict[str, Any]:
 
 
 def service_permissions(name: str) -> dict[str, Any]:
-    """A service reads the log's stream by consumers; the relay alone writes to it. Answers go to whoever asked."""
+    """Permissions of a service. All read the log's stream by consumers; only the relay writes to it. Answers go to the sender
+    of a request."""
     publish, subscribe = [*_consumers_of(LOG_STREAM)], [f"{subjects.inbox(name)}.>"]
     match name:
         case "relay":
@@ -72,7 +73,7 @@ def service_permissions(name: str) -> dict[str, Any]:
 
 
 def _consumers_of(stream: str) -> list[str]:
-    """To make consumers of a stream, to take messages from them and to acknowledge those."""
+    """Subjects for making consumers of a stream, taking messages from them and acknowledging these."""
     return [
         "$JS.API.INFO",
         f"$JS.API.STREAM.INFO.{stream}",
@@ -86,12 +87,12 @@ def _consumers_of(stream: str) -> list[str]:
 
 
 def _all_of(stream: str) -> list[str]:
-    """To make, to change, to clear and to remove a stream, and to read and remove single messages of it."""
+    """Subjects for making, changing, clearing and removing a stream, and for reading and removing single messages of it."""
     return [f"$JS.API.STREAM.*.{stream}", f"$JS.API.STREAM.MSG.*.{stream}", f"$JS.API.DIRECT.GET.{stream}"]
 
 
 def accounts(services: Mapping[str, str], agents: Mapping[str, str]) -> dict[str, Any]:
-    """For `accounts` in NATS's configuration. `services`, `agents`: passwords by name."""
+    """Value of `accounts` in NATS's configuration. `services`, `agents`: passwords by name."""
     from_agents = [*(f"tenuto.ingress.{lane}.*" for lane in LANES), *map(subjects.positions, LANES), subjects.HEARTBEATS]
     committed = [f"tenuto.committed.{lane}.*" for lane in LANES]
     return {

@@ -1,7 +1,7 @@
-"""The users of the bus: their passwords, kept in a directory that NATS and the operator read, and nobody else.
+"""Users of the bus and their passwords, in a directory that only NATS and the operator can read.
 
-`users.conf` is included by NATS's configuration and written anew with each change; NATS reads it at SIGHUP, and then ends the
-connections of users that are gone or have another password.
+`users.conf` is included by NATS's configuration and rewritten with each change; NATS reads it at SIGHUP, and then closes the
+connections of users that were removed or have another password.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BadAgentName(ValueError):
 
 
 class BusUsers:
-    """Safe for several processes at once. Raises OSError."""
+    """Directory of users and passwords. Safe for several processes at once. All methods raise OSError."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -38,7 +38,8 @@ class BusUsers:
         return self._directory / "users.conf"
 
     def services(self) -> dict[str, str]:
-        """Passwords by name; made the first time. Each is also in a file of its own, for TENUTO_NATS_PASSWORD_FILE."""
+        """Passwords of the services by name; made at the first call. Each is also in a file of its own, for
+        TENUTO_NATS_PASSWORD_FILE."""
         with self._changing():
             self._services.mkdir(mode=0o700, exist_ok=True)
             for name in SERVICES:
@@ -57,8 +58,8 @@ class BusUsers:
         return sorted(_read(self._agents))
 
     def add_agents(self, names: Sequence[str], *, renew: bool = False) -> dict[str, str]:
-        """Passwords by name, made where an agent has none. `renew`: made anew; those from before are worth nothing any more.
-        Raises BadAgentName."""
+        """Passwords of these agents by name, made for agents that have none. `renew`: made anew, and earlier ones are no
+        longer valid. Raises BadAgentName."""
         for name in names:
             if len(name) > AGENT_NAME_MAX or not _AGENT_NAME.fullmatch(name):
                 raise BadAgentName(
@@ -73,7 +74,7 @@ class BusUsers:
         return passwords
 
     def remove_agent(self, name: str) -> bool:
-        """False: there is none of that name."""
+        """Removes an agent; False if there is none of that name."""
         with self._changing():
             known = _read(self._agents)
             if known.pop(name, None) is None:

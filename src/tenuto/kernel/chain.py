@@ -1,8 +1,8 @@
 """The hash chain of the log: each event's hash is sha256(hash of the event before + the event's fields).
 
-The fields are laid out as PostgreSQL's binary record format does it (`record_send`), because the database computes the hash
-while it appends: the number of fields, then for each its type's number, its length and its bytes; NULL has length -1.
-Every field is covered and none can run into the next. This module is the independent second implementation, for checking.
+The fields are laid out as in PostgreSQL's binary record format (`record_send`), because the database computes the hash while it
+appends: the number of fields, then for each its type's number, its length and its bytes; NULL has length -1. Every field is
+covered and none can run into the next. This module is an independent second implementation, for verification.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _text(value: str) -> bytes:
 
 
 def event_hash(previous: bytes, event: Event) -> bytes:
-    """The hash of a recorded event (position and version count) after the one that has hash `previous`."""
+    """Hash of a recorded event (position and version are covered), given the hash of the event before it."""
     return sha256(
         b"".join(
             (

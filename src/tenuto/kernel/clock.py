@@ -1,4 +1,4 @@
-"""The only reader of time, uuid and randomness. Everything else is given them."""
+"""The only source of time, UUIDs and randomness. All other code is given them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits whose outcome is always known, though the connection may be lost between the commit and its answer."""
+"""Commits with a known outcome, even if the connection is lost between a commit and its answer."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 async def append_surely(log: EventLog, batch: Append, tell_available: Callable[[bool], None]) -> Appended:
-    """Appends a batch that carries a checkpoint. While the log is away or cannot be written it waits and tries again; if an
-    answer was lost, the checkpoint's count and the first event's id tell whether the batch was committed.
+    """Appends a batch that carries a checkpoint. Waits and tries again while the log cannot be reached or written. If an answer
+    was lost, the checkpoint's count and the events' ids tell whether the batch was committed.
 
     Raises Fenced, VersionConflict and DuplicateEvent, as the log does.
     """
@@ -37,12 +37,13 @@ async def append_surely(log: EventLog, batch: Append, tell_available: Callable[[
             appended = await log.append(batch)
         except (LogUnavailable, NotWritable) as error:
             tell_available(False)
+            # NotWritable is an answer: nothing was recorded. Without an answer, the batch may have been.
             uncertain = uncertain or isinstance(error, LogUnavailable)
             logger.warning("%s cannot commit, trying again in %.1f s: %s", batch.checkpoint.consumer, wait_seconds, error)
             await asyncio.sleep(wait_seconds)
             wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
         except Fenced:
-            # The batch whose answer was lost may be what moved the checkpoint.
+            # The checkpoint may have been moved by this very batch, whose answer was lost.
             done = await _find_done(log, batch, batch.checkpoint) if uncertain else None
             if done is None:
                 raise
@@ -61,6 +62,8 @@ async def _find_done(log: EventLog, batch: Append, before: Checkpoint) -> Append
             if now != Checkpoint(before.consumer, batch.next_position, before.commits + 1):
                 return None
             recorded: list[Event] = []
+            # Another instance may have moved the checkpoint to the same position and count; only the ids tell whose commit it
+            # was.
             for event in batch.events:
                 found = await log.find(event.id)
                 if found is None:

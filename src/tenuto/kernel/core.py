@@ -1,4 +1,4 @@
-"""What a pure core looks like. Every deciding service provides one; the service loop, replay and the simulator run it."""
+"""The protocol of a pure core. Every deciding service provides one; the service loop, replay and the simulator run it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ S = TypeVar("S")
 
 @runtime_checkable
 class Command(Protocol):
-    """An order from outside the log (a REST call, a report, a lease that ran out). Frozen data. Not recorded itself: what was
-    decided because of it is. Its id makes it idempotent: the same command again yields the same event ids."""
+    """An order from outside the log (a REST call, a report, a lease that ran out). Frozen data. The command itself is not
+    recorded; the events decided because of it are. Its id makes it idempotent: the same command again yields the same event
+    ids."""
 
     @property
     def id(self) -> UUID: ...
@@ -40,33 +41,33 @@ class Core(Protocol[S]):
     environment, does I/O, logs, or iterates over something whose order is not defined (sets; Maps without sorting)."""
 
     name: str
-    """The service's name: its actor, its consumer, the seed of its event ids."""
+    """Name of the service. It is also the name of its actor and its consumer, and enters the ids of its events."""
     rule_version: int
     """Raised when `decide` changes in a way that would decide recorded inputs differently."""
     consumes: frozenset[str]
-    """Types of events of other services that change the state. All others pass by."""
+    """Types of other services' events that change the state. All other types are skipped."""
     emits: frozenset[str]
     """Types of events that `decide` returns."""
 
     def initial(self) -> S: ...
 
     def evolve(self, state: S, event: Event) -> S:
-        """Fold one event, an input or one of the core's own. Must not read `position` and `version`: its own events are
-        folded before they have them. Total: never raises on an event that was validly recorded."""
+        """Fold one event, an input or one of the core's own. Must not read `position` and `version`: own events are folded
+        before they have them. Total: never raises on an event that was validly recorded."""
         ...
 
     def decide(self, state: S, cause: Event | Command) -> Sequence[EventData]:
-        """What follows. For an event: called after `evolve(state, event)`. For a command: called as it is; it may raise
-        Refused. The returned payloads are folded, in order, before the next cause is looked at."""
+        """Events that follow from the cause. For an event: called after `evolve(state, event)`. For a command: called without
+        folding; it may raise Refused. The returned payloads are folded, in order, before the next cause."""
         ...
 
     def correlation_id(self, state: S, data: EventData) -> str:
-        """The experiment that an event of this core belongs to, or an empty string."""
+        """Id of the experiment that an event of this core belongs to, or an empty string."""
         ...
 
     def guards(self, state: S, cause: Event | Command) -> Mapping[str, int]:
-        """Streams, with the version this core has folded, that must not have moved when the decision is committed.
-        Usually empty. Needed where a command must be judged by the very latest facts (fencing)."""
+        """Streams, with the version this core has folded, that must be unchanged when the decision is committed. Usually
+        empty. Needed if a command must be judged by the very latest facts (fencing)."""
         ...
 
     def check(self, state: S) -> None:
@@ -81,8 +82,8 @@ class Core(Protocol[S]):
 
 
 Settle = Callable[[Any, "Event | Command"], tuple[Sequence[EventData], Any]]
-"""A core may have a method `settle(state, cause)` beside `decide`: what `decide` returns, and the state with all of that folded
-in, exactly as `evolve` makes it of these events when they are read back. A core that folds while it decides need not do it
-twice."""
+"""Optional method `settle(state, cause)` of a core beside `decide`. It returns the decided events, and the state with all of
+them folded in, exactly as `evolve` folds them when they are read back. A core that already folds while it decides avoids
+folding twice."""
 
 AnyCore = Core[Any]

@@ -1,4 +1,4 @@
-"""Which of asyncpg's errors mean that the database is away, and nothing is wrong with what was asked."""
+"""Classes of asyncpg's errors: those that mean the database cannot be used now, although the statement is right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATABASE_AWAY = (
     asyncpg.TransactionRollbackError,  # deadlock, serialization: nothing was done
     asyncpg.PostgresSystemError,  # input/output error of its disk
 )
-"""Try again later."""
+"""Errors after which the same statement may succeed later."""
 
 DATABASE_FAILED = (*DATABASE_AWAY, asyncpg.PostgresError)
-"""For statements that are right by themselves: whatever the server says against them now, it may not say later."""
+"""Errors to retry for statements that are known to be right: whatever the server refuses now, it may accept later."""

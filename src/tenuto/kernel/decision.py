@@ -16,18 +16,18 @@ def actor_of(name: str, rule_version: int) -> str:
 
 
 def rule_version_of(actor: str) -> int | None:
-    """The rule version in an actor such as `searcher/2`; None where a person is the actor."""
+    """Rule version in an actor such as `searcher/2`; None if the actor is a person."""
     name, _, version = actor.rpartition("/")
     return int(version) if name and version.isdigit() else None
 
 
 def step(core: Core[S], state: S, cause: Event | Command, *, seen_position: int, time_us: int) -> tuple[S, tuple[Event, ...]]:
-    """What the core decides because of `cause`, and the state with that folded in. An input must already be folded.
+    """Decides on `cause`, and folds the decided events into the state. An input must already be folded.
 
     The events have no position and version yet. A command may carry two attributes beside its id and time: `trace` (W3C
-    traceparent) and `actor` (such as `user:ada`); both go into its events.
+    traceparent) and `actor` (such as `user:ada`); both are copied to its events.
 
-    Raises what `decide` raises, and TypeError where it returns a type that the core does not declare.
+    Raises what `decide` raises, and TypeError if it returns a type that the core does not declare.
     """
     actor = "" if isinstance(cause, Event) else getattr(cause, "actor", "")
     events: list[Event] = []
@@ -42,7 +42,7 @@ def step(core: Core[S], state: S, cause: Event | Command, *, seen_position: int,
             type=data.TYPE,
             schema_version=data.VERSION,
             time_us=time_us,
-            # Folded live as it will be read back: from these bytes, not from the draft (a tuple in a free-form field
+            # The live fold uses these bytes, as every later reader does, and not the draft (a tuple in a free-form field
             # comes back as a list).
             payload=data.to_json(),
             actor=actor or actor_of(core.name, core.rule_version),

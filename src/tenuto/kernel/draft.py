@@ -1,4 +1,5 @@
-"""What one commit of the service loop would hold: inputs and commands decided on, and the events that follow."""
+"""Content of one commit of the service loop, before it is committed: inputs and commands decided on, and the events that
+follow."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Answer = tuple[Event, ...] | Refused
 
 
 class Poisoned(Exception):
-    """A decider cannot go on: skipping the event would be silent divergence."""
+    """A deciding service cannot go on: skipping the event would be silent divergence."""
 
     def __init__(self, service: str, event: Event, reason: BaseException) -> None:
         super().__init__(
@@ -31,7 +32,7 @@ class Poisoned(Exception):
 
 
 class Waiting:
-    """A command whose sender waits for the answer."""
+    """A command whose sender awaits the answer."""
 
     def __init__(self, command: Command, answer: asyncio.Future[Answer]) -> None:
         self.command, self.answer = command, answer
@@ -47,7 +48,7 @@ class Waiting:
 
 
 class Draft(Generic[S]):
-    """Decided, not committed: dropped without a trace where the commit fails."""
+    """Decisions that are not committed yet. If the commit fails, the draft is dropped without a trace."""
 
     def __init__(self, core: Core[S], state: S, position: int) -> None:
         self._core = core
@@ -55,17 +56,17 @@ class Draft(Generic[S]):
         self.events: list[Event] = []
         self.guards: dict[str, int] = {}
         self.answers: list[tuple[Waiting, slice | Refused]] = []
-        """Of each command taken: its part of `events`, or its refusal."""
+        """Per command taken: its part of `events`, or its refusal."""
         self.inputs_taken = 0
         self.commands_taken = 0
         self.poisoned: Poisoned | None = None
-        """Why the input behind the last one taken stops the service."""
+        """Error of the first input that could not be taken; it stops the service."""
         self._folded: list[Event | int] = []
-        """In the order of folding: an input, or the index of an own event in `events`."""
+        """Inputs, and indices of own events in `events`, in the order of folding."""
         self._command_ids: set[UUID] = set()
 
     def decide(self, inputs: Iterable[Event], commands: Iterable[Waiting], clock: Clock) -> None:
-        """Takes what fits into one append: inputs first, then commands. An input that decides more than that is taken alone."""
+        """Takes as many inputs and then commands as fit into one append. An input that decides more than that is taken alone."""
         for event in inputs:
             try:
                 taken = self._take_input(event, clock)
@@ -81,7 +82,7 @@ class Draft(Generic[S]):
             self.commands_taken += 1
 
     def folded(self, recorded: Sequence[Event]) -> list[Event]:
-        """The events that lead from the old state to the new one, given the own ones as recorded."""
+        """Events that lead from the old state to the new one, given the own ones as recorded."""
         return [item if isinstance(item, Event) else recorded[item] for item in self._folded]
 
     def traces(self) -> list[str]:
@@ -89,8 +90,9 @@ class Draft(Generic[S]):
 
     def _take_input(self, event: Event, clock: Clock) -> bool:
         if event.position <= self.position:
-            return True  # read from the log already
+            return True  # `_catch_up` has read it from the log already
         core = self._core
+        # Own events come back through the feed, but were folded when they were decided.
         if event.type in core.consumes and event.type not in core.emits:
             state = core.evolve(self.state, event)
             state, decided = step(core, state, event, seen_position=event.position, time_us=clock.now_us())
@@ -104,19 +106,20 @@ class Draft(Generic[S]):
     def _take_command(self, item: Waiting, clock: Clock) -> bool:
         core, command = self._core, item.command
         if command.id in self._command_ids:
-            # Sent again while the first one waits. Its answer is found in the log once that one is committed.
+            # Sent again while the first one is in this draft; its answer is read from the log once that is committed.
             return False
         self._command_ids.add(command.id)
         try:
             guards = core.guards(self.state, command)
             state, decided = step(core, self.state, command, seen_position=self.position, time_us=clock.now_us())
+            # Only an input may be split over several appends: recovery tells its parts by their `seen_position`.
             if len(decided) > APPEND_EVENTS_MAX:
                 raise Refused(f"this would record {len(decided)} events at once; at most {APPEND_EVENTS_MAX} can be.", "invalid")
         except Refused as refusal:
             self.answers.append((item, refusal))
             return True
         except Exception as error:
-            # A command is not in the log, so leaving it out diverges from nothing; its sender is told.
+            # Unlike an input, a command is not in the log: dropping it is no divergence, and its sender is told.
             logger.exception("%s failed on %r", core.name, command)
             what = f"{core.name} failed on this ({type(error).__name__}: {error}). This is a defect in Tenuto."
             self.answers.append((item, Refused(what, "internal")))

@@ -1,10 +1,11 @@
-"""A durable consumer through FastStream, as ingress and effects use it.
+"""A durable consumer through FastStream, for ingress and effects.
 
-What FastStream does by itself is kept out of the way of our promises: nothing is acknowledged by it (its default terminates a
-message whose handler raised, which loses it), no stream is declared, and the body is not decoded. Messages are fetched one by
-one, because a larger pull request waits for its batch to fill; who wants batches collects what has arrived.
+Four defaults of FastStream are turned off because they break our promises or cost too much: it acknowledges nothing (its default
+terminates a message whose handler raised, which loses it), declares no stream, and does not decode the body. Messages are fetched
+one by one, because a larger pull request waits for its batch to fill; a caller that wants batches collects the messages that have
+arrived.
 
-A watch makes the consumer again where the bus has lost its store.
+A watch makes the consumer again if the bus has lost its store.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from tenuto.schemas import subjects
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 1.0
-"""Of one pull request. After a server was killed, the request that it forgot delays the next message by at most this."""
+"""Duration of one pull request. After a server was killed, the request that it forgot delays the next message by at most this."""
 WATCH_SECONDS = 1.0
-"""Between looks at the consumer: how long a wiped store stays unnoticed."""
+"""Pause between checks of the consumer: a wiped store is noticed after this time."""
 
 _LOST = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
 
 Handle = Callable[[Msg], Awaitable[None]]
-"""Takes over the message, and with it the duty to acknowledge it. Must not raise, and should return at once."""
+"""Handler of a message; it must also acknowledge it. Must not raise, and should return at once."""
 Fetch = Callable[..., Awaitable[list[Msg]]]
-"""Of a pull subscription of nats-py."""
+"""The `fetch` of nats-py's pull subscription."""
 Establish = Callable[[Any], Awaitable[ConsumerConfig]]
-"""Given the JetStream context, makes sure that the stream is there and says what the consumer must be like."""
+"""Function of the JetStream context that makes sure that the stream exists, and returns the configuration of the consumer."""
 
 
 class DurableConsumer:
@@ -62,8 +63,8 @@ class DurableConsumer:
         description: str,
         filters: Sequence[str] = (),
     ) -> None:
-        """`subject` is the filter; empty where the consumer's configuration has several (`filter_subjects`). `filters` are
-        those: a consumer that an earlier version made with others gets them."""
+        """`subject`: filter of the consumer; empty if its configuration has several (`filter_subjects`). `filters`: these; a
+        consumer that an earlier version made with others gets them."""
         self._name, self._stream, self._establish, self._handle = name, stream, establish, handle
         self._filters = list(filters)
         self._connection: Client | None = None
@@ -93,7 +94,7 @@ class DurableConsumer:
         await self._handle(message.raw_message)
 
     async def run(self) -> None:
-        """Until cancelled; through any loss of the bus."""
+        """Runs until cancelled, through any loss of the bus."""
         self._connection = await self.broker.connect()
         self._link.made()
         watch: asyncio.Task[None] | None = None
@@ -122,14 +123,15 @@ class DurableConsumer:
             logger.info("the consumer %s is sent only %s now", self._name, ", ".join(self._filters))
 
     async def info(self) -> ConsumerInfo | None:
-        """As the server knows the consumer. None: this is not running. Raises nats-py's errors."""
+        """The server's information about the consumer. None: `run` is not active. Raises nats-py's errors."""
         if self._connection is None:
             return None
         info: ConsumerInfo = await self._connection.jetstream().consumer_info(self._stream, self._name)
         return info
 
     def _pace(self) -> None:
-        """FastStream asks again at once after an answer that nobody serves the consumer: where it is gone, without end."""
+        """Slows FastStream down: after an answer that nobody serves the consumer it asks again at once, and without end if the
+        consumer is gone."""
         subscription = self._subscriber.subscription
         if subscription is not None:
             subscription.fetch = paced(subscription.fetch)  # type: ignore[method-assign,assignment]
@@ -158,7 +160,7 @@ class DurableConsumer:
 
 
 def paced(fetch: Fetch) -> Fetch:
-    """The same, with a pause of WATCH_SECONDS before it says that the consumer or the connection is away."""
+    """The same function, with a pause of WATCH_SECONDS before it raises that the consumer or the connection is gone."""
 
     async def fetched(*args: Any, **options: Any) -> list[Msg]:
         try:
@@ -175,9 +177,9 @@ async def _undecoded(message: NatsMessage) -> NatsMessage:
 
 
 async def _stop_broker(broker: NatsBroker) -> None:
-    """Its own stop drains the connection, which waits for a server that may be away.
+    """Stops a broker without draining its connection, as its own `stop` would: draining waits for a server that may be gone.
 
-    Subscribers first: a pull from a closed connection fails before it has waited for anything, so FastStream's endless task
+    Subscribers stop first: a pull from a closed connection fails before it has waited for anything, so FastStream's endless task
     would ask again and again and never let the event loop go on.
     """
     for subscriber in broker.subscribers:

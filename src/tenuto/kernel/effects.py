@@ -1,7 +1,8 @@
-"""What must happen outside because an event was recorded: at least once, with bounded retries, parked at the end.
+"""Effects: actions outside the log that recorded events call for. They run at least once, with bounded retries, and are parked
+after the last one.
 
-Handlers are idempotent by the event's id. JetStream remembers which events are handled; how far that goes without a hole is
-also kept in PostgreSQL, so a bus that loses its disk makes some effects happen again, and none be forgotten.
+Handlers are idempotent by the event's id. JetStream remembers which events are handled; the position below which all are handled
+is also kept in PostgreSQL, so if the bus loses its disk, some effects happen again and none is forgotten.
 """
 
 from __future__ import annotations
@@ -32,24 +33,25 @@ from tenuto.schemas.events import EVENT_MODELS
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 8
-"""With the waits below about four minutes: longer than a restart of anything, shorter than a person's patience."""
+"""Most attempts of one effect. With the waits below they take about four minutes: longer than a restart of anything, shorter
+than a person's patience."""
 RETRY_SECONDS = 1.0
-"""Before the second attempt; doubles each time."""
+"""Wait before the second attempt; doubles each time."""
 RETRY_SECONDS_MAX = 60.0
 PARALLEL_MAX = 16
-"""Handlers at work at once."""
+"""Most handlers at work at once."""
 HELD_MAX = 64
-"""Events delivered and not yet acknowledged."""
+"""Most events delivered and not yet acknowledged."""
 ACK_SECONDS = 30.0
-"""An unacknowledged event is delivered again after so long. While a handler is at work the server is told so."""
+"""Time after which an unacknowledged event is delivered again. While a handler is at work, the server is told so."""
 FLOOR_SECONDS = 5.0
-"""Between notes of how far everything is handled: what a lost bus makes us do again."""
+"""Pause between stores of the position below which all is handled. After a loss of the bus, effects since then are repeated."""
 
 Handler = Callable[[Event], Awaitable[None]]
 
 
 class Nack(Exception):
-    """From a handler: not now, try again after `delay_seconds`. Counts as an attempt."""
+    """Raised by a handler that cannot work now: the effect is tried again after `delay_seconds`. Counts as an attempt."""
 
     def __init__(self, reason: str, delay_seconds: float) -> None:
         super().__init__(reason)
@@ -63,7 +65,7 @@ ON CONFLICT (consumer) DO UPDATE SET position = excluded.position WHERE effect_p
 
 
 def retry_seconds(attempts: int) -> float:
-    """How long to wait after so many attempts."""
+    """Wait after this number of attempts."""
     return min(RETRY_SECONDS * 2.0 ** (attempts - 1), RETRY_SECONDS_MAX)
 
 
@@ -72,7 +74,7 @@ class Effects:
         """`handlers` by event type. Events of one stream may be handled at the same time and out of order."""
         self._name, self._handlers, self._log, self._pool = f"effects-{name}", dict(handlers), log, pool
         self._filters = sorted({item for type_ in handlers for item in subjects.log_type(EVENT_MODELS[type_].STREAM, type_)})
-        """Of these types only: a message that is none of ours would cost as much as a decision does."""
+        """Only subjects of these types: skipping a message of another type would cost as much as a decision does."""
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._working: set[asyncio.Task[None]] = set()
         self._consumer = DurableConsumer(
@@ -87,7 +89,7 @@ class Effects:
         )
 
     async def run(self) -> None:
-        """Until cancelled; through any loss of the bus or the database."""
+        """Runs until cancelled, through any loss of the bus or the database."""
         noting = asyncio.create_task(self._note_floor(), name=f"{self._name}-floor")
         retrying = asyncio.create_task(retry_parked(self._name, self._pool, self._handle_again), name=f"{self._name}-retries")
         try:
@@ -99,7 +101,7 @@ class Effects:
                 await stop_task(task)
 
     async def _establish(self, js: Any) -> ConsumerConfig:
-        """What the new stream does not hold any more is handled from the log first."""
+        """Configuration of the consumer. Events that the new stream no longer holds are handled from the log first."""
         floor = await self._pool.fetchval(_LOAD, self._name) or 0
         while floor + 1 < (first := (await js.stream_info(subjects.LOG_STREAM)).state.first_seq):
             floor = await self._handle_from_log(floor, first - 1)
@@ -115,7 +117,7 @@ class Effects:
         )
 
     async def _handle_from_log(self, after: int, upto: int) -> int:
-        """Returns the position up to which all is handled."""
+        """Handles events between the two positions; returns the position up to which all are handled."""
         events = await self._log.read(after, READ_EVENTS_MAX, upto=upto, types=sorted(self._handlers))
         for event in events:
             attempts = 1
@@ -151,7 +153,7 @@ class Effects:
         return await self._attempt(event, metadata.num_delivered) if event.type in self._handlers else None
 
     async def _attempt(self, event: Event, attempts: int) -> float | None:
-        """None: done, or parked. A number: seconds until the next attempt."""
+        """Seconds until the next attempt; None: the effect is done, or parked."""
         try:
             with telemetry.span(f"effect {event.type}", parent=event.trace, position=event.position):
                 await self._handlers[event.type](event)

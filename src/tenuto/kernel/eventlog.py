@@ -1,4 +1,4 @@
-"""The event log: the protocol that PostgreSQL and the in-memory twin both keep (tests/contract/test_eventlog.py).
+"""The event log: its protocol, which PostgreSQL and the in-memory log of the tests both fulfil (tests/contract/test_eventlog.py).
 
 Positions are dense: 1, 2, 3, ... in commit order, so a reader that has seen position p has seen everything up to p.
 
@@ -21,16 +21,16 @@ from uuid import UUID
 from tenuto.schemas.envelope import Event
 
 APPEND_EVENTS_MAX = 5_000
-"""Events per append: bounds the transaction and the memory of one call; the service loop splits larger batches."""
+"""Most events of one append: bounds the transaction and the memory of one call; the service loop splits larger batches."""
 READ_EVENTS_MAX = 10_000
-"""Events per read, for the same reason."""
+"""Most events of one read, for the same reason."""
 READ_BYTES_MAX = 8 << 20
-"""Bytes of payloads per read: a full page of usual events (400 bytes) is half of it. An event may be some megabytes long, and
-thousands of such ones would fill the memory of whoever reads them, at each start anew."""
+"""Most bytes of payloads in one read: a full page of usual events (400 bytes) is half of it. An event may be some megabytes
+long, and thousands of these would fill their reader's memory at every start."""
 SNAPSHOTS_KEPT = 2
-"""Per consumer, the last ones saved: the older one serves when a position before the newer one is asked for."""
+"""Number of newest snapshots kept per consumer; the older one serves reads of a state before the newer one."""
 WATCH_SECONDS_MAX = 1.0
-"""A watcher hears the head at least this often: a lost notification costs a second."""
+"""Longest silence of a watcher: it gets the head at least this often, so a lost notification costs a second."""
 
 
 class LogError(Exception):
@@ -63,8 +63,8 @@ class NotWritable(LogError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a consumer is. `commits` counts its moves: a second instance that holds an old count is fenced, even where the
-    position did not change."""
+    """Position up to which a consumer has read. `commits` counts its moves: a second instance that holds an old count is
+    fenced, even if the position did not change."""
 
     consumer: str
     position: int = 0
@@ -76,18 +76,18 @@ class Append:
     """One atomic step: events are appended, the checkpoint moves, and all guards held. All or nothing."""
 
     events: Sequence[Event] = ()
-    """position and version are ignored; the log assigns them. Versions count from 1 in each stream."""
+    """Events to append, without position and version: the log assigns them. Versions count from 1 in each stream."""
     checkpoint: Checkpoint | None = None
     """The checkpoint as the caller last knew it; it moves to `next_position`."""
     next_position: int = 0
     expected_versions: Mapping[str, int] = field(default_factory=dict)
-    """Streams that must be at this version before the append (0: must not exist), written by this append or not."""
+    """Versions that streams must have before the append (0: must not exist), whether this append writes to them or not."""
 
 
 @dataclass(frozen=True)
 class Appended:
     events: tuple[Event, ...]
-    """With their positions and versions."""
+    """The events with their positions and versions."""
     checkpoint: Checkpoint | None
 
 
@@ -95,9 +95,9 @@ class Appended:
 class Snapshot:
     consumer: str
     position: int
-    """Inputs up to here are folded in."""
+    """Position up to which inputs are folded in."""
     own_position: int
-    """Position of the last event of the consumer's own that is folded in."""
+    """Position of the consumer's last own event that is folded in."""
     rule_version: int
     state: bytes
 
@@ -114,11 +114,11 @@ class Verified:
     head: int
     head_hash: bytes
     tampered: Tampered | None
-    """The first position whose row does not fit the chain; None: the log is intact."""
+    """First position whose row does not fit the chain. None: the log is intact."""
 
 
 def check_append(batch: Append) -> None:
-    """Refuse what no caller may ask for: raises ValueError."""
+    """Refuses appends that are errors of the caller: raises ValueError."""
     if len(batch.events) > APPEND_EVENTS_MAX:
         raise ValueError(f"{len(batch.events)} events in one append; at most {APPEND_EVENTS_MAX} are allowed")
     if batch.checkpoint is not None and batch.next_position < batch.checkpoint.position:
@@ -126,16 +126,16 @@ def check_append(batch: Append) -> None:
 
 
 def check_read(after: int, limit: int) -> None:
-    """Refuse what no caller may ask for: raises ValueError."""
+    """Refuses reads that are errors of the caller: raises ValueError."""
     if after < 0 or not 1 <= limit <= READ_EVENTS_MAX:
         raise ValueError(f"cannot read {limit} events after {after}: between 1 and {READ_EVENTS_MAX} events after 0 or more")
 
 
 class Page(list[Event]):
-    """Events that were read at once."""
+    """Events of one read."""
 
     more: bool
-    """The page ended because it was full, by number or by bytes: read on after its last event."""
+    """True: the page ended because it was full, by number or by bytes; read on after its last event."""
 
     def __init__(self, events: Iterable[Event], more: bool) -> None:
         super().__init__(events)
@@ -144,8 +144,8 @@ class Page(list[Event]):
 
 class EventLog(Protocol):
     async def append(self, batch: Append) -> Appended:
-        """When several things are wrong the first of these is raised: Fenced, VersionConflict, DuplicateEvent. Nothing is
-        recorded then."""
+        """Appends the batch. If several things are wrong, the first of these is raised: Fenced, VersionConflict,
+        DuplicateEvent; nothing is recorded then."""
         ...
 
     async def read(
@@ -159,9 +159,9 @@ class EventLog(Protocol):
         stream: str | None = None,
         bytes_max: int = READ_BYTES_MAX,
     ) -> Page:
-        """Events with position > `after` (and <= `upto`), in order, at most `limit`, filtered if asked. The page ends with the
-        event that brings its payloads to `bytes_max`, so it is longer than that by one event at most; `more` says whether it
-        was full."""
+        """Events with position > `after` (and <= `upto`), in order, at most `limit`, filtered on request. The page ends with
+        the event that brings its payloads to `bytes_max`, so it exceeds that by one event at most; `more` says whether it was
+        full."""
         ...
 
     async def find(self, event_id: UUID) -> Event | None: ...
@@ -173,11 +173,11 @@ class EventLog(Protocol):
     async def stream_version(self, stream: str) -> int: ...
 
     async def checkpoint(self, consumer: str) -> Checkpoint:
-        """Where the consumer is; position 0 and commits 0 when it is new."""
+        """Checkpoint of a consumer; position 0 and commits 0 if it is new."""
         ...
 
     async def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keeps the newest two per consumer."""
+        """Saves a snapshot; the newest two per consumer are kept."""
         ...
 
     async def latest_snapshot(self, consumer: str, rule_version: int, upto: int | None = None) -> Snapshot | None: ...
@@ -188,11 +188,11 @@ class EventLog(Protocol):
         ...
 
     async def verify(self) -> Verified:
-        """Recomputes the hash chain of the whole log, and compares its end with what its readers know."""
+        """Recomputes the hash chain of the whole log, and compares its end with the positions of its readers."""
         ...
 
     async def hashes(self, positions: Sequence[int]) -> dict[int, bytes]:
-        """The recorded hashes of events by position, of those that are there."""
+        """Recorded hashes by position, for the positions that exist."""
         ...
 
     async def close(self) -> None: ...

@@ -38,14 +38,15 @@ from tenuto.kernel.eventlog_writer import Writer
 from tenuto.schemas.envelope import Event
 
 CONNECT_SECONDS_MAX = 5.0
-"""A server that does not answer for so long counts as away; callers try again."""
+"""Time after which a server that does not answer counts as unreachable; callers try again."""
 COMMAND_SECONDS_MAX = 30.0
-"""Longest statement: the largest append takes a tenth of a second. Beyond this the link is taken for dead."""
+"""Longest statement: the largest append takes a tenth of a second. After this time the link counts as dead."""
 CONNECTIONS_MAX = 4
-"""Of one process, for reading; appends and notifications have one more each. Many processes share a server's default 100."""
+"""Most connections of one process for reading; appends and notifications have one more each. Many processes share a server's
+default of 100."""
 CLOSE_SECONDS_MAX = 5.0
 VERIFY_PAGE_EVENTS = 1_000
-"""Hashing a page takes some milliseconds, in which the process does nothing else."""
+"""Events verified in one page. Hashing a page takes some milliseconds, in which the process does nothing else."""
 
 _FENCED, _CONFLICT = "TN001", "TN002"
 _FIELDS = ("position", "id", "stream", "version", "type", "schema_version", "time_us", "actor", "correlation_id", "causation_id",
@@ -55,7 +56,7 @@ _VERIFY_PAGE = f"SELECT {_COLUMNS}, hash FROM events WHERE position > $1 AND pos
 _ENDS = """
 SELECT position AS head, hash, (SELECT min(position) FROM events) AS first, (SELECT max(position) FROM events) AS last
 FROM log_head"""
-# The length of a large payload is known without reading it, so what a page leaves out costs nothing.
+# PostgreSQL knows the length of a large payload without reading it, so rows that the page leaves out cost nothing.
 _BOUNDED = f"""
 SELECT {_COLUMNS}, bytes_upto FROM (
     SELECT *, sum(octet_length(payload)) OVER (ORDER BY position ROWS UNBOUNDED PRECEDING) AS bytes_upto FROM ({{}}) page
@@ -74,19 +75,19 @@ ORDER BY position DESC LIMIT 1"""
 
 class PostgresEventLog:
     def __init__(self, pool: asyncpg.Pool, connect: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
-        """Use `connect`."""
+        """Internal: use `connect`."""
         self.pool = pool
-        """For reading views beside the log. Its connections keep their session settings: change none."""
+        """Connection pool, for reading views beside the log. Its connections keep their session settings: change none."""
         self._watcher = HeadWatcher(connect)
         self._writer = Writer(connect, COMMAND_SECONDS_MAX)
 
     @classmethod
     async def connect(cls, url: str) -> PostgresEventLog:
-        """Raises LogUnavailable if the server cannot be reached, and LogError with one sentence if it refuses us or has no
-        Tenuto schema."""
+        """Opens the log. Raises LogUnavailable if the server cannot be reached, and LogError with one sentence if it refuses
+        the connection or has no Tenuto schema."""
         pool = await asyncpg.create_pool(
             url,
-            min_size=0,  # a floor is restored in the background, with a traceback for each try while the server is away
+            min_size=0,  # asyncpg restores a minimum in the background, with a traceback for each try while the server is down
             max_size=CONNECTIONS_MAX,
             timeout=CONNECT_SECONDS_MAX,
             command_timeout=COMMAND_SECONDS_MAX,
@@ -205,8 +206,8 @@ class PostgresEventLog:
         return self._watcher.watch()
 
     async def verify(self) -> Verified:
-        """The whole log as of now, in pages. Each page is a statement of its own: what is recorded never changes, and a long
-        transaction would keep every old version of the head's row, which all appends would then have to pass."""
+        """Verifies the whole log as it is now, in pages. Each page is a statement of its own: recorded rows never change, and
+        a long transaction would keep every old version of the head's row, which all appends would then have to pass."""
         async with translated(self.pool):
             ends = await self.pool.fetchrow(_ENDS)
         head, head_hash = ends["head"], bytes(ends["hash"])
@@ -245,18 +246,18 @@ _SESSION = {"application_name": "tenuto", "jit": "off"}  # compiling costs more 
 
 
 async def _keep_session(_connection: asyncpg.Connection) -> None:
-    """asyncpg's own reset costs a round trip per statement, and no statement here leaves anything behind."""
+    """Replaces asyncpg's own reset, which costs a round trip per statement; no statement here leaves session state behind."""
 
 
 def _event(row: Any) -> Event:
-    # The frozen constructor would set the fields one by one, five times slower.
+    # Bypasses the frozen constructor, which sets the fields one by one and is five times slower.
     event = object.__new__(Event)
     event.__dict__.update(zip(_FIELDS, row, strict=False))
     return event
 
 
 def _verify_page(rows: Sequence[Any], position: int, chain: bytes) -> tuple[int, bytes, Tampered | None]:
-    """The page after `position`; one that holds no row misses the next event."""
+    """Verifies the page after `position`. A page without rows misses the next event."""
     for row in rows:
         if row["position"] != position + 1:
             break
@@ -273,7 +274,7 @@ def _verify_page(rows: Sequence[Any], position: int, chain: bytes) -> tuple[int,
 
 @contextlib.asynccontextmanager
 async def translated(pool: asyncpg.Pool, batch: Append | None = None) -> AsyncIterator[None]:
-    """asyncpg's errors as those of the protocol. Also for those who read views over the log's pool."""
+    """Translates asyncpg's errors to those of the protocol. Also for readers of views over the log's pool."""
     try:
         yield
     except (OSError, asyncpg.InterfaceError, asyncpg.PostgresConnectionError) as error:
@@ -281,7 +282,7 @@ async def translated(pool: asyncpg.Pool, batch: Append | None = None) -> AsyncIt
             raise LogError(f"PostgreSQL cannot store this: {error}") from error
         raise _unavailable(error) from error
     except asyncpg.InternalClientError as error:
-        # A connection that the server is just ending: it has sent its last word, but not yet closed. None is used again.
+        # The server is closing this connection and has not finished. Others may be like it, so none is used again.
         await pool.expire_connections()
         raise _unavailable(error) from error
     except asyncpg.PostgresError as error:

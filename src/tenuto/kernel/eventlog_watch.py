@@ -1,4 +1,4 @@
-"""Tells any number of watchers in this process that the log has grown, over one listening connection."""
+"""Notifies all watchers in this process that the log has grown, over one listening connection."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tenuto.kernel.tasks import stop_task
 
 CHANNEL = "tenuto_log"
 RECONNECT_SECONDS = 0.2
-"""Pause before the next try: PostgreSQL restarts in a fraction of a second. Doubles up to RECONNECT_SECONDS_MAX."""
+"""Pause before the next attempt: PostgreSQL restarts in a fraction of a second. Doubles up to RECONNECT_SECONDS_MAX."""
 RECONNECT_SECONDS_MAX = 2.0
 QUERY_SECONDS_MAX = 5.0
-"""A connection that does not answer for so long is replaced."""
+"""Time after which a connection that does not answer is replaced."""
 
 logger = logging.getLogger(__name__)
 
 
 class HeadWatcher:
-    """Listens while somebody watches. Notifications bring the head at once; a poll makes up for those that were lost."""
+    """Listens from the first watcher on. Notifications bring the head at once; a poll makes up for lost ones."""
 
     def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]]) -> None:
         self._connect = connect

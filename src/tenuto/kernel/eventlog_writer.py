@@ -12,8 +12,8 @@ CALL = "SELECT first_position, versions FROM append_events($1,$2,$3,$4,$5,$6,$7,
 
 
 class Writer:
-    """One connection of its own, with the statement prepared: a pool would cost a tenth of a small append, and appends take
-    turns at the head of the log anyway. Opened at the first append, and again after it was lost."""
+    """One connection for appends, with the statement prepared: a pool would cost a tenth of a small append, and appends take
+    turns at the head of the log anyway. Opened at the first append, and again after a loss."""
 
     def __init__(self, connect: Callable[[], Awaitable[asyncpg.Connection]], seconds_max: float) -> None:
         self._connect = connect
@@ -23,7 +23,7 @@ class Writer:
         self._call: Any = None
 
     async def append(self, *values: Any) -> Any:
-        """The function's row. Raises asyncpg's errors, OSError and TimeoutError."""
+        """Row that the database function returns. Raises asyncpg's errors, OSError and TimeoutError."""
         async with self._turn:
             try:
                 if self._connection is None or self._connection.is_closed():
@@ -31,7 +31,7 @@ class Writer:
                     self._call = await self._connection.prepare(CALL)
                 return await self._call.fetchrow(*values, timeout=self._seconds_max)
             except asyncpg.PostgresError:
-                raise  # the server's answer: the connection is sound, or says itself that it is closed
+                raise  # the server's answer: the connection is sound, or knows that it is closed
             except BaseException:
                 self.terminate()  # whatever state it is in, it is not used again
                 raise

@@ -1,4 +1,4 @@
-"""Where a service gets the log from: every event, dense, in order, for ever."""
+"""Feeds: a service's source of the log, with every event, dense, in order, for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Feed(Protocol):
 
 
 class LogFeed:
-    """From the log alone: reads, and waits for its notifications. For tests, and for projections without a bus."""
+    """A feed from the log alone: reads, and waits for its notifications. For tests, and for projections without a bus."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

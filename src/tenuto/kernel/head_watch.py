@@ -1,4 +1,4 @@
-"""Reading the log patiently: what moved, and what is new, through any loss of the log."""
+"""Reads of the log that survive any loss of it: the newest head, and the events behind a position."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tenuto.kernel.tasks import stop_task
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.1
-"""First wait after the log could not be read; doubles up to RETRY_SECONDS_MAX, so that a restart is noticed soon and a long
+"""First wait after a failed read of the log; doubles up to RETRY_SECONDS_MAX, so that a restart is noticed soon and a long
 outage costs nothing."""
 RETRY_SECONDS_MAX = 2.0
 
 
 class HeadWatch:
-    """The newest head that the log told of, and an event that is set when it moves."""
+    """Newest known head of the log, and an event that is set when it moves."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
@@ -51,7 +51,7 @@ class HeadWatch:
 
 
 async def read_patiently(log: EventLog, after: int, limit: int, upto: int | None = None) -> Page:
-    """Reads the log; while it cannot be reached, waits and tries again."""
+    """Reads the log; waits and tries again while it cannot be reached."""
     wait_seconds = RETRY_SECONDS
     while True:
         try:

@@ -1,11 +1,11 @@
 """Receives one lane of reports: in order per agent, each committed before it is acknowledged.
 
-A lane's reports are numbered. What was committed before is acknowledged and dropped; a gap means that reports were lost on the
-way, so what stands behind it is dropped too and the agent, whose spool still has them, is asked to send again. So the stream
-may lose, repeat or reorder messages. What is taken, dropped and committed next is decided in `reception.py`.
+Reports of a lane are numbered. A report that was committed before is acknowledged and dropped. A gap means that reports were lost
+on the way, so those behind it are dropped, too, and the agent, whose spool still has them, is asked to send again. So the stream
+may lose, repeat or reorder messages. `reception.py` decides which reports are taken, dropped and committed next.
 
 Reports are committed in batches, in which the agents take turns, and each agent is told once per batch. So a thousand repetitions
-cost no commit and a few words.
+cost no commit and few messages.
 """
 
 from __future__ import annotations
@@ -53,28 +53,30 @@ from tenuto.schemas.text import unstorable
 logger = logging.getLogger(__name__)
 
 HELD_MAX = 5_000
-"""Reports delivered and not yet acknowledged: bounds memory. Among so many the agents take turns."""
+"""Most reports delivered and not yet acknowledged: bounds memory. Among these the agents take turns."""
 HELD_BYTES_MAX = 32 * 1024 * 1024
-"""Of the same: bounds memory where reports are large."""
+"""Most bytes of these reports: bounds memory if reports are large."""
 UNACKNOWLEDGED_MAX = 4 * HELD_MAX
-"""As the bus allows: a receiver that was killed leaves its reports unacknowledged for ACK_SECONDS, and the next one goes on."""
+"""Limit on the bus: a receiver that was killed leaves its reports unacknowledged for ACK_SECONDS, and the next receiver must
+be able to go on meanwhile."""
 BATCH_REPORTS_MAX = 250
-"""Reports in one commit: enough to share its cost, few enough that another agent's reports do not wait long for their turn."""
+"""Most reports in one commit: enough to share its cost, few enough that another agent's reports do not wait long for their
+turn."""
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 SORT_MESSAGES_MAX = 500
-"""Messages looked at in one go, before others get the processor."""
+"""Most messages sorted before other tasks get the processor."""
 SPOOLS_KNOWN_MAX = 10_000
-"""Positions kept in memory; others are read again when they are needed."""
+"""Most positions kept in memory; others are read again when needed."""
 FOLLOWER_SECONDS_MAX = 0.01
-"""A report that was published together with the next one waits so long for it: usually it is there within one millisecond."""
+"""Time that a report waits for one published together with it: usually that is there within one millisecond."""
 SEQUENCE_MAX = 2**63
-"""What the table can hold."""
+"""Largest sequence number that the table can hold."""
 ACK_SECONDS = 30.0
-"""An unacknowledged report is delivered again after so long. While it is worked on the server is told so."""
+"""Time after which an unacknowledged report is delivered again. While it is being handled, the server is told so."""
 UNREADABLE = "unreadable"
-"""Kind of a parked message of which not even the headers make sense."""
+"""Kind of a parked message whose headers cannot be read."""
 DEFECT_ATTEMPTS_MAX = 3
-"""A receiver that fails for a reason of its own gets a report so often, alone; then the report is parked."""
+"""Most attempts on a report, alone, if the receiver fails for a reason of its own; then the report is parked."""
 
 
 _Arrived = Held["Report", Msg]
@@ -90,13 +92,13 @@ class Ingress:
         self._wake = asyncio.Event()
         self._reception: Reception[Report, Msg] = Reception(SPOOLS_KNOWN_MAX)
         self._holding: dict[int, Msg] = {}
-        """Messages that are held, for the server to be told so."""
+        """Messages being handled, so that the server can be told about them."""
         self._consumer = PulledConsumer(
             settings, subjects.INGRESS_STREAM, self._name, self._establish, self._take, HELD_MAX, HELD_BYTES_MAX
         )
 
     async def run(self) -> None:
-        """Until cancelled. Raises Fenced where the receiver does."""
+        """Runs until cancelled. Raises Fenced if the receiver does."""
         await self._positions.open()
         tasks = [
             asyncio.create_task(self._consumer.run(), name=self._name),
@@ -128,7 +130,7 @@ class Ingress:
     def _take(self, message: Msg) -> None:
         self._arrived.append(message)
         if HEADER_FOLLOWED in (message.headers or {}) and len(self._arrived) < BATCH_REPORTS_MAX:
-            asyncio.get_running_loop().call_later(FOLLOWER_SECONDS_MAX, self._wake.set)  # one commit for both
+            asyncio.get_running_loop().call_later(FOLLOWER_SECONDS_MAX, self._wake.set)  # one commit for both reports
         else:
             self._wake.set()
 
@@ -136,6 +138,8 @@ class Ingress:
         while True:
             await self._wake.wait()
             words: dict[Spool, Committed] = {}
+            # Only messages that are here now: those that arrive during the sorting wait for the next round, so a flood cannot put
+            # off the commit.
             unsorted = len(self._arrived)
             while unsorted > 0:
                 messages = [self._arrived.popleft() for _ in range(min(unsorted, SORT_MESSAGES_MAX))]
@@ -151,7 +155,7 @@ class Ingress:
                 self._wake.clear()
 
     async def _keep(self) -> None:
-        """Tells the server which messages are being worked on. Nearly all are gone before that is due."""
+        """Tells the server which messages are being handled. Nearly all are finished before that is due."""
         while True:
             old = list(self._holding)
             await asyncio.sleep(ACK_SECONDS / 3)
@@ -161,7 +165,7 @@ class Ingress:
                         await message.in_progress()
 
     async def _sort(self, messages: Sequence[Msg]) -> dict[Spool, Committed]:
-        """Holds what is new and acknowledges the rest. Returns what to tell the agents about the rest."""
+        """Holds new reports and acknowledges the others. Returns what to tell the agents about the others."""
         words: dict[Spool, Committed] = {}
         for message in messages:
             report = await self._read(message)
@@ -172,7 +176,7 @@ class Ingress:
             if not self._reception.known(spool):
                 self._reception.learn(spool, await self._positions.load(spool))
             verdict = self._reception.take(report, message)
-            if verdict == "gap" and spool not in words:  # another instance may have received meanwhile
+            if verdict == "gap" and spool not in words:  # perhaps another instance has received the reports in between
                 self._reception.learn(spool, await self._positions.load(spool))
                 verdict = self._reception.take(report, message)
             if verdict == "held":
@@ -186,7 +190,7 @@ class Ingress:
         return words
 
     async def _commit(self, chosen: list[_Arrived], words: dict[Spool, Committed]) -> dict[Spool, Committed]:
-        """Returns what to tell the agents; a gap that they were about to be told of stays one."""
+        """Commits the chosen reports. Returns what to tell the agents; a gap that they were about to be told of stays one."""
         await self._receive_patiently([item.report for item in chosen])
         moved = self._reception.commit(chosen)
         await self._positions.store(moved)
@@ -211,7 +215,7 @@ class Ingress:
             sequence, round = int(headers.get(HEADER_SEQUENCE, "")), int(headers.get(HEADER_ROUND, "0"))
             if not 0 < sequence < SEQUENCE_MAX or any(map(unstorable, headers.values())):
                 raise ValueError("a sequence out of range, or a character that no database stores")
-            agent_id = subjects.agent_of(message.subject)  # as whom the sender may speak; the header is only its word
+            agent_id = subjects.agent_of(message.subject)  # enforced by the bus; the header is only the sender's claim
             if headers.get(HEADER_AGENT, agent_id) != agent_id:
                 raise ValueError(f"agent {agent_id} reports in the name of {headers[HEADER_AGENT]!r}")
             report = Report(
@@ -232,11 +236,13 @@ class Ingress:
         return report
 
     async def _receive_patiently(self, reports: list[Report]) -> None:
-        """Until all are committed or parked, in order."""
+        """Returns when all reports are committed or parked, in order."""
         left, defects, wait_seconds = list(reports), 0, RETRY_SECONDS
         alone = 0
         while left:
             batch = left[:1] if alone else left
+            # After a defect, reports are received one by one up to where the failed batch ended, so only the report that causes
+            # it is parked.
             try:
                 await self._receive(batch)
             except Poison as first:
@@ -272,7 +278,7 @@ class Ingress:
         await self._positions.patiently(lambda: park(self._pool, self._name, item, report.kind, report.body, reason, digest))
 
     async def _receive_again(self, parked: Parked) -> None:
-        """Its position was passed when it was parked, so it is received alone, whatever came after it."""
+        """Receives a parked report alone. Its position was passed when it was parked, so reports after it do not matter."""
         if parked.kind == UNREADABLE:
             raise StaysParked("its headers cannot be read, so nobody knows whose report it is")
         _, rest = parked.item_id.split("/", 1)

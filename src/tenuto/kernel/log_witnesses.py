@@ -1,4 +1,4 @@
-"""Who else knows how far the log reached: those who read it. A log that ends before them was cut."""
+"""Witnesses of the log's length: its readers. A log that ends before a position that one of them has read was cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenuto.schemas.envelope import encode_event
 STREAMS_PAGE = 10_000
 BUS_SECONDS_MAX = 5.0
 
-# One statement sees one moment: readers move on while the log grows, and never beyond it.
+# One statement, so that all rows are of one moment: readers move on while the log grows, but never beyond its head.
 _READERS = """
 SELECT reader, position, (SELECT position FROM log_head) AS head
 FROM (SELECT 'the checkpoint of ' || consumer, position FROM checkpoints
@@ -33,7 +33,7 @@ ORDER BY s.stream"""
 
 
 async def in_database(pool: Any) -> Tampered | None:
-    """What consumers and streams remember beyond the end of the log."""
+    """Tampering that the positions of consumers and the versions of streams in the database reveal; None if they fit the log."""
     row = await pool.fetchrow(_READERS)
     if row is not None:
         return cut(row["head"], f"{row['reader']} had read up to {row['position']}")
@@ -51,11 +51,11 @@ async def in_database(pool: Any) -> Tampered | None:
 
 
 async def on_bus(bus: Client, log: EventLog) -> tuple[Tampered | None, str]:
-    """What JetStream holds of the log's end, and why it could not be asked."""
+    """Tampering that JetStream's copy of the log's end reveals, and the reason if it could not be compared."""
     js = bus.jetstream(timeout=BUS_SECONDS_MAX)
     try:
         state = (await js.stream_info(subjects.LOG_STREAM)).state
-        head = await log.head()  # afterwards: the relay publishes only what is recorded
+        head = await log.head()  # read after the stream, which an intact log is never behind
         if state.last_seq > head:
             return cut(head, f"the bus holds {state.last_seq} events of it"), ""
         message = await js.get_msg(subjects.LOG_STREAM, seq=state.last_seq) if state.messages else None

@@ -1,7 +1,7 @@
-"""The service loop: folds inputs in log order, decides, and commits what was decided together with the checkpoint.
+"""The service loop: folds inputs in log order, decides, and commits the decided events together with the checkpoint.
 
-Inputs come from a feed, commands from `submit`. What waits is decided on together and appended at once: a commit costs one
-fsync, however many decisions it holds. The state that others see is always the committed one.
+Inputs come from a feed, commands from `submit`. All that wait are decided on together and appended at once: a commit costs one
+fsync, however many decisions it holds. The state visible to others is always the committed one.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ S = TypeVar("S")
 Folded = Callable[[S, Sequence[Event]], None]
 
 COMMANDS_WAITING_MAX = 10_000
-"""Commands not yet decided on; beyond it `submit` waits, so a flood slows its senders and not the service."""
+"""Most commands not yet decided on; beyond it `submit` waits, so a flood slows its senders and not the service."""
 COMMANDS_BATCH_MAX = 1_000
-"""Commands in one commit: bounds the time that inputs wait behind them."""
+"""Most commands in one commit: bounds the time that inputs wait behind them."""
 INPUT_BATCHES_WAITING_MAX = 4
-"""Batches taken from the feed ahead of need: enough to read while a commit is on its way."""
+"""Most batches taken from the feed ahead of need: enough to read while a commit is under way."""
 GUARD_ATTEMPTS_MAX = 20
-"""Times a command is decided again because a guarded stream moved. Each time the loop has read the log to its end, so only
-a writer that commits within every such window can use them all up."""
+"""Most times that a command is decided again because a guarded stream moved. Each time the loop has read the log to its end,
+so only a writer that commits within every such window can use them all up."""
 COMMAND_SECONDS_MAX = 30.0
 """Longest wait for a command's commit; then the log counts as unavailable, and the caller decides what to do."""
 CHECKPOINT_SECONDS = 1.0
-"""A checkpoint that is behind only because nothing had to be decided moves after so long without work."""
+"""Idle time after which the checkpoint moves to the last folded input, if it is behind only because nothing had to be decided."""
 
 
 class FeedBroken(Exception):
-    """The feed left events out or changed their order: going on would be silent divergence."""
+    """The feed left out events or changed their order: going on would be silent divergence."""
 
 
 class LoopStopped(LogUnavailable):
@@ -64,12 +64,12 @@ class LoopStopped(LogUnavailable):
 
 
 class ServiceLoop(Generic[S]):
-    """Runs one core. `state` and `position` are the committed ones: what was folded, and the last input position."""
+    """Runs one core. `state` and `position` are the committed ones: the folded state, and the position of the last input."""
 
     def __init__(
         self, core: Core[S], log: EventLog, feed: Feed, clock: Clock, settings: Settings, *, checks: bool = False
     ) -> None:
-        """`checks` asserts the core's invariants after each commit (tests, simulation)."""
+        """`checks`: assert the core's invariants after each commit (tests, simulation)."""
         self.core, self._log, self._feed, self._clock, self._settings = core, log, feed, clock, settings
         self.state: S = core.initial()
         self.position = 0
@@ -88,11 +88,11 @@ class ServiceLoop(Generic[S]):
         self._position_waits: list[tuple[int, asyncio.Future[None]]] = []
         self._already: dict[UUID, Event] = {}
 
-    # What others call.
+    # Interface for the rest of the service.
 
     def on_folded(self, callback: Folded[S]) -> None:
-        """Called after recovery (with no events), then after each committed batch with the new state and the events folded:
-        inputs that the core consumes, and its own with their positions. Must not block."""
+        """Adds a callback. It is called after recovery (with no events), then after each committed batch with the new state
+        and the folded events: inputs that the core consumes, and own events with their positions. Must not block."""
         self._callbacks.append(callback)
 
     async def wait_ready(self) -> None:
@@ -107,10 +107,10 @@ class ServiceLoop(Generic[S]):
             await done
 
     async def submit(self, command: Command) -> tuple[Event, ...]:
-        """Returns the events decided, after their commit; empty when nothing had to be done.
+        """Returns the decided events after their commit; empty if nothing had to be done.
 
-        Raises Refused; LogUnavailable when no commit was possible in time (it may still happen: submit the same command
-        again, it is never carried out twice); VersionConflict when a guarded stream never stood still.
+        Raises Refused; LogUnavailable if no commit was possible in time (it may still happen: submit the same command again, it
+        is never carried out twice); VersionConflict if a guarded stream kept moving.
         """
         [answer] = await self.submit_many([command])
         if isinstance(answer, Refused):
@@ -118,7 +118,7 @@ class ServiceLoop(Generic[S]):
         return answer
 
     async def submit_many(self, commands: Sequence[Command]) -> list[Answer]:
-        """As `submit`, in the order given, in one commit where possible. A refusal is returned in its place."""
+        """Like `submit`, in the given order, in one commit if possible. A refusal is returned in its command's place."""
         if self._stopped:
             raise LoopStopped(f"{self.core.name} is stopping")
         loop = asyncio.get_running_loop()
@@ -136,12 +136,12 @@ class ServiceLoop(Generic[S]):
         finally:
             for item in waiting:
                 if not item.answer.cancel() and not item.answer.cancelled():
-                    item.answer.exception()  # seen: a sibling's error was raised in its place
+                    item.answer.exception()  # marks the error as retrieved: a sibling's was raised instead
 
     # The loop itself.
 
     async def run(self) -> None:
-        """Until cancelled. Raises Fenced when another instance took over, Poisoned when an input cannot be decided on."""
+        """Runs until cancelled. Raises Fenced if another instance took over, Poisoned if an input cannot be decided on."""
         pump: asyncio.Task[None] | None = None
         try:
             recovered = await recover(self.core, self._log)
@@ -180,7 +180,7 @@ class ServiceLoop(Generic[S]):
             self._wake.clear()
             while len(inputs) < self._settings.batch_events_max and not self._batches.empty():
                 inputs.extend(self._batches.get_nowait())
-            # An input that is half committed comes before all else: its events are in the log at its position.
+            # While a split input is committed only in part (`_already`), commands wait: no events may come between its parts.
             while len(commands) < COMMANDS_BATCH_MAX and not self._waiting.empty() and not self._already:
                 commands.append(self._waiting.get_nowait())
             if inputs or commands:
@@ -198,7 +198,7 @@ class ServiceLoop(Generic[S]):
                 await self._append(Append(checkpoint=self._checkpoint, next_position=self.position))
 
     async def _settle(self, inputs: deque[Event], commands: deque[Waiting]) -> None:
-        """Commits until nothing that was taken is left. Inputs come first; commands are judged after them."""
+        """Commits until no taken input or command is left. Inputs come first; commands are judged after them."""
         try:
             while inputs or commands:
                 await self._commit_some(inputs, commands)
@@ -224,12 +224,13 @@ class ServiceLoop(Generic[S]):
             inputs.popleft()
         for _ in range(draft.commands_taken):
             commands.popleft()
+        # Inputs before the poisoned one are committed first, so that the service stops exactly in front of it.
         if draft.poisoned is not None:
             logger.critical("%s", draft.poisoned)
             raise draft.poisoned from draft.poisoned.reason
 
     async def _catch_up(self, inputs: deque[Event], commands: deque[Waiting], draft: Draft[S], conflict: VersionConflict) -> None:
-        """A guarded stream moved on: read the log to its end, so that the commands are judged again by the latest facts."""
+        """Reads the log to its end after a guarded stream moved, so that the commands are judged again by the latest facts."""
         for item, _ in draft.answers:
             item.attempts += 1
             if item.attempts >= GUARD_ATTEMPTS_MAX:
@@ -239,7 +240,8 @@ class ServiceLoop(Generic[S]):
         inputs.extend(await read_patiently(self._log, max(last, self.position), READ_EVENTS_MAX))
 
     async def _drop_done(self, commands: deque[Waiting], draft: Draft[S]) -> bool:
-        """Commands that were already carried out (before a restart, or by a sender that did not wait) get the recorded answer."""
+        """Gives commands that were carried out before (before a restart, or for a sender that stopped waiting) their recorded
+        answer."""
         dropped = False
         for item, answer in draft.answers:
             if isinstance(answer, Refused) or not draft.events[answer]:
@@ -253,6 +255,8 @@ class ServiceLoop(Generic[S]):
 
     async def _commit(self, draft: Draft[S]) -> None:
         recorded: tuple[Event, ...] = ()
+        # Without events nothing is written: the checkpoint follows when the loop is idle, and a restart before that folds these
+        # inputs again.
         if draft.events:
             with telemetry.span(
                 "commit", links=draft.traces(), service=self.core.name, events=len(draft.events), inputs=draft.inputs_taken
@@ -266,8 +270,8 @@ class ServiceLoop(Generic[S]):
         self._tell(draft.folded(recorded))
 
     async def _append_all(self, draft: Draft[S]) -> tuple[Event, ...]:
-        """The draft's events as recorded. One append, unless a single input decides more than fits into one: then the
-        checkpoint moves with the last part, and recovery knows the first parts by their `seen_position`."""
+        """The draft's events as recorded. They are one append, unless a single input decides more than fits into one: then the
+        checkpoint moves with the last part, and recovery tells the first parts by their `seen_position`."""
         done = {event.id: self._already[event.id] for event in draft.events if event.id in self._already}
         new = [event for event in draft.events if event.id not in done]
         first_part_positions = range(0, max(len(new), 1), APPEND_EVENTS_MAX)

@@ -1,4 +1,4 @@
-"""What was found from a frozen value, kept beside it so that it need not be found again."""
+"""Memo: results computed from a frozen value, kept beside it so that they need not be computed again."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ T = TypeVar("T")
 
 
 class Memo:
-    """One thing of each type, kept with a frozen value and its changed copies. It is no part of the value: it is not compared and
-    not stored, a copy begins empty, and without it every result is the same. Who keeps something has to see for itself that it
-    still holds for the value at hand, as a changed copy shares it.
+    """One result of each type, kept with a frozen value and its changed copies. It is not part of the value: it is neither
+    compared nor stored, a copy begins empty, and without it every result is the same. A changed copy shares the memo, so the code
+    that keeps a result must check that it still holds for the value at hand.
 
-    A pure room has no state of a module. What it must find once only is kept so, and goes with the value that it was found from.
+    Pure rooms have no module state. Results that they must compute only once are kept here, and are freed together with the
+    value.
     """
 
     __slots__ = ("_kept",)
@@ -21,11 +22,11 @@ class Memo:
         self._kept: dict[type[Any], Any] = {}
 
     def get(self, kind: type[T]) -> T | None:
-        """What was kept of this type, if anything was."""
+        """The kept result of this type; None if there is none."""
         return self._kept.get(kind)
 
     def keep(self, found: T) -> T:
-        """Keeps it in place of what was kept of its type, and returns it."""
+        """Keeps a result in place of the one of its type, and returns it."""
         self._kept[type(found)] = found
         return found
 

@@ -1,7 +1,8 @@
-"""Brings a database to this build's schema: numbered SQL files, each applied once, in order, and recorded with its checksum.
+"""Migrations bring a database to this build's schema: numbered SQL files, each applied once, in order, and recorded with its
+checksum.
 
-Files: kernel/sql/*.sql, then services/<name>/sql/*.sql by service name; within a folder by number. A file that was applied
-must never change; what follows goes into a new one.
+Files: kernel/sql/*.sql, then services/<name>/sql/*.sql by service name; within a folder by number. A file that was applied must
+never change; later changes go into a new file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncpg
 
 PACKAGE = Path(__file__).resolve().parent.parent
 LOCK = 7_310_579_421_133_072
-"""Advisory lock of the database: two migrating processes take turns."""
+"""Advisory lock of the database, so that two migrating processes take turns."""
 CONNECT_SECONDS_MAX = 10.0
 
 _RECORD = """
@@ -32,7 +33,7 @@ class MigrationError(Exception):
 @dataclass(frozen=True)
 class Migration:
     name: str
-    """Such as kernel/0001_event_log."""
+    """Name such as kernel/0001_event_log."""
     sql: str
 
     @property
@@ -52,10 +53,10 @@ def migrations(package: Path = PACKAGE) -> list[Migration]:
 
 
 async def migrate(owner_url: str, wanted: list[Migration] | None = None) -> list[str]:
-    """Apply what is missing; returns the names applied. Harmless when there is nothing to do, or when several run at once.
+    """Applies the missing migrations; returns their names. Harmless if there are none, or if several processes run at once.
 
-    Raises MigrationError if an applied file has changed since, if the database is newer than this build, or if a file fails
-    (it is then undone as a whole; the ones before it stay). Raises OSError or asyncpg's errors if the server cannot be used.
+    Raises MigrationError if an applied file has changed since, if the database is newer than this build, or if a file fails (it
+    is then undone as a whole; the ones before it stay). Raises OSError or asyncpg's errors if the server cannot be used.
     """
     wanted = migrations() if wanted is None else wanted
     connection = await asyncpg.connect(owner_url, timeout=CONNECT_SECONDS_MAX)

@@ -1,10 +1,10 @@
-"""Packages that Tenuto uses where they are there, and how each comes. The policy, in one place:
+"""Optional packages: those that Tenuto uses if they are installed, and the extra that installs each. The policy, in one place:
 
-- USED_BY names the parts of Tenuto that import such a package at once; nobody else imports one of these parts at once, so that
-  without the package all the rest works.
-- Anywhere else it is imported where it is used, by `needed`. Whoever lacks it is told what cannot be imported, and what installs
-  it.
-- Whether a package is there may decide what is offered. It never decides what is recorded.
+- USED_BY names the parts of Tenuto that import such a package at module level; no other part imports one of these parts at module
+level, so that everything else works without the package.
+- Everywhere else it is imported where it is used, by `needed`. If it is missing, the error says what cannot be imported and what
+installs it.
+- The presence of a package may decide what is offered. It never decides what is recorded.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ EXTRAS = {
     "matplotlib": "pictures",
     "opentelemetry.exporter": "otlp",
 }
-"""Package -> the extra of `tenuto` that brings it, as pyproject.toml declares them."""
+"""Extra of `tenuto` that installs each package, as pyproject.toml declares it."""
 USED_BY = {
     "tenuto.workers.pytorch": ("torch",),
     "tenuto.workers.keras": ("keras", "tensorflow", "torch"),
     "tenuto.workers.integrations": ("torch", "transformers", "lightning"),
     "tenuto.kernel.storage.cloud": ("obstore",),
 }
-"""Of Tenuto's modules and packages. What users import of `tenuto` itself (`tenuto.pytorch` and its like) imports these parts."""
+"""Packages that each of Tenuto's modules or packages imports at module level. The modules that users import (`tenuto.pytorch`
+and its like) import these parts."""
 
 
 class NotInstalled(ImportError):
-    """The text is the end of a sentence for the user, without its full stop."""
+    """A package cannot be imported. The text is the end of a sentence for the user, without its full stop."""
 
 
 def needed(module: str) -> Any:
-    """The module, of one of EXTRAS. Raises NotInstalled where it, or something that it needs itself, cannot be imported."""
+    """The module of one of EXTRAS. Raises NotInstalled if it, or something that it needs itself, cannot be imported."""
     try:
         return import_module(module)
     except ImportError as error:

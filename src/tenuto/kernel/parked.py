@@ -1,7 +1,8 @@
-"""What could not be handled is parked with its reason, visible, and nothing behind it waits.
+"""Parked items: reports and events that could not be handled, with their reasons, visible to operators; nothing behind them
+waits.
 
-When the cause is mended, somebody asks for another try. Whoever parked it handles it again: it is removed, or stays with its new
-reason.
+Once the cause is fixed, an operator asks for another attempt. The consumer that parked the item handles it again: it is removed,
+or stays with its new reason.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ _HANDLED = "DELETE FROM parked WHERE number = $1"
 _FAILED = "UPDATE parked SET retry_asked_at = NULL, retries = retries + 1, reason = $2 WHERE number = $1"
 
 REASON_CHARACTERS_MAX = 4_000
-"""A reason is for people; a traceback of a deep recursion is not."""
+"""Most characters of a reason. Reasons are for people; the traceback of a deep recursion is not."""
 RETRY_POLL_SECONDS = 2.0
-"""Between looks for what was asked for: people wait for it, and a look is one read of an index that is nearly always empty."""
+"""Pause between checks for requested retries: people wait for them, and a check is one read of an index that is nearly always
+empty."""
 RETRIES_AT_ONCE = 20
-"""Bounds memory: a report may have some megabytes."""
+"""Most items retried at once: bounds memory, because a report may have some megabytes."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +48,23 @@ class Parked:
 
 
 class StaysParked(Exception):
-    """From a handler: it can still not be handled. The text is the reason."""
+    """Raised by a handler: the item still cannot be handled. The text is the reason."""
 
 
 Handle = Callable[[Parked], Awaitable[None]]
-"""Handles it; idempotent by `item_id`. Whatever it raises is the reason for which it stays parked."""
+"""Handler of a parked item; idempotent by `item_id`. Any error that it raises is the reason for which the item stays parked."""
 
 
 async def park(
     database: Any, consumer: str, item_id: str, kind: str, body: bytes, reason: str, token_digest: bytes | None = None
 ) -> None:
-    """`database` is an asyncpg pool or connection. Parked once, however often it comes."""
+    """Parks an item, once however often this is called. `database`: an asyncpg pool or connection."""
     await database.execute(_PARK, consumer, item_id, kind, body, _shown(reason), token_digest)
 
 
 async def retry_parked(consumer: str, pool: asyncpg.Pool[Any], handle: Handle) -> None:
-    """Handles again what people ask for, until cancelled; through any loss of the database. Raises Fenced where `handle` does."""
+    """Handles items again when an operator asks for it, until cancelled; through any loss of the database. Raises Fenced if
+    `handle` does."""
     while True:
         await asyncio.sleep(RETRY_POLL_SECONDS)
         try:
@@ -71,7 +74,8 @@ async def retry_parked(consumer: str, pool: asyncpg.Pool[Any], handle: Handle) -
 
 
 async def retry_once(consumer: str, pool: asyncpg.Pool[Any], handle: Handle) -> None:
-    """One look. Raises Fenced, and what means that the database is away: then what was asked for stays asked for."""
+    """Handles the items asked for at this moment. Raises Fenced, and errors of an unreachable database; requests then stay
+    open."""
     for row in await pool.fetch(_ASKED_FOR, consumer, RETRIES_AT_ONCE):
         try:
             await handle(Parked(**row))

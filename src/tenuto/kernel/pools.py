@@ -1,4 +1,4 @@
-"""Connections to a service's own tables, beside those of the log."""
+"""Connection pools for a service's own tables, beside those of the log."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tenuto.kernel.eventlog_postgres import CONNECT_SECONDS_MAX
 
 
 async def open_pool(url: str, connections_max: int, query_seconds_max: float) -> asyncpg.Pool[Any]:
-    """Connects when somebody asks first, so a server that is away is a matter of who asks."""
+    """A pool that connects at the first query, so that an unreachable server is an error of that query and not of the start."""
     return await asyncpg.create_pool(
         url,
-        min_size=0,  # a floor is restored in the background, with a traceback for each try while the server is away
+        min_size=0,  # asyncpg restores a minimum in the background, with a traceback for each try while the server is down
         max_size=connections_max,
         command_timeout=query_seconds_max,
         timeout=CONNECT_SECONDS_MAX,

@@ -1,4 +1,4 @@
-"""How far each agent's reports of a lane are committed: kept in a table, told after each commit, and answered when asked for."""
+"""Committed positions of each agent's reports in a lane: stored in a table, sent after each commit, and answered on request."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tenuto.schemas.subjects import Lane
 logger = logging.getLogger(__name__)
 
 COUNT_SECONDS_MAX, CLEAR_SECONDS_MAX = 1.0, 8.0
-"""For the bus to count, and to remove, an agent's messages: less than the agent waits for the answer, which is worth having
-also where they could not be counted."""
+"""Time for the bus to count, and to remove, an agent's messages: less than the agent waits for the answer, which is useful
+even without the count."""
 PATIENCE_SECONDS = 2.0
-"""A question that waited longer is dropped: whoever asked has given up, and asks again."""
+"""Age at which a question is dropped: its agent has given up, and asks again."""
 ANSWERS_MAX = 8
-"""Questions that are answered at the same time: bounds what the bus and the database are asked at once."""
+"""Most questions answered at the same time: bounds the load on the bus and the database."""
 
 _LOAD = "SELECT sequence FROM ingress_positions WHERE lane = $1 AND agent_id = $2 AND spool_id = $3"
 _LOAD_NEWEST = """
@@ -50,12 +50,12 @@ class Positions:
         self._lane, self._name, self._bus, self._pool = lane, name, bus, pool
         self._listening: Any = None
         self._asked: dict[str, tuple[Msg, float]] = {}
-        """The newest question of each agent that waits for its answer, and when it came."""
+        """Newest unanswered question of each agent, and its time of arrival."""
         self._answering: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(ANSWERS_MAX)
 
     async def open(self) -> None:
-        """From now on questions are answered."""
+        """Starts to answer questions."""
         self._listening = await self._bus.subscribe(subjects.positions(self._lane), cb=self._on_question)
 
     async def close(self) -> None:
@@ -64,7 +64,7 @@ class Positions:
         await asyncio.gather(*map(stop_task, self._answering.values()))
 
     async def load(self, spool: Spool) -> int:
-        """Waits for the database as long as it takes, as `store` does."""
+        """Committed position of a spool. Waits for the database as long as it takes, as `store` does."""
 
         async def load() -> int:
             return await self._pool.fetchval(_LOAD, self._lane, *spool) or 0
@@ -91,12 +91,12 @@ class Positions:
                 wait_seconds = min(wait_seconds * 2, RETRY_SECONDS_MAX)
 
     async def tell(self, spool: Spool, committed: Committed) -> None:
-        # Lost where the bus is away; then the agent asks.
+        # Lost if the bus cannot be reached; then the agent asks.
         with contextlib.suppress(nats.errors.Error):
             await self._bus.publish(subjects.committed(self._lane, spool[0]), committed.to_json())
 
     async def _on_question(self, message: Msg) -> None:
-        """Answered in a task of its own, one per agent: what one waits for, others need not."""
+        """Answers each agent in a task of its own, so that one agent's slow answer does not delay another's."""
         agent_id = subjects.agent_of(message.subject)
         self._asked[agent_id] = message, monotonic()
         if agent_id not in self._answering:
@@ -113,13 +113,14 @@ class Positions:
             del self._answering[agent_id]
 
     async def _answer(self, message: Msg) -> None:
-        """A request on `tenuto.position.<lane>.<agent>`: the spool's id is the header HEADER_SPOOL or the body; without one, the
-        agent's newest spool is meant. No answer while the database is away: the agent asks again."""
+        """Answers a request on `tenuto.position.<lane>.<agent>`. The spool's id is the header HEADER_SPOOL or the body;
+        without one, the agent's newest spool is meant. While the database cannot be reached there is no answer: the agent asks
+        again."""
         agent_id = subjects.agent_of(message.subject)
         headers = message.headers or {}
         spool_id = headers.get(HEADER_SPOOL, "") or message.data.decode("utf-8", "replace").strip()
         try:
-            # Counted first: what is no longer in the stream by then was committed, and is in the position read after it, or lost.
+            # Counted before the position is read: a report that has left the stream by then is within that position, or lost.
             stored = await self._stored(agent_id, clear=HEADER_CLEAR in headers)
             if spool_id:
                 sequence = await self._pool.fetchval(_LOAD, self._lane, agent_id, spool_id) or 0
@@ -131,7 +132,7 @@ class Positions:
             logger.warning("%s could not answer %s: %s", self._name, agent_id, str(error) or type(error).__name__)
 
     async def _stored(self, agent_id: str, *, clear: bool) -> int | None:
-        """Messages of the agent's lane in the stream. `clear`: the agent wants them removed; it has what is not committed."""
+        """Number of the agent's messages in the lane. `clear`: remove them first; the agent has every uncommitted report."""
         subject = subjects.ingress(self._lane, agent_id)
         js = self._bus.jetstream(timeout=CLEAR_SECONDS_MAX if clear else COUNT_SECONDS_MAX)
         try:

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, whatever the process's umask is."""
+"""Files that only their owner may read, whatever the process's umask."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def private(path: str, flags: int) -> int:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Atomically, with mode 0600. Raises OSError."""
+    """Writes the file atomically, with mode 0600. Raises OSError."""
     with _temporary(file, text.encode()) as temporary:
         os.replace(temporary, file)
 
 
 def make_private(file: Path, content: bytes) -> None:
-    """As `write_private`, but a file that is there stays: of several processes that make it at once, the first one's stands."""
+    """Like `write_private`, but keeps an existing file: if several processes make it at once, the first one's stays."""
     if not file.exists():
         with _temporary(file, content) as temporary, contextlib.suppress(FileExistsError):
             os.link(temporary, file)
@@ -35,8 +35,8 @@ def make_private(file: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _temporary(file: Path, content: bytes) -> Iterator[str]:
-    """A file beside it with the content, on disk; what is done to its name is on disk afterwards, too. The name is a random one:
-    in containers, processes that share a directory often have the same id, and so has the one that comes after a crash."""
+    """A temporary file beside `file` with the content, synced to disk; the directory is synced afterwards, too. Its name is
+    random: in containers, processes that share a directory often have the same id, and so has the process after a crash."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as handle:

@@ -23,9 +23,9 @@ from tenuto.schemas.envelope import Event, encode_event
 logger = logging.getLogger(__name__)
 
 BATCH_EVENTS_MAX = 500
-"""Events in one transaction."""
+"""Most events in one transaction."""
 CURSOR_EVENTS_MAX = 1_000
-"""Events that a view does not care for are passed by without a transaction, but not more than so many: a start reads them
+"""Most irrelevant events that a view skips before it stores its cursor: skipping takes no transaction, but a start reads them
 again."""
 
 Apply = Callable[[Any, Sequence[Event]], Awaitable[None]]
@@ -36,7 +36,7 @@ _BEGIN = "INSERT INTO projection_cursors (projection, position) VALUES ($1, 0) O
 _MOVE = "UPDATE projection_cursors SET position = $2 WHERE projection = $1 AND position = $3"
 _BACK = "UPDATE projection_cursors SET position = 0 WHERE projection = $1"
 _BUSY = (*DATABASE_AWAY, asyncpg.TransactionRollbackError, LogUnavailable)
-"""No event is to blame."""
+"""Errors for which no event is to blame."""
 
 
 class _Moved(Exception):
@@ -45,19 +45,19 @@ class _Moved(Exception):
 
 class Projector:
     def __init__(self, name: str, apply: Apply, pool: asyncpg.Pool, feed: Feed, types: Collection[str] | None = None) -> None:
-        """`types`: the events that matter; None: all of them."""
+        """`types`: types of the events that matter; None: all."""
         self._name, self._apply, self._pool, self._feed = name, apply, pool, feed
         self._types = None if types is None else frozenset(types)
         self.position = 0
-        """Everything up to here is folded (or parked)."""
+        """Position up to which all events are folded (or parked)."""
         self._cursor = 0
         self._moved = asyncio.Condition()
         self._emptied = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled; through any loss of the database."""
+        """Runs until cancelled, through any loss of the database."""
         while True:
-            self._emptied.clear()  # before the cursor is read: what is emptied later begins anew again
+            self._emptied.clear()  # before the cursor is read, so that a rebuild after this point starts another round
             self._cursor = await self._patiently(self._load)
             await self._advance(self._cursor)
             try:
@@ -66,7 +66,7 @@ class Projector:
                 logger.warning("another instance folds %s as well; this one goes on from where that is", self._name)
 
     async def _follow(self) -> None:
-        """Returns when the view was emptied, and has to begin anew."""
+        """Folds the feed; returns when the view was emptied and has to begin anew."""
         folding = asyncio.create_task(self._fold_all(), name=f"{self._name}-folding")
         emptied = asyncio.create_task(self._emptied.wait(), name=f"{self._name}-emptied")
         try:
@@ -86,11 +86,11 @@ class Projector:
             await self._moved.wait_for(lambda: self.position >= position)
 
     async def rebuild(self, tables: Sequence[str]) -> None:
-        """Empties the tables and sets the cursor back, in one transaction: the whole log is folded again, by this instance if it
-        runs, and by others when they next fold something. The view's parked events are forgotten too."""
+        """Empties the tables and resets the cursor, in one transaction: the whole log is folded again, by this instance if it
+        runs, and by others at their next fold. The view's parked events are removed, too."""
         names = ", ".join(f'"{table}"' for table in tables)
         async with self._pool.acquire() as connection, connection.transaction():
-            # First the cursor, as `_fold` does: who folds right now is waited for, and finds afterwards that it was moved.
+            # The cursor first, as in `_fold`: a fold under way is waited for, and the next one finds that the cursor has moved.
             await connection.execute(_BACK, self._name)
             await connection.execute(f"TRUNCATE {names}")
             await connection.execute("DELETE FROM parked WHERE consumer = $1", self._name)
@@ -116,12 +116,12 @@ class Projector:
     async def _fold(self, events: Sequence[Event], last: int) -> None:
         try:
             async with self._pool.acquire() as connection, connection.transaction():
-                # First: a second instance waits here for the row, and then sees that it is too late.
+                # Before anything else: a second instance waits here for the row, and then sees that it is too late.
                 if await connection.execute(_MOVE, self._name, last, self._cursor) != "UPDATE 1":
                     raise _Moved
                 await self._apply_or_park(connection, events)
         except DATABASE_AWAY:
-            # The commit may have happened though its answer was lost.
+            # The commit may have succeeded although its answer was lost.
             if await self._patiently(self._load) == last:
                 return
             raise

@@ -1,8 +1,8 @@
-"""A durable consumer whose messages stream in as long as there is room for them: one standing request for many messages, where
-asking for each alone costs a round trip and some hundred microseconds.
+"""A durable consumer by one standing request for many messages, which arrive as long as there is room for them; one request per
+message would cost a round trip and some hundred microseconds each.
 
-The connection is its own, so that a flood in one stream delays nothing else. A watch makes the consumer again where the bus has
-lost its store, and asks again where the bus has forgotten the request.
+The consumer has a connection of its own, so that a flood in one stream delays nothing else. A watch makes the consumer again if
+the bus has lost its store, and sends the request again if the bus has forgotten it.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ from tenuto.kernel.settings import Settings
 logger = logging.getLogger(__name__)
 
 REQUEST_SECONDS = 10.0
-"""One request stands so long; then it is made anew."""
+"""Longest life of one request; then it is made anew."""
 WATCH_SECONDS = 0.5
-"""Between looks at the consumer: how long a wiped store, or a request that a killed server forgot, stays unnoticed."""
+"""Pause between checks of the consumer: a wiped store, or a request that a killed server forgot, is noticed after this time."""
 STATUS = "Status"
-"""Header of what is no message but the end of a request, or a sign of life."""
+"""Header of a control message: the end of a request, or a sign of life."""
 
 _LOST = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
 
 MESSAGE_BYTES = 1024
-"""What a message takes beside its body: its subject and headers, and the objects that hold them."""
+"""Size of a message beside its body: its subject and headers, and the objects that hold them."""
 
 Take = Callable[[Msg], None]
-"""Takes over the message, and with it the duty to acknowledge it and to `release` it. Must not raise or block."""
+"""Receiver of messages; it must acknowledge and `release` each. Must not raise or block."""
 Establish = Callable[[Any], Awaitable[ConsumerConfig]]
-"""Given the JetStream context, makes sure that the stream is there and says what the consumer must be like."""
+"""Function of the JetStream context that makes sure that the stream exists, and returns the configuration of the consumer."""
 
 
 class PulledConsumer:
     def __init__(
         self, settings: Settings, stream: str, name: str, establish: Establish, take: Take, messages_max: int, bytes_max: int
     ) -> None:
-        """At most `messages_max` messages, and about `bytes_max`, are taken and not yet released."""
+        """At most `messages_max` messages, and about `bytes_max` bytes, are taken and not yet released."""
         self._settings, self._stream, self._name, self._establish, self._take = settings, stream, name, establish, take
         self._messages_max, self._bytes_max = messages_max, bytes_max
         self._seldom = Seldom(logger)
         self._taken = self._taken_bytes = 0
         self._wanted = 0
-        """Messages of the standing request that have not come yet; 0: none stands."""
+        """Messages of the standing request that have not arrived yet; 0: no request stands."""
         self._number = 0
         self._asked_at = 0.0
         self._bus: Client | None = None
         self._inbox = ""
 
     def release(self, message: Msg) -> None:
-        """It is done with."""
+        """The receiver has finished with the message."""
         self._taken -= 1
         self._taken_bytes -= _size(message)
         self._ask_soon()
 
     async def run(self) -> None:
-        """Until cancelled; through any loss of the bus."""
+        """Runs until cancelled, through any loss of the bus."""
         self._bus = bus = await bus_module.connect(self._settings, self._name)
         try:
             self._inbox = bus.new_inbox()
@@ -78,6 +78,8 @@ class PulledConsumer:
             reconnects = bus.stats["reconnects"]
             while True:
                 ready = await self._ensure(bus)
+                # The server may have forgotten the request (it was killed, or the connection is a new one) and then never ends
+                # it.
                 overdue = asyncio.get_running_loop().time() - self._asked_at > REQUEST_SECONDS + WATCH_SECONDS
                 if overdue or bus.stats["reconnects"] != reconnects:
                     reconnects, self._wanted = bus.stats["reconnects"], 0
@@ -89,7 +91,7 @@ class PulledConsumer:
             await bus_module.close(bus)
 
     async def _ensure(self, bus: Client) -> bool:
-        """True: the consumer is there."""
+        """Makes the consumer if it is missing; True if it exists."""
         js = bus.jetstream()
         try:
             try:
@@ -99,7 +101,7 @@ class PulledConsumer:
                 self._wanted = 0
                 logger.info("made the consumer %s", self._name)
             else:
-                if self._number == 0:  # made by an earlier version, perhaps
+                if self._number == 0:  # it may have been made by an earlier version
                     await self._adapt(js, info.config)
         except (*_LOST, *DATABASE_FAILED, LogUnavailable) as error:
             self._seldom.warn(f"{self._name} cannot look after its consumer: {str(error) or type(error).__name__}")
@@ -114,7 +116,7 @@ class PulledConsumer:
             await js.add_consumer(self._stream, config)
 
     async def _ask(self) -> None:
-        """For as many messages as there is room, unless a request stands."""
+        """Requests as many messages as there is room for, unless a request stands."""
         if self._wanted > 0 or not self._room_is_enough() or self._bus is None or not self._bus.is_connected:
             return
         room = self._messages_max - self._taken
@@ -125,14 +127,14 @@ class PulledConsumer:
             await self._bus.publish(subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._number}")
 
     def _room_is_enough(self) -> bool:
-        """More than half: a request for each message would cost more than the message."""
+        """True if more than half of the room is free: a request for each message would cost more than the message."""
         messages, size = self._messages_max - self._taken, self._bytes_max - self._taken_bytes
         return messages > self._messages_max // 2 and size > self._bytes_max // 2
 
     def _ask_soon(self) -> None:
         if self._wanted <= 0 and self._room_is_enough() and self._bus is not None:
             task = asyncio.ensure_future(self._ask())
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # the watch asks again
 
     async def _on_message(self, message: Msg) -> None:
         headers = message.headers
@@ -152,7 +154,7 @@ class PulledConsumer:
             return
         self._wanted = 0
         if status in ("404", "408") or "MaxBytes" in ((message.headers or {}).get("Description") or ""):
-            await self._ask()  # else the watch asks again: there may be no consumer
+            await self._ask()  # in other cases the consumer may be gone, so the watch asks
 
 
 def _size(message: Msg) -> int:

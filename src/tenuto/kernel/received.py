@@ -1,4 +1,4 @@
-"""What a receiver of reports is given, and how it says which of them can never be received."""
+"""Reports as a receiver gets them, and the error by which it says that some can never be received."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Report:
     trace: str = ""
     round: int = 0
     token: str = ""
-    """Of the allocation that it is about, for the receiver to judge."""
+    """Token of the report's allocation, for the receiver to verify."""
     token_digest: bytes | None = None
-    """In place of the token, of a report that was parked and is tried again."""
+    """Digest of the token, instead of the token itself, for a parked report that is tried again."""
 
     @property
     def id(self) -> UUID:
-        """Of the command made from it: the same report, however often it comes, is the same command."""
+        """Id of the command made from the report: the same report, however often it arrives, is the same command."""
         return name_id(self.agent_id, self.spool_id, self.lane, str(self.sequence))
 
 
 class Poison(Exception):
-    """This report can never be received, nor can the `others` of its batch. They are parked, and what is behind them goes on."""
+    """This report, and the `others` of its batch, can never be received. They are parked, and reports behind them go on."""
 
     def __init__(self, report: Report, reason: str, others: Sequence[Poison] = ()) -> None:
         super().__init__(reason)
@@ -44,14 +44,14 @@ class Poison(Exception):
 
 
 def all_poison(poisons: Sequence[Poison]) -> Poison:
-    """One for all of them."""
+    """One Poison for all of them."""
     first, *others = poisons
     return Poison(first.report, first.reason, others)
 
 
 def read_all(reports: Sequence[Report], read: Callable[[Report], R]) -> list[R]:
-    """What each of them says. Raises one Poison for all that `read` raises it for: what is good among bad ones is so read twice,
-    and not once for each of them."""
+    """Content of each report. Raises one Poison for all reports that `read` raises it for, so that the good ones among them
+    are read twice at most, and not once for each bad one."""
     found, poisons = list[R](), list[Poison]()
     for report in reports:
         try:
@@ -64,7 +64,7 @@ def read_all(reports: Sequence[Report], read: Callable[[Report], R]) -> list[R]:
 
 
 def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> None:
-    """Raises Poison where the report is about an allocation that its sender was not assigned."""
+    """Raises Poison if the report's allocation was not assigned to its sender."""
     if report.token_digest is not None:
         fits = tokens.fits_digest(report.token_digest, report.agent_id, allocation_id)
     else:
@@ -74,5 +74,6 @@ def demand_token(tokens: ReportTokens, report: Report, allocation_id: str) -> No
 
 
 Receive = Callable[[Sequence[Report]], Awaitable[None]]
-"""Returns when all the reports are committed. Raises Poison to park some of them: then it gets the others again. LogUnavailable
-and other losses of the database are tried again; any other error counts as a defect, and the report that causes it is parked."""
+"""Receiver of reports; returns when all of them are committed. Raises Poison to have some parked: it is called again with the
+others. LogUnavailable and other losses of the database are retried; any other error counts as a defect, and the report that
+causes it is parked."""

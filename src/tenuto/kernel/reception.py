@@ -1,7 +1,8 @@
-"""Decides what a receiver makes of the reports that arrive: pure, so that its promises can be tested beside the agent's.
+"""Decisions about arriving reports: held, repeated, or behind a gap. Pure, so that its promises can be tested together with the
+agent's.
 
-Each spool's reports are taken in the order of their numbers: one that is committed already, or held, is a repetition; one that
-does not follow the last is behind a gap. What is held is committed in batches, in which the agents take turns.
+Reports of a spool are taken in the order of their numbers: one that is committed or held already is a repetition; one that does
+not follow the last is behind a gap. Held reports are committed in batches, in which the agents take turns.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ R = TypeVar("R", bound=Numbered)
 class Held(Generic[R, M]):
     report: R
     messages: list[M]
-    """All that carried it: acknowledged when it is committed."""
+    """All messages that carried the report; they are acknowledged when it is committed."""
 
 
 @dataclass
@@ -45,7 +46,7 @@ class _Known(Generic[R, M]):
 
     @property
     def end(self) -> int:
-        """Last sequence that is committed or held."""
+        """Last sequence number that is committed or held."""
         return self.committed + len(self.held)
 
 
@@ -53,14 +54,14 @@ class Reception(Generic[R, M]):
     """Not thread-safe. `known` must be asked before `take`: the caller looks up positions."""
 
     def __init__(self, spools_max: int) -> None:
-        """`spools_max`: of those with nothing held, so many are remembered."""
+        """`spools_max`: most spools without held reports that are remembered."""
         self._spools_max = spools_max
         self._spools: dict[Spool, _Known[R, M]] = {}
         self._queues: dict[str, deque[Held[R, M]]] = {}
-        """Of each agent, in order of arrival. The first agent has the next turn."""
+        """Held reports of each agent, in order of arrival. The first agent has the next turn."""
 
     def __len__(self) -> int:
-        """Reports that are held and not chosen."""
+        """Number of reports that are held and not chosen."""
         return sum(map(len, self._queues.values()))
 
     def known(self, spool: Spool) -> bool:
@@ -70,11 +71,12 @@ class Reception(Generic[R, M]):
         return self._spools[spool].committed
 
     def learn(self, spool: Spool, committed: int) -> None:
-        """What the table says. It may be beyond what we know: another instance has received meanwhile."""
+        """Position of a spool in the table. It may be beyond ours if another instance has received reports meanwhile."""
         known = self._spools.get(spool)
         if known is None:
             self._forget_some()
             self._spools[spool] = _Known(committed)
+        # The held reports follow `committed` directly, so it must not change while there are any.
         elif not known.held:
             known.committed = max(known.committed, committed)
 
@@ -93,7 +95,7 @@ class Reception(Generic[R, M]):
         return "held"
 
     def choose(self, reports_max: int, bytes_max: int) -> list[Held[R, M]]:
-        """The next batch to commit: one report of each agent, then a second one of each, and so on; at least one."""
+        """Next batch to commit: one report of each agent, then a second one of each, and so on; at least one report."""
         chosen: list[Held[R, M]] = []
         size_bytes = 0
         while self._queues and len(chosen) < reports_max:
@@ -108,7 +110,7 @@ class Reception(Generic[R, M]):
         return chosen
 
     def commit(self, chosen: list[Held[R, M]]) -> dict[Spool, int]:
-        """These are committed (or parked). Returns the position of each spool in them."""
+        """Marks the reports as committed (or parked). Returns the new position of each of their spools."""
         moved: dict[Spool, int] = {}
         for item in chosen:
             spool = item.report.agent_id, item.report.spool_id

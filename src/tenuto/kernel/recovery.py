@@ -1,4 +1,4 @@
-"""How a service comes back: the newest snapshot, and the tail of the log folded on it in the recorded order."""
+"""Recovery of a service: the newest snapshot, and the tail of the log folded on it in the recorded order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 S = TypeVar("S")
 
 CLAIM_ATTEMPTS_MAX = 10
-"""Each failed claim means that another instance has just committed; so many in a row means that it is alive and at work."""
+"""Most attempts to claim the checkpoint. Each failed one means that another instance has just committed; this many in a row
+mean that it is alive and at work."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,12 @@ class Recovered(Generic[S]):
     own_position: int
     snapshot_position: int
     already: dict[UUID, Event]
-    """By id: events of an input beyond the checkpoint that decided more than one append holds, of which only the first
-    parts were committed. Deciding on that input again yields them all; these are there already."""
+    """Recorded events of an input beyond the checkpoint, by id: the input decided more events than one append holds, and only
+    the first parts were committed. Deciding on it again yields all of them, these included."""
 
 
 async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
-    """While the log is away, waits. Raises Fenced if another instance keeps committing."""
+    """Recovers the state. Waits while the log cannot be reached. Raises Fenced if another instance keeps committing."""
     wait_seconds = RETRY_SECONDS
     while True:
         try:
@@ -52,6 +53,7 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
     snapshot_position = position
     order, already = FoldOrder(core), dict[UUID, Event]()
     types = sorted(core.consumes | core.emits)
+    # The snapshot's two positions differ; events between them are partly folded in, and the loop skips those.
     after = min(position, own_position)
     while True:
         page = await log.read(after, READ_EVENTS_MAX, types=types)
@@ -61,6 +63,7 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
                 continue
             if own:
                 own_position = event.position
+                # A part of a split append: the checkpoint moves only with the last part.
                 if event.seen_position > checkpoint.position:
                     already[event.id] = event
                     continue
@@ -69,6 +72,7 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
         if not page.more:
             break
         after = page[-1].position
+    # Inputs behind the last own event: they were folded without a decision, up to the checkpoint.
     for ready in order.rest(checkpoint.position):
         state = core.evolve(state, ready)
     logger.info("%s recovered at position %d", core.name, checkpoint.position)
@@ -76,8 +80,8 @@ async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
 
 
 async def _claim(consumer: str, log: EventLog) -> Checkpoint:
-    """Moves the checkpoint's count on, so that an older instance that still runs can commit nothing more, not even what it
-    has sent already."""
+    """Raises the checkpoint's count, so that an older instance that still runs can commit nothing more, not even an append
+    that is already on its way."""
     for _ in range(CLAIM_ATTEMPTS_MAX):
         checkpoint = await log.checkpoint(consumer)
         try:

@@ -1,8 +1,8 @@
 """The relay publishes the log to JetStream, with stream sequence equal to log position.
 
 Each message carries the sequence that must come before it, so the stream's last sequence is the relay's only checkpoint: two
-relays, a lost acknowledgement, a stream that was rolled back or wiped are all harmless. What the stream holds must be this
-log: on a difference the relay stops and says so.
+relays, a lost acknowledgement, a stream that was rolled back or wiped are all harmless. The stream must hold this log and no
+other: on a difference the relay stops and says so.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ from tenuto.schemas.reports import HEADER_TRACE
 logger = logging.getLogger(__name__)
 
 IN_FLIGHT_MAX = 500
-"""Messages sent and not yet acknowledged: enough to fill the link; what a lost connection makes the relay send again."""
+"""Most messages sent and not yet acknowledged: enough to fill the link. After a lost connection the relay sends these again."""
 ACK_SECONDS_MAX = 5.0
-"""Longest wait for an acknowledgement; then the stream is asked where it stands."""
+"""Longest wait for an acknowledgement; then the relay asks the stream for its last sequence."""
 LOOK_SECONDS = 5.0
-"""Between looks at the stream while there is nothing to publish: how long it stays away on an idle cluster after it was lost."""
+"""Pause between checks of the stream while there is nothing to publish: on an idle cluster a lost stream is missing for this
+time."""
 REPUBLISH_EVENTS_MAX = 10_000
-"""A stream that has to be made anew starts so far behind the head. Consumers further behind read the log anyway."""
+"""Events of the log's end that a new stream starts with. Consumers further behind read the log anyway."""
 MESSAGE_BYTES_MAX = 900 * 1024
-"""NATS refuses messages over 1 MiB. A larger event is published without its body; its readers fetch it from the log."""
+"""Largest message: NATS refuses messages over 1 MiB. A larger event is published without its body; readers fetch it from the
+log."""
 
 
 class Diverged(Exception):
-    """The stream holds something that is not this log. Only a person can say which of the two is wrong."""
+    """The stream holds something that is not in this log. Only a person can say which of the two is wrong."""
 
 
 class Relay:
@@ -56,7 +58,7 @@ class Relay:
         self._seldom = Seldom(logger)
 
     async def run(self) -> None:
-        """Until cancelled. Raises Diverged; goes on by itself after any loss of the log or the bus."""
+        """Runs until cancelled. Raises Diverged; recovers by itself from any loss of the log or the bus."""
         await run_together(relay=self._relay(), stores=self._stores.run())
 
     async def _relay(self) -> None:
@@ -75,7 +77,7 @@ class Relay:
                 await asyncio.sleep(self._backoff.failed())
 
     async def resume(self) -> int:
-        """The position to go on after: the stream's last sequence, once its last message is known to be the log's event."""
+        """Position to publish after: the stream's last sequence, once its last message is known to be the log's event."""
         await ensure_streams(self._js, self._settings)
         head = await self._log.head()
         first = max(1, head - REPUBLISH_EVENTS_MAX + 1)
@@ -93,7 +95,7 @@ class Relay:
         try:
             message = await self._js.get_msg(subjects.LOG_STREAM, seq=last)
         except NotFoundError:
-            return  # another relay has gone on, and the limit of the stream removed it; the next ask will compare
+            return  # another relay has gone on, and the stream's limit removed the message; the next `resume` compares
         found = await self._log.read(last - 1, 1)
         there = (message.headers or {}).get(Header.MSG_ID, "")
         if not found:
@@ -116,8 +118,8 @@ class Relay:
             self._seldom.over()
 
     async def _waited(self, position: int, watch: HeadWatch) -> bool:
-        """For more to publish, or for the next look. False: the stream has forgotten events. Raises NotFoundError where it is
-        gone, and what a bus raises that is away."""
+        """Waits for more to publish, or for the next check. False: the stream has lost events. Raises NotFoundError if the
+        stream is gone, and errors of a bus that cannot be reached."""
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await watch.wait_beyond(position)
@@ -126,7 +128,7 @@ class Relay:
         return True
 
     async def _publish(self, batch: list[Event]) -> None:
-        """Sends all, then awaits all acknowledgements. One wrong expectation fails every later one of the batch."""
+        """Sends all, then awaits all acknowledgements. One wrong expectation fails every later message of the batch."""
         acks: list[asyncio.Future[PubAck]] = []
         try:
             async with asyncio.timeout(ACK_SECONDS_MAX):
@@ -139,7 +141,7 @@ class Relay:
         finally:
             for waiting in acks:
                 if not waiting.cancel() and not waiting.cancelled():
-                    waiting.exception()  # seen: the first one was raised
+                    waiting.exception()  # marks the error as retrieved: the first one was raised
 
 
 def _message(event: Event) -> tuple[str, bytes]:

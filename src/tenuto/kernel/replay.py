@@ -1,8 +1,8 @@
 """Replay: the same state, and the same decisions, from the recorded log.
 
-The order of folding. An own event carries `seen_position`: the emitter had folded exactly the inputs up to there. So a fold
-takes every input with a position up to that number before the own event, and the state is a function of the log alone,
-however the inputs were cut into batches.
+The order of folding: an own event carries `seen_position`, up to which its emitter had folded the inputs. So a fold takes every
+input with a position up to that number before the own event, and the state is a function of the log alone, whatever batches the
+inputs came in.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ S = TypeVar("S")
 
 
 class FoldOrder:
-    """Takes events as the log has them and gives those that matter to a core back, in the order in which it folded them.
+    """Puts a core's events from log order into the order in which the core folded them; other events are dropped.
 
     Holds back inputs until an own event shows that they were folded, so memory is bounded by how far the core was behind.
     """
@@ -37,7 +37,7 @@ class FoldOrder:
             self._pending.append(event)
 
     def rest(self, upto: int | None = None) -> Iterator[Event]:
-        """The inputs held back, up to a position."""
+        """Inputs held back, up to a position."""
         while self._pending and (upto is None or self._pending[0].position <= upto):
             yield self._pending.popleft()
 
@@ -50,10 +50,10 @@ def fold_order(core: AnyCore, events: Iterable[Event], inputs_upto: int | None =
 
 
 def fold(core: Core[S], events: Iterable[Event], upto: int | None = None, *, inputs_upto: int | None = None) -> S:
-    """The state after the events (in log order, from position 1; events of other types may be among them or left out).
+    """State after the events (in log order, from position 1; events of other types may be among them or left out).
 
-    Only events with a position up to `upto` count. Inputs that no own event has seen yet are folded up to `inputs_upto`
-    (the core's checkpoint); None: all of them.
+    Only events with a position up to `upto` count. Inputs that no own event has seen yet are folded up to `inputs_upto` (the
+    core's checkpoint); None: all of them.
     """
     state = core.initial()
     chosen = (event for event in events if upto is None or event.position <= upto)
@@ -64,15 +64,15 @@ def fold(core: Core[S], events: Iterable[Event], upto: int | None = None, *, inp
 
 @dataclass(frozen=True)
 class Divergence:
-    """A decision that is not what was recorded."""
+    """A decision that differs from the recorded one."""
 
     position: int
-    """Of the input that was decided on."""
+    """Position of the input that was decided on."""
     event_id: str
     expected: str | None
-    """What the log has: type, stream and payload; None: nothing."""
+    """Recorded type, stream and payload. None: nothing was recorded."""
     decided: str | None
-    """What the core decides today; None: nothing."""
+    """Type, stream and payload that the core decides today. None: nothing."""
 
     def __str__(self) -> str:
         return f"at position {self.position}: recorded {self.expected or 'nothing'}, decided now {self.decided or 'nothing'}"
@@ -81,16 +81,16 @@ class Divergence:
 @dataclass(frozen=True)
 class Verdict:
     decisions: int = 0
-    """Own events that were decided again and compared."""
+    """Number of own events that were decided again and compared."""
     divergences: list[Divergence] = field(default_factory=list)
     inputs: int = 0
-    """Inputs that were decided on again."""
+    """Number of inputs that were decided on again."""
     from_commands: int = 0
-    """Own events that answer a command: folded, but not compared, because a command is not in the log."""
+    """Number of own events that answer a command: folded, but not compared, because a command is not in the log."""
     other_rules: int = 0
-    """Own events decided under another rule version: folded, not compared."""
+    """Number of own events decided under another rule version: folded, not compared."""
     undecided: int = 0
-    """Events that follow from the newest inputs and are not recorded yet: the service has not got that far."""
+    """Number of events that follow from the newest inputs and are not recorded yet: the service has not read that far."""
 
     @property
     def ok(self) -> bool:
@@ -102,8 +102,8 @@ def verify_decisions(
 ) -> Verdict:
     """Runs `decide` again over the recorded inputs and compares with the recorded own events: type, stream, payload bytes, id.
 
-    `decided_upto` is the core's checkpoint: up to there every input has been decided on. None: the last own event's
-    `seen_position` stands for it. Stops at `divergences_max`: after one wrong step the rest says little.
+    `decided_upto` is the core's checkpoint: every input up to it has been decided on. None: the last own event's `seen_position`
+    stands for it. Stops at `divergences_max`: after one wrong step the rest says little.
     """
     ordered = list(fold_order(core, events))
     own = [event for event in ordered if event.type in core.emits]
@@ -152,10 +152,12 @@ class _Verifier(Generic[S]):
         return event.type in self._core.emits and event.causation_id == cause.id
 
     def _compare(self, cause: Event, recorded: list[Event]) -> None:
+        # Inputs up to here were decided under other rules, including those on which the other rules decided nothing.
         if cause.position <= self._old_rules_upto:
             self._counts["other_rules"] += len(recorded)
             return
         try:
+            # The time of the decision is not compared: it comes from the emitter's clock.
             _, decided = step(self._core, self._state, cause, seen_position=cause.position, time_us=0)
         except Exception as error:
             self._divergences.append(Divergence(cause.position, str(cause.id), None, f"an error: {error!r}"))

@@ -1,7 +1,7 @@
-"""Tokens by which an agent shows that an allocation that it reports about was assigned to it, and secrets by which the parts of a
-gang know each other.
+"""Tokens by which an agent proves that an allocation was assigned to it, and secrets by which the parts of a gang recognise each
+other.
 
-Each is derived from a key that only services read, so none of them is stored, and none is in the record. The launcher tells an
+Each is derived from a key that only services read, so none of them is stored, and none is in the record. The launcher sends an
 agent those of its assignments; receivers of reports compute the tokens again.
 """
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 KEY_BYTES = 32
 TOKENS_KNOWN_MAX = 10_000
-"""Derived once for all reports about an allocation: it would cost as much as reading the report."""
+"""Most derived tokens kept in memory: deriving one costs as much as reading a report."""
 
 
 class ReportTokens:
@@ -35,14 +35,14 @@ class ReportTokens:
         self.token = lru_cache(TOKENS_KNOWN_MAX)(self._derive)
 
     def _derive(self, agent_id: str, allocation_id: str) -> str:
-        # Neither an agent's id nor an allocation's has a zero character.
+        # The separator is unambiguous: neither id has a zero character.
         return hmac.new(self._key, f"{agent_id}\0{allocation_id}".encode(), sha256).hexdigest()
 
     def tokens(self, agent_id: str, allocation_ids: Iterable[str]) -> dict[str, str]:
         return {allocation_id: self.token(agent_id, allocation_id) for allocation_id in allocation_ids}
 
     def gang_secret(self, allocation_id: str) -> str:
-        """The same for all agents of the allocation. It is no agent's token, as no agent's id is empty."""
+        """Secret of a gang, the same for all its agents. No agent's token equals it, because no agent's id is empty."""
         return self._derive("", allocation_id)
 
     def fits(self, token: str, agent_id: str, allocation_id: str) -> bool:
@@ -51,17 +51,17 @@ class ReportTokens:
         return hmac.compare_digest(token, self.token(agent_id, allocation_id))
 
     def fits_digest(self, digest: bytes, agent_id: str, allocation_id: str) -> bool:
-        """`digest`: what `digest_of` gave for the token that was shown."""
+        """True if `digest` is `digest_of` the allocation's token."""
         return hmac.compare_digest(digest, digest_of(self.token(agent_id, allocation_id)))
 
 
 def digest_of(token: str) -> bytes:
-    """What is kept of a token, by which it can be recognised and not shown again."""
+    """Digest that is kept of a token: it can be recognised by it, but not recovered."""
     return sha256(token.encode()).digest()
 
 
 async def load_report_tokens(pool: asyncpg.Pool[Any]) -> ReportTokens:
-    """With the cluster's key, which is made the first time. Waits for the database as long as it takes."""
+    """Tokens of the cluster's key, which is made at the first call. Waits for the database as long as it takes."""
     backoff, seldom = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX), Seldom(logger)
     while True:
         try:

@@ -1,5 +1,5 @@
-"""Values of users' secrets: encrypted in a table of their own, with a key from a file that only services read. They are never
-part of an event, a view or a log line."""
+"""Users' secrets: their values are encrypted in a table of their own, with a key from a file that only services read. They are
+never part of an event, a view or a log line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stored:
 
 class Secrets:
     def __init__(self, pool: Any, key_file: Path | None) -> None:
-        """`pool`: of asyncpg. The key is read, or made, when it is first needed; without a file there are no secrets."""
+        """`pool`: asyncpg's. The key is read, or made, when it is first needed; without a file there are no secrets."""
         self._pool, self._key_file = pool, key_file
         self._key = b""
 
@@ -53,14 +53,14 @@ class Secrets:
         )
 
     async def remove(self, user: str, name: str) -> bool:
-        """False: there was none."""
+        """Removes a secret; False if there was none."""
         gone = await self._pool.fetch("DELETE FROM secrets WHERE user_name = $1 AND name = $2 RETURNING name", user, name)
         return bool(gone)
 
     async def values(self, references: Iterable[str]) -> dict[str, str]:
-        """By reference (`user/name`); those that are not there, or that were sealed with another key, are left out. Raises
+        """Values by reference (`user/name`); missing secrets, and those sealed with another key, are left out. Raises
         SecretKeyError."""
-        self._load_key()  # its errors are none of a single secret
+        self._load_key()  # outside the loop below: its errors concern all secrets, not one
         pairs = [tuple(reference.split("/", 1)) for reference in sorted(set(references))]
         rows = await self._pool.fetch(
             """SELECT user_name, name, value FROM secrets
@@ -75,7 +75,7 @@ class Secrets:
         return found
 
     async def forget(self, user: str) -> None:
-        """All of a user's."""
+        """Removes all secrets of a user."""
         await self._pool.execute("DELETE FROM secrets WHERE user_name = $1", user)
 
     def _sealed(self, user: str, name: str, value: str) -> bytes:
@@ -84,7 +84,7 @@ class Secrets:
         return nonce + bytes(tag) + bytes(ciphertext)
 
     def _opened(self, user: str, name: str, sealed: bytes) -> str:
-        """Raises ValueError where it was changed, or sealed with another key or for another name."""
+        """The decrypted value. Raises ValueError if it was changed, or sealed with another key or for another name."""
         nonce, tag = sealed[:NONCE_BYTES], sealed[NONCE_BYTES : NONCE_BYTES + TAG_BYTES]
         opened = self._cipher(nonce, user, name).decrypt_and_verify(sealed[NONCE_BYTES + TAG_BYTES :], tag)
         return bytes(opened).decode()
@@ -101,7 +101,7 @@ class Secrets:
 
 
 def _load_or_make(path: Path | None) -> bytes:
-    """Raises SecretKeyError."""
+    """Key from the file, which is made if it does not exist. Raises SecretKeyError."""
     if path is None:
         raise SecretKeyError("TENUTO_SECRET_KEY_FILE is not set: name the file of the users' secrets for gateway and launcher.")
     try:

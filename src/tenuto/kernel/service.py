@@ -1,4 +1,4 @@
-"""The frame of every service process: settings, logging, signals, the log and the bus. Used by each `__main__`."""
+"""The frame of every service process: settings, logging, signals, the log and the bus. Each `__main__` uses it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from tenuto.kernel.tasks import stop_task
 logger = logging.getLogger(__name__)
 
 EXIT_SETTINGS = 64
-"""A setting is wrong: starting again will not help."""
+"""Exit code: a setting is wrong, so starting again does not help."""
 EXIT_FENCED = 70
-"""Another instance took over."""
+"""Exit code: another instance took over."""
 EXIT_HALTED = 71
-"""A decider met an event that it cannot fold or decide on; a person has to look."""
+"""Exit code: a deciding service met an event that it cannot fold or decide on; an operator has to look."""
 STOP_SECONDS_MAX = 5.0
-"""For a clean stop; then what still runs is cancelled again."""
+"""Longest wait for a clean stop; then tasks that still run are cancelled again."""
 CONNECT_SECONDS_BETWEEN = 0.5
 CONNECT_MESSAGE_SECONDS = 5.0
-"""While waiting for PostgreSQL the log says so this often: often enough to see, seldom enough to read."""
+"""Pause between warnings while waiting for PostgreSQL: often enough to see, seldom enough to read."""
 
 
 class App(Protocol):
     async def run(self) -> None:
-        """Until cancelled; then cleans up."""
+        """Runs until cancelled; then cleans up."""
         ...
 
 
@@ -47,10 +47,10 @@ Build = Callable[[Settings, EventLog, Client, Clock], Awaitable[App]]
 
 
 def run_service(name: str, build: Build) -> None:
-    """Runs until SIGTERM or SIGINT, then stops cleanly. Leaves the process with a code that says why it ended.
+    """Runs until SIGTERM or SIGINT, then stops cleanly. Exits with a code that tells why the process ended.
 
-    `build(settings, log, bus, clock)` is the service's composition root. It is called when PostgreSQL and NATS were reached once;
-    both clients come back by themselves from later losses.
+    `build(settings, log, bus, clock)` is the service's composition root. It is called once PostgreSQL and NATS have been reached;
+    both clients recover by themselves from later losses.
     """
     try:
         settings = Settings.from_environment()
@@ -86,8 +86,9 @@ def _run(name: str, main: Awaitable[int]) -> int:
 
 
 def spare_collector() -> None:
-    """What is there once the modules are imported lives as long as the process: the garbage collector, which each burst of
-    decisions sets going, need not look through it again and again (a tenth of the time of a search's decisions)."""
+    """Excludes the objects that exist now from garbage collection. Imported modules live as long as the process, and each
+    burst of decisions triggers the collector; without this it would scan them again and again (a tenth of the time of a
+    search's decisions)."""
     gc.collect()
     gc.freeze()
 
@@ -123,7 +124,7 @@ async def _open_and_run(name: str, settings: Settings, build: Build) -> None:
 
 
 async def open_log(name: str, url: str) -> PostgresEventLog:
-    """Waits for PostgreSQL, and says so, as long as it takes."""
+    """Opens the log. Waits for PostgreSQL as long as it takes, and logs that it does."""
     told = -CONNECT_MESSAGE_SECONDS
     loop = asyncio.get_running_loop()
     while True:

@@ -1,4 +1,4 @@
-"""Snapshots of a core's state: they bound what a start has to fold. A lost one costs time, never facts."""
+"""Snapshots of a core's state: they bound the events that a start has to fold. A lost one costs time, never facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ S = TypeVar("S")
 
 
 class Snapshots:
-    """Saves beside the loop, one at a time: the state is immutable, so the loop goes on meanwhile."""
+    """Saves snapshots in the background, one at a time: the state is immutable, so the loop goes on meanwhile."""
 
     def __init__(self, log: EventLog, events: int) -> None:
         self._log, self._events = log, events
@@ -29,7 +29,7 @@ class Snapshots:
         return position - self._position >= self._events and (self._task is None or self._task.done())
 
     def save(self, core: Core[S], state: S, position: int, own_position: int) -> None:
-        """`position` must not be beyond the committed checkpoint."""
+        """Starts to save a snapshot. `position` must not be beyond the committed checkpoint."""
         self._position = position
         self._task = asyncio.create_task(self._save(core, state, position, own_position), name=f"{core.name}-snapshot")
 

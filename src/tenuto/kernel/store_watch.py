@@ -1,9 +1,9 @@
-"""Whether JetStream stores what it is sent, and making anew a stream whose store is broken.
+"""Watch over JetStream's stores: it tries whether messages are stored, and makes a stream anew whose store is broken.
 
-A stream that met one failed write (disk full or read-only for a moment, its directory removed) acknowledges nothing any more,
-for ever, though its server answers every question about it. Both of our streams are only the road: the log is in PostgreSQL,
-and reports stay in their agents' spools until they are committed. So a stream that does not store is deleted and made again.
-A store that is only slow is left alone: the stream's last sequence goes on there.
+A stream that met one failed write (disk full or read-only for a moment, its directory removed) never acknowledges anything again,
+though its server answers every question about it. Both streams are only transport: the log is in PostgreSQL, and reports stay in
+their agents' spools until they are committed. So a stream that does not store is deleted and made again. A store that is only
+slow is left alone: its stream's last sequence still advances.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from tenuto.schemas.bus import BusState
 logger = logging.getLogger(__name__)
 
 PROBE_SECONDS_BETWEEN = 2.0
-"""Between trial messages to the ingress stream: how long a store that takes nothing stays unnoticed."""
+"""Pause between trial messages to the ingress stream: a store that takes nothing is noticed after this time."""
 PROBE_SECONDS_MAX = 2.0
-"""For the acknowledgement of one; a healthy server needs milliseconds, a busy disk some hundred."""
+"""Longest wait for the acknowledgement of a trial message; a healthy server needs milliseconds, a busy disk some hundred."""
 ASK_SECONDS_MAX = 2.0
 REMAKE_SECONDS = 4.0
-"""A stream that took nothing for so long, while its server answers, is made anew: longer than any pause of a healthy disk, and
-being wrong costs only that messages are sent again. Doubles with each time that this did not help, up to REMAKE_SECONDS_MAX."""
+"""Time without a stored message, while the server answers, after which a stream is made anew: longer than any pause of a
+healthy disk, and a mistake costs only that messages are sent again. Doubles each time that it did not help, up to
+REMAKE_SECONDS_MAX."""
 REMAKE_SECONDS_MAX = 300.0
 FULL = 10077
-"""JetStream's error code: the stream has its maximum of bytes. It does store; its readers are behind."""
+"""JetStream's error code for a stream at its maximum of bytes. It does store; its readers are behind."""
 FAILED = (JetStreamError, nats.errors.Error, TimeoutError, OSError)
 
 
@@ -47,13 +48,13 @@ class StoreWatch:
         self._js = bus.jetstream(timeout=ASK_SECONDS_MAX)
         self._seldom = Seldom(logger)
         self._left = True
-        """Trial messages may still be in the ingress stream, as from an earlier process."""
+        """True: trial messages may still be in the ingress stream, such as those of an earlier process."""
         self._since: dict[str, float] = {}
-        """When the streams that do not store were first found so."""
+        """Time of the first failure of each stream that does not store."""
         self._sequences: dict[str, int] = {}
-        """The last sequence of such a stream at the failure before."""
+        """Last sequence of each such stream at the previous failure."""
         self._remakes: dict[str, int] = {}
-        """How often such a stream was made anew and did not store after that either."""
+        """Number of times that each such stream was made anew without success."""
         self._problems: dict[str, str] = {}
 
     @property
@@ -64,7 +65,7 @@ class StoreWatch:
         return BusState(ok=not problems, message=" ".join(problems))
 
     async def run(self) -> None:
-        """Until cancelled: tries the ingress stream, and answers who asks for the state of the bus."""
+        """Runs until cancelled: tries the ingress stream, and answers questions about the state of the bus."""
         answering = await self._bus.subscribe(subjects.BUS_STATE, cb=self._answer)
         try:
             while True:
@@ -76,17 +77,17 @@ class StoreWatch:
                 await answering.unsubscribe()
 
     def works(self, stream: str) -> None:
-        """A message was stored there."""
+        """A message was stored in the stream."""
         for known in (self._since, self._sequences, self._remakes):
             known.pop(stream, None)
         if self._problems.pop(stream, None) is not None and not self._problems:
             self._seldom.over(f"the stream {stream} stores messages again")
 
     async def failed(self, stream: str, error: BaseException) -> None:
-        """A message was not stored there, or what is stored there cannot be read."""
+        """A message was not stored in the stream, or a stored one cannot be read."""
         if isinstance(error, NoStreamResponseError | NotFoundError) or not await self._answers():
-            self._since.pop(stream, None)  # a server that comes back gets as long as any other
-            return  # it is made anew by whoever finds it missing; or it is the server that is away, and it says so itself
+            self._since.pop(stream, None)  # a server that comes back gets the full time again
+            return  # a missing stream is made anew by its user; an unreachable server is reported elsewhere
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if await self._moved(stream):
             for known in (self._since, self._remakes):
@@ -108,7 +109,7 @@ class StoreWatch:
             await self._remake(stream)
 
     async def _moved(self, stream: str) -> bool:
-        """Whether anything was stored there since the failure before."""
+        """True if the stream has stored anything since the previous failure."""
         try:
             last: int = (await self._js.stream_info(stream)).state.last_seq
         except FAILED:
@@ -118,7 +119,7 @@ class StoreWatch:
         return before is not None and last > before
 
     async def _answers(self) -> bool:
-        """Whether JetStream answers at all; an error is an answer."""
+        """True if JetStream answers at all; an error is an answer."""
         if not self._bus.is_connected:
             return False
         try:
@@ -130,12 +131,12 @@ class StoreWatch:
         return True
 
     async def _remake(self, stream: str) -> None:
-        for known in (self._since, self._sequences):  # it gets a longer time before the next try, and another sequence
+        for known in (self._since, self._sequences):  # the new stream starts with a new sequence, and gets a longer time
             known.pop(stream, None)
         try:
             with contextlib.suppress(NotFoundError):
                 await self._js.delete_stream(stream)
-            # The log's stream is made by the relay, which alone knows where it must begin.
+            # The relay makes the log's stream again: only it knows the first position.
             await ensure_streams(self._js, self._settings)
         except FAILED as error:
             reason = str(error) or type(error).__name__
@@ -144,7 +145,7 @@ class StoreWatch:
         logger.warning("the stream %s, which stored nothing, was deleted to be made anew", stream)
 
     async def _probe(self) -> None:
-        """Sends a message that nobody reads, and takes it out again."""
+        """Sends a message that nobody reads, and removes it again."""
         try:
             ack = await self._js.publish(subjects.INGRESS_PROBE, b"", timeout=PROBE_SECONDS_MAX)
         except APIError as error:
@@ -152,7 +153,7 @@ class StoreWatch:
                 self.works(subjects.INGRESS_STREAM)
             else:
                 await self.failed(subjects.INGRESS_STREAM, error)
-        except NoStreamResponseError:  # nobody has made it yet, or somebody deleted it
+        except NoStreamResponseError:  # the stream was never made, or was deleted
             try:
                 await ensure_streams(self._js, self._settings)
             except FAILED as error:
@@ -164,7 +165,8 @@ class StoreWatch:
             await self._take_out(ack.seq)
 
     async def _take_out(self, sequence: int) -> None:
-        """The trial message, with those that were left. That may fail: the message was stored all the same."""
+        """Removes the trial message, and earlier ones that are still there. This may fail: the message was stored all the
+        same."""
         left, self._left = self._left, True
         with contextlib.suppress(*FAILED):
             if left:

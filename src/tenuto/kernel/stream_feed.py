@@ -1,7 +1,7 @@
-"""The feed over the bus: JetStream while it is there, the log where it is not.
+"""The feed over the bus: events come from JetStream, and from the log when JetStream does not have them.
 
-The stream's sequence is the log's position, so a gap is seen at once and is read from the log. Messages are only a faster way
-to learn of events: whatever the bus loses, repeats or holds back, the feed stays dense and in order.
+The stream's sequence is the log's position, so a gap is seen at once and is read from the log. Messages are only a faster way to
+learn of events: whatever the bus loses, repeats or holds back, the feed stays dense and in order.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tenuto.schemas.envelope import Event, decode_event
 logger = logging.getLogger(__name__)
 
 QUEUE_MESSAGES_MAX = 10_000
-"""Messages received and not yet taken. Further ones are dropped, and read from the log later."""
+"""Most messages received and not yet taken. Further ones are dropped, and read from the log later."""
 QUEUE_BYTES_MAX = 32 << 20
-"""... and their bytes: QUEUE_MESSAGES_MAX usual ones are a tenth of it."""
+"""Most bytes of these messages; QUEUE_MESSAGES_MAX usual ones have a tenth of it."""
 HEARTBEAT_SECONDS = 1.0
 SILENCE_SECONDS_MAX = 3.5
-"""Three heartbeats missed: the consumer is gone (server restarted, store wiped), and is made anew."""
+"""Silence after which a consumer counts as gone (server restarted, store wiped) and is made anew: three missed heartbeats."""
 RESUBSCRIBE_SECONDS = 0.5
-"""Before the next try; doubles up to RESUBSCRIBE_SECONDS_MAX. Meanwhile events are read from the log."""
+"""Pause before the next attempt; doubles up to RESUBSCRIBE_SECONDS_MAX. Meanwhile events are read from the log."""
 RESUBSCRIBE_SECONDS_MAX = 4.0
 STREAM_GRACE_SECONDS = 0.25
-"""The log is ahead and the stream silent: the relay gets this long before the event is read from the log. The usual way takes
-a few milliseconds, so this costs only where the relay is away."""
+"""Time that the relay gets to publish an event that the log has, before the event is read from the log. Usually it takes a few
+milliseconds, so this delays events only if the relay is down."""
 INACTIVE_SECONDS = 30.0
-"""The server forgets a consumer whose client has been gone for so long."""
+"""Time after which the server forgets a consumer without a client."""
 
 
 class StreamFeed:
@@ -56,6 +56,7 @@ class StreamFeed:
         behind_since: float | None = None
         async with HeadWatch(self._log) as watch, _Subscription(self._bus, after, watch.moved) as stream:
             while True:
+                # Cleared before the checks below, so that an event or a message that arrives during them ends the wait.
                 watch.moved.clear()
                 patience: float | None = None
                 batch = stream.take(after, batch_max)
@@ -80,7 +81,7 @@ class StreamFeed:
                         await watch.moved.wait()
 
     async def _from_log(self, after: int, batch_max: int) -> AsyncIterator[list[Event]]:
-        """Until the end of the log is reached."""
+        """Events of the log up to its present end."""
         while True:
             batch = await read_patiently(self._log, after, batch_max)
             if batch:
@@ -104,7 +105,7 @@ class _Subscription:
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self.live = False
-        """The consumer exists, and the server was heard within SILENCE_SECONDS_MAX."""
+        """True: the consumer exists, and the server was heard within SILENCE_SECONDS_MAX."""
 
     async def __aenter__(self) -> _Subscription:
         self._task = asyncio.create_task(self._run(), name="stream-feed")
@@ -114,13 +115,14 @@ class _Subscription:
         await stop_task(self._task)
 
     def received_beyond(self, after: int) -> int | None:
-        """Up to where the log must be read because messages were lost, dropped, or came without a body. None: nowhere."""
+        """Position up to which the log must be read because messages were lost, dropped, or came without a body; None if none
+        is missing."""
         if self._queue:
             return max(self._queue[0][0] - 1, after + 1)
         return self._received if self._received > after else None
 
     def take(self, after: int, batch_max: int) -> list[Event]:
-        """What follows `after` without a gap; older messages are dropped."""
+        """Events that follow `after` without a gap; older messages are dropped."""
         queue = self._queue
         while queue and queue[0][0] <= after:
             self._queued_bytes -= len(queue.popleft()[1])
@@ -146,7 +148,7 @@ class _Subscription:
             await asyncio.sleep(self._backoff.failed())
 
     async def _subscribed(self) -> None:
-        """Returns when the consumer has fallen silent."""
+        """Consumes the stream; returns when the consumer has fallen silent."""
         loop = asyncio.get_running_loop()
         inbox = self._bus.new_inbox()
         subscription = await self._bus.subscribe(inbox, cb=self._on_message)
@@ -178,7 +180,7 @@ class _Subscription:
         self.live = True
         headers = message.headers
         if headers and headers.get("Status") == "100":
-            # A flow-control request wants an answer; a heartbeat names the request that was not answered.
+            # A flow-control request expects an answer; a heartbeat repeats the subject of an unanswered one.
             reply = message.reply or headers.get("Nats-Consumer-Stalled", "")
             if reply:
                 await self._bus.publish(reply)
@@ -192,6 +194,7 @@ class _Subscription:
 
 
 def _stream_sequence(reply: str) -> int:
-    """From `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>....`, or the same with domain and account after ACK."""
+    """Stream sequence in a reply subject: `$JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>....`, or the same with domain
+    and account after ACK."""
     tokens = reply.split(".")
     return int(tokens[5] if len(tokens) == 9 else tokens[7])

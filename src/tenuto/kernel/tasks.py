@@ -1,4 +1,4 @@
-"""Running background tasks together, and stopping them for certain."""
+"""Background tasks: running them together, and stopping them reliably."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Coroutine
 from typing import Any
 
 CANCEL_SECONDS_BETWEEN = 1.0
-"""Until Python 3.12 `asyncio.wait_for` can swallow a cancellation that comes together with its result; so we ask again. A task
-that cleans up for longer is told again, too."""
+"""Pause between cancellations of a task. Until Python 3.12 `asyncio.wait_for` can swallow a cancellation that arrives together
+with its result, so it is repeated, also for a task that takes longer to clean up."""
 
 
 async def stop_task(task: asyncio.Task[Any] | None, *, seconds_between: float = CANCEL_SECONDS_BETWEEN) -> None:
-    """Returns when the task has ended, whatever it ended with."""
+    """Cancels the task; returns when it has ended, whatever its result."""
     while task is not None and not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=seconds_between)
     if task is not None and not task.cancelled():
-        task.exception()  # seen: whoever stops a task no longer cares
+        task.exception()  # marks the error as retrieved: nobody needs the result of a stopped task
 
 
 async def run_together(**work: Coroutine[Any, Any, None]) -> None:

@@ -1,8 +1,8 @@
 """Traces that follow a trial across services. Off by default: then nothing of OpenTelemetry's SDK is even imported.
 
-The trace context travels as a W3C traceparent: in message headers, in commands, and in the log row (`Event.trace`), from where
-the service that answers an event goes on with it. Spans are made per batch, with links to the traces of what the batch held:
-one span per message would cost more than the work. Span names are templates, never ids.
+The trace context travels as a W3C traceparent: in message headers, in commands, and in the log row (`Event.trace`), from which
+the service that reacts to an event continues it. Spans are made per batch, with links to the traces in the batch: one span per
+message would cost more than the work. Span names are templates, never ids.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from tenuto.kernel.optional import NotInstalled, needed
 from tenuto.kernel.settings import Settings, SettingsError
 
 LINKS_MAX = 64
-"""Links per span: a batch of 500 inputs of one experiment mostly shares a few traces."""
+"""Most links per span: a batch of 500 inputs of one experiment mostly shares a few traces."""
 
 _provider: Any = None
 
 
 def configure(service_name: str, settings: Settings) -> None:
-    """Raises SettingsError where the exporter is unknown or not installed."""
+    """Sets up tracing. Raises SettingsError if the exporter is unknown or not installed."""
     global _provider
     if settings.trace_exporter == "none":
         return
@@ -36,7 +36,7 @@ def configure(service_name: str, settings: Settings) -> None:
 
 
 def use_provider(provider: Any) -> None:
-    """Tests pass a provider with an exporter in memory; None turns tracing off."""
+    """Sets the provider. Tests pass one with an exporter in memory; None turns tracing off."""
     global _provider
     _provider = provider
 
@@ -56,7 +56,7 @@ def _exporter(name: str) -> Any:
 
 
 def shutdown() -> None:
-    """Sends what is still waiting."""
+    """Sends the spans that are still waiting."""
     if _provider is not None:
         _provider.shutdown()
 
@@ -67,7 +67,7 @@ def enabled() -> bool:
 
 @contextlib.contextmanager
 def span(name: str, *, parent: str = "", links: Iterable[str] = (), **attributes: str | int | float | bool) -> Iterator[str]:
-    """A span around a piece of work; yields its traceparent, or `parent` where tracing is off.
+    """A span around a piece of work; yields its traceparent, or `parent` if tracing is off.
 
     `parent` and `links` are traceparents; unreadable ones are left out.
     """

@@ -1,5 +1,6 @@
-"""Opens what lies beneath a directory without ever following a link: workers write there, and a service that reads or deletes for
-everybody must not be led elsewhere, nor made to wait by a pipe. Every function raises OSError."""
+"""Opens files beneath a directory without ever following a link (like openat2's RESOLVE_BENEATH). Workers write there, and a
+service that reads or deletes for all users must not be led elsewhere, nor made to wait by a pipe. Every function raises
+OSError."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from pathlib import Path
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 DEPTH_MAX = 32
-"""Directories within each other: files of checkpoints lie a few levels deep. Each level that is looked into costs a descriptor
-and a part of the stack, and workers make directories as they like."""
+"""Deepest nesting of directories: files of checkpoints lie a few levels deep. Each level costs a descriptor and a part of the
+stack, and workers make as many as they like."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotAPlainFile(OSError):
-    """A link, a pipe or a device stands where a file or a directory of ours should be."""
+    """A link, a pipe or a device is in the place of a regular file or directory."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.ELOOP, "it is a link or no regular file, so it is not read", str(path))
@@ -26,7 +27,7 @@ class NotAPlainFile(OSError):
 
 @contextmanager
 def directory(anchor: Path, parts: Sequence[str]) -> Iterator[int]:
-    """A descriptor of the directory; the anchor itself is the operator's and may be a link."""
+    """Descriptor of the directory. The anchor itself is the operator's and may be a link."""
     descriptor = os.open(anchor, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for index, part in enumerate(parts):
@@ -44,7 +45,7 @@ def directory(anchor: Path, parts: Sequence[str]) -> Iterator[int]:
 
 
 def open_file(anchor: Path, parts: Sequence[str]) -> int:
-    """A descriptor for reading a regular file."""
+    """Descriptor for reading a regular file."""
     with directory(anchor, parts[:-1]) as parent:
         try:
             descriptor = os.open(parts[-1], _FILE, dir_fd=parent)
@@ -59,7 +60,7 @@ def open_file(anchor: Path, parts: Sequence[str]) -> int:
 
 
 def status(anchor: Path, parts: Sequence[str]) -> os.stat_result:
-    """Of a regular file."""
+    """Status of a regular file."""
     with directory(anchor, parts[:-1]) as parent:
         found = os.stat(parts[-1], dir_fd=parent, follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode):
@@ -68,21 +69,21 @@ def status(anchor: Path, parts: Sequence[str]) -> os.stat_result:
 
 
 def remove(anchor: Path, parts: Sequence[str]) -> None:
-    """The entry itself, whatever it is but a directory."""
+    """Removes the entry itself, of any kind except a directory."""
     with directory(anchor, parts[:-1]) as parent:
         os.unlink(parts[-1], dir_fd=parent)
 
 
 def remove_empty(anchor: Path, parts: Sequence[str], keep: int) -> None:
-    """The directory and those above it, as long as they are empty and lie deeper than `keep` parts."""
+    """Removes the directory and those above it, as long as they are empty and deeper than `keep` parts."""
     for depth in range(len(parts), keep, -1):
         with directory(anchor, parts[: depth - 1]) as parent:
             os.rmdir(parts[depth - 1], dir_fd=parent)
 
 
 def walk(descriptor: int, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int, os.DirEntry[str]]]:
-    """Everything beneath an open directory, sorted: the parts above it, the descriptor of its directory, the entry. A directory
-    comes before what is in it, and is left out where it was removed meanwhile."""
+    """Every entry beneath an open directory, sorted: the parts above it, the descriptor of its directory, the entry. A
+    directory comes before its content, and is left out if it was removed in the meantime."""
     with os.scandir(descriptor) as found:
         items = sorted(found, key=lambda item: item.name)
     for item in items:

@@ -1,13 +1,13 @@
 """One trial's checkpoints in a store.
 
-Under the trial's prefix stand `blobs/<name>.<checkpoint id>` (contents: a file, or a pack of small ones) and
-`manifests/<checkpoint id>.json`. Saving is a two-phase commit: blobs first, then the manifest; only then is the checkpoint
-reported, and only what is in the record counts. A process that dies on the way leaves blobs, or a manifest, that the record does
-not know: the sweep removes them.
+Under the trial's prefix there are `blobs/<name>.<checkpoint id>` (contents: a file, or a pack of small ones) and
+`manifests/<checkpoint id>.json`. Saving is a two-phase commit: blobs first, then the manifest; then the checkpoint is reported,
+and only recorded checkpoints count. A process that dies in between leaves blobs, or a manifest, that the record does not know:
+the sweep removes them.
 
-An unchanged file is stored once: a checkpoint names the blobs of the trial's checkpoint before it (its base) where contents are
-equal. Only of that one: the record always keeps a trial's latest checkpoint, so its blobs cannot be deleted while the next one
-is under way, whatever the deleter knows of it. So no lock is needed between workers that write and the tracker that deletes.
+An unchanged file is stored once: a checkpoint names the blobs of the trial's previous checkpoint (its base) for files with equal
+contents, and of no other one. The record always keeps a trial's latest checkpoint, so its blobs cannot be deleted while the next
+one is under way, whatever the deleter knows of that. So workers that write and the tracker that deletes need no lock.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from tenuto.schemas.events.trial import CheckpointFile
 __all__ = ["Damaged", "Staged"]
 
 READ_COST_BYTES = 1 << 20
-"""What one stream holds at a time."""
+"""Memory that one stream takes."""
 
 
 def save(store: Store, staged: Staged) -> Manifest:
-    """Stores blobs, then the manifest. Returns when every byte is stored for good; the staged files may be gone then. Raises
-    StoreError, or OSError where the staged files cannot be read."""
+    """Stores blobs, then the manifest. Returns when every byte is durable; the staged files may be gone then. Raises
+    StoreError, or OSError if the staged files cannot be read."""
     manifest = save_blobs(store, staged)
     store.put_bytes(manifest_key(manifest.checkpoint_id), manifest.to_json() + b"\n")
     return manifest
 
 
 def save_blobs(store: Store, staged: Staged) -> Manifest:
-    """The first phase alone: what it returns is not stored yet. Raises as `save` does."""
+    """First phase of `save`: stores the blobs. The returned manifest is not stored yet. Raises as `save` does."""
     uploads = staged.plan(store.packs_small_files)
     _raise_first(each(lambda upload: staged.store(upload, store), uploads, lambda upload: upload.size_bytes))
     return staged.manifest()
 
 
 def read_manifest(store: Store, checkpoint_id: str) -> Manifest:
-    """Raises Damaged where it is not there or cannot be read, StoreError where the store is away."""
+    """Manifest of a checkpoint. Raises Damaged if it is missing or cannot be read, StoreError if the store cannot be used."""
     try:
         manifest = Manifest.from_json(read_bytes(store, manifest_key(checkpoint_id), MANIFEST_BYTES_MAX))
     except NotStored as error:
@@ -66,7 +66,7 @@ def read_manifest(store: Store, checkpoint_id: str) -> Manifest:
 
 
 def check_record(manifest: Manifest, recorded: Iterable[CheckpointFile]) -> None:
-    """Raises Damaged where the manifest does not name exactly the recorded files with the recorded contents."""
+    """Raises Damaged if the manifest does not name exactly the recorded files with the recorded contents."""
     theirs = {file.path: file for file in recorded}
     ours = {file.path: file.recorded for file in manifest.files}
     for path in sorted(theirs.keys() | ours.keys()):
@@ -75,13 +75,13 @@ def check_record(manifest: Manifest, recorded: Iterable[CheckpointFile]) -> None
 
 
 def read(store: Store, files: Iterable[StoredFile]) -> Iterator[tuple[StoredFile, Iterator[bytes]]]:
-    """The files' contents in the order given, checked as they pass: read each to its end before the next. The contents raise
-    Damaged, at the latest at their end. Raises StoreError."""
+    """Contents of the files in the given order, verified while they are read: read each to its end before the next. The
+    contents raise Damaged, at the latest at their end. Raises StoreError."""
     return read_files(store, files)
 
 
 def load(store: Store, manifest: Manifest, target: Path) -> None:
-    """Puts the verified files into the directory `target`; as links where the store is in this file system (read-only then).
+    """Puts the verified files into the directory `target`; as links if the store is in this file system (read-only then).
     Raises Damaged or StoreError."""
 
     def fetch(run: Run) -> None:
@@ -90,6 +90,7 @@ def load(store: Store, manifest: Manifest, target: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             local = store.local_path(file.blob) if file.offset is None else None
             if local is not None:
+                # A link costs no copy, but its content is verified all the same.
                 for _ in chunks:
                     pass
                 path.symlink_to(local)
@@ -103,7 +104,7 @@ def load(store: Store, manifest: Manifest, target: Path) -> None:
 
 
 def verify(store: Store, manifest: Manifest) -> list[str]:
-    """What is wrong with it, file by file. Raises StoreError."""
+    """Problems of a checkpoint, one sentence per damaged file. Raises StoreError."""
     problems: list[str] = []
 
     def check(run: Run) -> None:
@@ -119,12 +120,12 @@ def verify(store: Store, manifest: Manifest) -> list[str]:
 
 
 def delete(store: Store, checkpoint_id: str) -> None:
-    """Its manifest, and the blobs that no other manifest of the trial names. Blobs go first, so a deletion that was cut off is
-    done again from the manifest. Raises StoreError."""
+    """Deletes a checkpoint's manifest, and the blobs that no other manifest of the trial names. Blobs go first, so that an
+    interrupted deletion can be repeated from the manifest. Raises StoreError."""
     try:
         manifest = read_manifest(store, checkpoint_id)
     except Damaged:
-        # Without a manifest nothing says which blobs were its own but their names.
+        # Without a manifest, only the blobs' names tell which ones the checkpoint wrote.
         store.delete([manifest_key(checkpoint_id)])
         manifest = None
     used = set()
@@ -134,7 +135,7 @@ def delete(store: Store, checkpoint_id: str) -> None:
                 used |= {file.blob for file in read_manifest(store, other).files}
             except Damaged as error:
                 if store.stat(manifest_key(other)) is None:
-                    continue  # deleted since
+                    continue  # deleted in the meantime
                 raise StoreError(
                     f"{store.url}: checkpoint {checkpoint_id} is not deleted, because it may share files with "
                     f"checkpoint {other}, and {error}."
@@ -148,7 +149,7 @@ def delete(store: Store, checkpoint_id: str) -> None:
 
 
 def list_manifests(store: Store) -> list[str]:
-    """Checkpoint ids, sorted."""
+    """Ids of the checkpoints with a manifest, sorted."""
     return sorted(writer_of(entry.key) for entry in store.entries(MANIFESTS) if entry.key.endswith(".json"))
 
 

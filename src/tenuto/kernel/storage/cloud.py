@@ -1,4 +1,4 @@
-"""A store in Google Cloud Storage or Azure Blob Storage, through obstore (any of whose back ends will do)."""
+"""A store in Google Cloud Storage or Azure Blob Storage, through obstore (any of its back ends works)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CloudStore:
                 found = obstore.get(self._store, key, options={"range": wanted} if wanted else None)
             except BaseError:
                 if wanted and obstore.head(self._store, key)["size"] <= offset:
-                    raise FileNotFoundError from None  # it is shorter
+                    raise FileNotFoundError from None  # the object is shorter
                 raise
             for chunk in found.stream(min_chunk_size=READ_BYTES):
                 yield bytes(chunk)

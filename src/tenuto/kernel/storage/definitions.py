@@ -1,4 +1,4 @@
-"""What the operator declares of a store: where it is, and how it is entered. Never part of an experiment or of the record."""
+"""Declarations of stores by the operator: address and credentials. They are never part of an experiment or of the record."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tenuto.schemas.config.storage import StoreName
 
 PREFIX = r"^[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*$|^$"
 SECRET_CHARACTERS_MAX = 16_384
-"""A service account's key file has some 2,400."""
+"""Most characters of a credential; a service account's key file has some 2,400."""
 Secret = Annotated[str, Field(max_length=SECRET_CHARACTERS_MAX)]
 
 
 class DirectoryDefinition(Model):
     type: Literal["directory"] = "directory"
     path: str
-    """Absolute; services and agents all see it there. It must belong to this cluster alone."""
+    """Absolute path at which services and agents all see the directory. It must belong to this cluster alone."""
 
     @field_validator("path")
     @classmethod
@@ -35,7 +35,7 @@ class DirectoryDefinition(Model):
 class S3Definition(Model):
     type: Literal["s3"]
     bucket: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")
-    """An existing bucket."""
+    """Name of an existing bucket."""
     prefix: str = Field(default="", max_length=512, pattern=PREFIX)
     """Path inside the bucket. It must belong to this cluster alone."""
     endpoint: str = Field(default="https://s3.amazonaws.com", pattern=r"^https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?$")
@@ -68,7 +68,7 @@ class AzureDefinition(Model):
     container: str = Field(pattern=r"^[a-z0-9](-?[a-z0-9]){2,62}$")
     prefix: str = Field(default="", max_length=512, pattern=PREFIX)
     account_key: Secret | None = Field(default=None, repr=False)
-    """None: the machine's own identity."""
+    """Key of the storage account. None: the machine's own identity."""
 
     @property
     def url(self) -> str:
@@ -77,4 +77,4 @@ class AzureDefinition(Model):
 
 StoreDefinition = Annotated[DirectoryDefinition | S3Definition | GcsDefinition | AzureDefinition, Field(discriminator="type")]
 DEFINITIONS: TypeAdapter[dict[StoreName, StoreDefinition]] = TypeAdapter(dict[StoreName, StoreDefinition])
-"""By name, as they stand in the file and as a worker is handed those that it needs."""
+"""Declarations by name, in the operator's file and in the message that hands a worker those it needs."""

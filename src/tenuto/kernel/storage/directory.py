@@ -1,6 +1,6 @@
-"""A store in a directory that every agent sees. A file gets its name by an atomic rename when all of it is on disk.
+"""A store in a directory that every agent sees. A file gets its name by an atomic rename once all of it is on disk.
 
-What is read, listed or deleted is looked for without following links below the operator's directory: workers write there.
+Below the operator's directory no link is followed for reading, listing or deleting: workers write there.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tenuto.kernel.storage import beneath
 from tenuto.kernel.storage.store import READ_BYTES, Entry, NotStored, StoreError
 
 PARTIAL_PREFIX = ".partial-"
-"""Files that are being written, and directories in which checkpoints are put together."""
+"""Prefix of files that are being written, and of directories in which checkpoints are put together."""
 PUT_TRIES_MAX = 3
-"""Only where the directory vanishes between being made and being used."""
+"""Most attempts to put a file; repeated only if its directory vanishes between being made and being used."""
 
 
 class DirectoryStore:
@@ -36,12 +36,12 @@ class DirectoryStore:
 
     @property
     def packs_small_files(self) -> bool:
-        return False  # files are moved into it, and read in place
+        return False  # files are moved into the store, and read in place
 
     def put_file(self, key: str, source: Path, consume: bool = False) -> None:
         target = self._path(key)
         if consume and not source.exists() and target.exists():
-            return  # taken over by an earlier try
+            return  # moved here by an earlier attempt
 
         def put() -> None:
             if consume and self._take_over(source, target):
@@ -63,7 +63,7 @@ class DirectoryStore:
                 return
             except OSError as error:
                 if left and isinstance(error, FileNotFoundError) and not target.parent.exists():
-                    continue  # it was empty, and a deletion took it away
+                    continue  # it was empty, and a deletion removed it
                 raise _explained(error, target) from error
 
     def _take_over(self, source: Path, target: Path) -> bool:
@@ -78,7 +78,7 @@ class DirectoryStore:
         return True
 
     def _make_parents(self, target: Path) -> None:
-        """Also on disk: a new directory is an entry of its parent."""
+        """Makes the directories above the target and syncs them: a new directory is an entry of its parent."""
         missing = [parent for parent in target.parents if not parent.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
         for made in missing:
@@ -138,11 +138,11 @@ class DirectoryStore:
             raise _explained(error, self.root) from error
 
     def _entries(self, descriptor: int, above: tuple[str, ...]) -> Iterator[Entry]:
-        """A link is listed under its own name, so that it can be removed."""
+        """Entries below an open directory. A link is listed under its own name, so that it can be removed."""
         for parts, _, item in beneath.walk(descriptor, above):
             if any(part.startswith(PARTIAL_PREFIX) for part in (*parts, item.name)) or item.is_dir(follow_symlinks=False):
                 continue
-            with contextlib.suppress(FileNotFoundError):  # deleted since
+            with contextlib.suppress(FileNotFoundError):  # deleted in the meantime
                 status = item.stat(follow_symlinks=False)
                 yield Entry("/".join((*parts, item.name)), status.st_size, status.st_mtime_ns // 1000)
 
@@ -193,7 +193,7 @@ def _parts(key: str) -> list[str]:
 
 
 def _newest_us(parent: int, item: os.DirEntry[str]) -> int:
-    """When the file, or anything in the directory, was written last."""
+    """Time of the last write to the file, or to anything in the directory."""
     newest_ns = item.stat(follow_symlinks=False).st_mtime_ns
     if item.is_dir(follow_symlinks=False):
         descriptor = os.open(item.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)

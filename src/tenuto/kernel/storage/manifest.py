@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: which files it has, and which blobs of the store hold them."""
+"""The manifest of a checkpoint: its files, and the blobs of the store that hold them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tenuto.schemas.events.trial import CheckpointFile
 MANIFESTS = "manifests"
 BLOBS = "blobs"
 MANIFEST_BYTES_MAX = 64 << 20
-"""Some 200,000 files; a checkpoint with more should pack them."""
+"""Most bytes of a manifest: some 200,000 files; a checkpoint with more should pack them."""
 END_BYTES = 1 << 20
-"""A large file whose first and last MiB are not those of one stored before need not be read whole to tell that it is new."""
+"""Bytes at each end of a large file that are hashed first: if no stored file has the same ends, the file is new and need not
+be read whole to know it."""
 
 
 def _inside(path: str) -> str:
@@ -37,15 +38,15 @@ BlobKey = Annotated[str, AfterValidator(_blob)]
 
 class StoredFile(Model):
     path: Annotated[str, AfterValidator(_inside)]
-    """Relative to the checkpoint's directory, with `/`."""
+    """Path relative to the checkpoint's directory, with `/`."""
     size_bytes: int = Field(ge=0)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     blob: BlobKey
-    """Its key below the trial's prefix."""
+    """Key of the blob, below the trial's prefix."""
     offset: int | None = Field(default=None, ge=0)
-    """Where its bytes begin in the blob, if that is a pack of several files. None: the blob is this file alone."""
+    """Position of the file's bytes in the blob, if that is a pack of several files. None: the blob is this file alone."""
     ends_sha256: str = ""
-    """SHA-256 of its first and last MiB; of large files only."""
+    """SHA-256 of the file's first and last MiB; only for large files."""
 
     @property
     def recorded(self) -> CheckpointFile:
@@ -57,19 +58,19 @@ class Pack(Model):
 
     blob: BlobKey
     size_bytes: int = Field(ge=0)
-    """All of it, also what this checkpoint does not use."""
+    """Size of the whole pack, including files that this checkpoint does not use."""
 
 
 class Manifest(Model):
     format: Literal[1, 2] = 2
-    """1: without packs."""
+    """Version of the format; 1 has no packs."""
     checkpoint_id: str
     files: tuple[StoredFile, ...]
-    """By path."""
+    """Files, sorted by path."""
     packs: tuple[Pack, ...] = ()
-    """Those that `files` name."""
+    """Packs that `files` refer to."""
     owners: tuple[tuple[int, ...], ...] = ()
-    """Where several ranks have saved files of their own: by rank, the places in `files` of those that it saved."""
+    """Files that each rank saved, as indices in `files`, by rank. Empty: ranks saved no files of their own."""
 
     @model_validator(mode="after")
     def _owns_files(self) -> Self:
@@ -86,14 +87,15 @@ class Manifest(Model):
         return self
 
     def own_files(self, rank: int, ranks: int) -> tuple[StoredFile, ...] | None:
-        """What this rank of so many needs of a checkpoint that as many saved: its own files, and those of rank 0. None: all."""
+        """Files that this rank needs of a checkpoint saved by the same number of ranks: its own, and those of rank 0. None:
+        all files."""
         if ranks < 2 or len(self.owners) != ranks:
             return None
         return tuple(self.files[place] for place in sorted({*self.owners[0], *self.owners[rank]}))
 
     @property
     def recorded(self) -> tuple[CheckpointFile, ...]:
-        """As they stand in the record."""
+        """The files as they are recorded."""
         return tuple(file.recorded for file in self.files)
 
     @property
@@ -106,27 +108,27 @@ def manifest_key(checkpoint_id: str) -> str:
 
 
 def blob_key(name: str, checkpoint_id: str) -> str:
-    """`name` says what is in it: a file's SHA-256, for a pack that of its files' SHA-256, for a large file (which is sent while
-    it is hashed) something that never occurred before. The second part is the checkpoint that stored it first. Without it a blob
-    could come back under the same name while its deletion is under way, and be deleted with it; so no key is ever written for
-    two checkpoints, nor twice with different contents."""
+    """Key of a new blob. `name` identifies the content: a file's SHA-256, for a pack the SHA-256 over those of its files, for
+    a large file (which is sent while it is hashed) a unique name. The second part is the checkpoint that stored it first.
+    Without it a blob could come back under the same name while its deletion is under way, and be deleted with it; so no key is
+    ever written for two checkpoints, nor twice with different contents."""
     return f"{BLOBS}/{name}.{checkpoint_id}"
 
 
 def writer_of(key: str) -> str:
-    """The checkpoint that a blob or a manifest was stored for."""
+    """Id of the checkpoint that a blob or a manifest was stored for."""
     name = key.rpartition("/")[2]
     return name.removesuffix(".json") if key.startswith(f"{MANIFESTS}/") else name.partition(".")[2]
 
 
 def sha256_of(path: Path) -> str:
-    """Raises OSError."""
+    """SHA-256 of a file's content. Raises OSError."""
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def ends_of(path: Path, size_bytes: int) -> str:
-    """SHA-256 of the first and the last END_BYTES. Raises OSError."""
+    """SHA-256 of the first and the last END_BYTES of a file. Raises OSError."""
     with path.open("rb", buffering=0) as file:
         digest = hashlib.sha256(file.read(END_BYTES))
         file.seek(max(0, size_bytes - END_BYTES))

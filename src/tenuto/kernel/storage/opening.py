@@ -1,4 +1,4 @@
-"""Opens a store from its declaration. The object stores' clients are imported where they are used: a worker that saves to a
+"""Opens a store from its declaration. Clients of object stores are imported only where they are used: a worker that saves to a
 directory starts without them."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tenuto.kernel.storage.store import Store, StoreError
 
 
 def open_store(definition: StoreDefinition, below: str = "") -> Store:
-    """The store, from `below` on: a path such as `3/3-7`, or all of it. Makes no request. Raises StoreError."""
+    """The store from `below` on: a path such as `3/3-7`, or empty for all of it. Makes no request. Raises StoreError."""
     if isinstance(definition, DirectoryDefinition):
         return DirectoryStore(Path(definition.path), below)
     prefix = "/".join(filter(None, [definition.prefix, below]))
@@ -50,7 +50,7 @@ def _gcs(definition: GcsDefinition, prefix: str) -> Store:
     key = definition.service_account_key
     try:
         if key is not None:
-            json.loads(key)  # the client's own words for one that is no JSON hold a part of it
+            json.loads(key)  # the client's own error about invalid JSON quotes a part of the key
         store = (
             GCSStore(definition.bucket, prefix=prefix or None, service_account_key=key)
             if key

@@ -1,4 +1,4 @@
-"""Many requests to a store at once, within a bound of memory."""
+"""Parallel requests to a store, within a bound of memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 def each(work: Callable[[T], None], items: Sequence[T], cost_bytes: Callable[[T], int]) -> list[BaseException]:
-    """`work` on each, PARALLEL_MAX at once, with at most BUFFER_BYTES_MAX at work together. The first error keeps what was not
-    begun from beginning. Returns the errors."""
+    """Calls `work` on each item, PARALLEL_MAX at once, with at most BUFFER_BYTES_MAX of cost under way. After the first error
+    no more items are begun. Returns the errors."""
     if not items:
         return []
     budget = _Budget(BUFFER_BYTES_MAX)

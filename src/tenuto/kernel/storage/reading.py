@@ -1,5 +1,5 @@
-"""Reads stored files, and checks every byte against the manifest as it passes. Files that stand side by side in a pack are read
-by one request."""
+"""Reads stored files, and verifies every byte against the manifest while it passes. Files that are next to each other in a
+pack are read by one request."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tenuto.kernel.storage.manifest import StoredFile
 from tenuto.kernel.storage.store import NotStored, Store
 
 GAP_BYTES_MAX = 256 << 10
-"""What lies between two wanted files of a pack is read over up to this size: that is quicker than another request."""
+"""Largest gap between two wanted files of a pack that is read over, because that is quicker than another request."""
 
 Run = tuple[StoredFile, ...]
-"""One after the other in one blob."""
+"""Files that follow each other in one blob."""
 
 
 class Damaged(Exception):
-    """What the store holds is not what was saved. `str(error)` names the file and says how."""
+    """Stored content differs from the saved one. `str(error)` names the file and the difference."""
 
 
 def runs(files: Iterable[StoredFile]) -> list[Run]:
-    """In the order given; by blob and offset there are fewest."""
+    """Files grouped into runs, in the given order; sorted by blob and offset they give the fewest runs."""
     found: list[list[StoredFile]] = []
     end = 0
     for file in files:
@@ -40,8 +40,8 @@ def by_place(files: Iterable[StoredFile]) -> list[StoredFile]:
 
 
 def read_run(store: Store, run: Run) -> Iterator[tuple[StoredFile, Iterator[bytes]]]:
-    """Each file's contents must be read to their end before the next file is asked for. Their iterator raises Damaged, at the
-    latest at its end; the next file may be read nevertheless. Raises StoreError."""
+    """Contents of the files of one run. Each must be read to its end before the next file is requested. Its iterator raises
+    Damaged, at the latest at its end; the next file may be read nevertheless. Raises StoreError."""
     first = run[0]
     if first.offset is None:
         blob = _Blob(store.stream(first.blob), 0)
@@ -57,7 +57,7 @@ def read_run(store: Store, run: Run) -> Iterator[tuple[StoredFile, Iterator[byte
 
 
 def read_files(store: Store, files: Iterable[StoredFile]) -> Iterator[tuple[StoredFile, Iterator[bytes]]]:
-    """The same for all of them, one run after the other."""
+    """Contents of files in the given order, as of `read_run`, one run after the other."""
     for run in runs(files):
         yield from read_run(store, run)
 
@@ -89,7 +89,7 @@ class _Blob:
         yield from self._chunks
 
     def part(self, offset: int, size_bytes: int) -> Iterator[bytes]:
-        """Shorter where the stream ends. Raises NotStored, for every part then."""
+        """Bytes of one part; fewer if the stream ends. Raises NotStored, and then for every later part, too."""
         if size_bytes:
             for _ in self._take(offset - self._position):
                 pass

@@ -28,7 +28,7 @@ from tenuto.kernel.storage.store import (
 )
 
 RETRIES_MAX = 3
-"""Of one request, within a second or two. A longer absence is the caller's to judge."""
+"""Retries of one request, within a second or two. A longer outage is for the caller to judge."""
 _MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "ResourceNotFound", "InvalidRange"})
 _FAILURES = (MinioException, urllib3.exceptions.HTTPError, OSError, ValueError)
 
@@ -130,7 +130,7 @@ class S3Store:
         found: list[str] = []
         start = f"{self._prefix}/" if self._prefix else ""
         with self._explaining(start):
-            # The client has these two requests, but no public name for them.
+            # The client implements these two requests, but has no public name for them.
             listed = self._client._list_multipart_uploads(self._bucket, prefix=start)
             for upload in listed.uploads:
                 if upload.object_name.startswith(start) and _us(upload.initiated_time) < older_than_us:

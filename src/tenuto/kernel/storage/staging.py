@@ -1,13 +1,13 @@
-"""A checkpoint's files on their way into a store: which are stored already, and in which blobs the others go.
+"""A checkpoint's files on their way into a store: those that are stored already, and the blobs that the others go to.
 
-- A file that the trial's checkpoint before (the base) has, with the same contents, is named and not stored again.
-- Files of at most SMALL_BYTES_MAX are put together into packs of at most PACK_BYTES_MAX, where the store says that requests are
-  dear: a thousand small files are then a handful of requests.
+- A file that the trial's previous checkpoint (the base) has, with the same contents, is named and not stored again.
+- Files of at most SMALL_BYTES_MAX are put together into packs of at most PACK_BYTES_MAX, if the store says that requests are
+expensive: a thousand small files are then a handful of requests.
 - Files of at most one part are hashed, then stored under their hash.
-- Larger files are hashed while they are sent. They are hashed first only where one with the same ends is stored already.
+- Larger files are hashed while they are sent. They are hashed first only if one with the same ends is stored already.
 
-A pack lives as long as a checkpoint names it. So that a few kept files do not keep a whole pack for ever, a checkpoint names
-an older pack only if it uses at least PACK_USED_MIN of it; else it stores those files again.
+A pack lives as long as a checkpoint names it. So that a few kept files do not keep a whole pack for ever, a checkpoint names an
+older pack only if it uses at least PACK_USED_MIN of it; otherwise it stores those files again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from tenuto.kernel.storage.manifest import Manifest, Pack, StoredFile, blob_key,
 from tenuto.kernel.storage.store import PART_BYTES, Store
 
 SMALL_BYTES_MAX = 1 << 20
-"""Sending so much takes longer than a request's round trip: larger files gain nothing from a pack."""
+"""Largest file in a pack: sending this much takes longer than a request's round trip, so larger files gain nothing from one."""
 PACK_BYTES_MAX = 4 << 20
-"""One request, held in memory while it is sent: so many that the bound of memory lets PARALLEL_MAX of them go at once."""
+"""Largest pack. It is one request, held in memory while it is sent; the bound of memory lets PARALLEL_MAX packs go at once."""
 PACK_USED_MIN = 0.5
-"""The store then holds at most twice what the checkpoints' small files have."""
+"""Smallest used part of an older pack that is named again. The store then holds at most twice the size of the checkpoints'
+small files."""
 HASHING_THREADS = max(1, min(4, (os.cpu_count() or 1)))
 
 
@@ -37,17 +38,17 @@ class File:
     path: str
     size_bytes: int
     sha256: str = ""
-    """Empty: found while it is sent."""
+    """SHA-256 of the content. Empty: computed while the file is sent."""
     ends_sha256: str = ""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """One blob."""
+    """One blob to store."""
 
     blob: str
     files: tuple[File, ...]
-    """Several: a pack of them in this order."""
+    """Files in the blob; several form a pack in this order."""
 
     @property
     def size_bytes(self) -> int:
@@ -56,24 +57,25 @@ class Upload:
 
 @dataclass
 class Staged:
-    """`checkpoints.save` may be called again after a StoreError: what is stored already is not sent again."""
+    """A checkpoint to save. `checkpoints.save` may be called again after a StoreError: blobs that are stored already are not
+    sent again."""
 
     checkpoint_id: str
     directory: Path
     base: Manifest | None
     uploads: tuple[Upload, ...] | None = None
-    """What is to be stored. None: not planned yet."""
+    """Blobs to store. None: not planned yet."""
     named: dict[str, StoredFile] = field(default_factory=dict)
-    """By path: files whose contents the base has."""
+    """Files, by path, whose contents the base has."""
     twins: dict[str, str] = field(default_factory=dict)
     """Path -> another path of this checkpoint with the same contents, which is stored."""
     hashes: dict[str, str] = field(default_factory=dict)
-    """By path: of files that were hashed while they were sent."""
+    """SHA-256, by path, of files that were hashed while they were sent."""
     done: set[str] = field(default_factory=set)
     """Blobs of `uploads` that are stored."""
 
     def plan(self, packs: bool) -> tuple[Upload, ...]:
-        """Reads what must be read to tell what is new. `packs`: put small files together. Raises OSError."""
+        """Finds out which files are new, reading only what it must. `packs`: put small files together. Raises OSError."""
         if self.uploads is None:
             new = self._without_known(self._files())
             small = [file for file in new if packs and file.size_bytes <= SMALL_BYTES_MAX]
@@ -85,26 +87,26 @@ class Staged:
                 for index, file in enumerate(new)
                 if file.path not in packed
             )
-            # The largest first: small ones then fill the gaps.
+            # Largest first, so that small ones fill the gaps at the end.
             self.uploads = tuple(sorted([*gathered, *alone], key=lambda upload: -upload.size_bytes))
         return self.uploads
 
     def _files(self) -> list[File]:
-        """By path, hashed where that must be known first."""
+        """Files by path, hashed if the hash must be known before the upload."""
         paths = sorted(path for path in self.directory.rglob("*") if path.is_file())
         names = [path.relative_to(self.directory).as_posix() for path in paths]
         sizes = [path.stat().st_size for path in paths]
         ends = [ends_of(path, size) if size > PART_BYTES else "" for path, size in zip(paths, sizes, strict=True)]
         alike = Counter(zip(sizes, ends, strict=True))
         alike.update((file.size_bytes, file.ends_sha256) for file in (self.base.files if self.base else ()))
-        # One of an earlier format has no ends: it could be equal to any of its size.
+        # A file of an earlier format has no hash of its ends: it may equal any file of its size.
         sizes_unsure = {file.size_bytes for file in (self.base.files if self.base else ()) if not file.ends_sha256}
 
         def hash_of(index: int) -> str:
             size, end = sizes[index], ends[index]
             return sha256_of(paths[index]) if not end or alike[size, end] > 1 or size in sizes_unsure else ""
 
-        # Small ones here: handing each to another thread takes longer than hashing it.
+        # Small files are hashed in this thread: handing each to another one takes longer than hashing it.
         large = [index for index, size in enumerate(sizes) if size > SMALL_BYTES_MAX]
         with ThreadPoolExecutor(HASHING_THREADS) as threads:
             hashes = dict(zip(large, threads.map(hash_of, large), strict=True))
@@ -128,7 +130,7 @@ class Staged:
         return new
 
     def _worth_naming(self, files: list[File]) -> dict[str, StoredFile]:
-        """What the base has, by SHA-256, without packs that would be kept for too little."""
+        """Files of the base by SHA-256, without packs that would be kept for too little."""
         if self.base is None:
             return {}
         known = {file.sha256: file for file in self.base.files}
@@ -139,7 +141,7 @@ class Staged:
         return {sha256: file for sha256, file in known.items() if file.blob not in sparse}
 
     def manifest(self) -> Manifest:
-        """Once all uploads are done."""
+        """Manifest of the checkpoint, once all uploads are done."""
         assert self.uploads is not None
         found, packs = dict(self.named), {}
         older = {pack.blob: pack for pack in self.base.packs} if self.base else {}
@@ -169,7 +171,7 @@ class Staged:
         )
 
     def store(self, upload: Upload, store: Store) -> None:
-        """Raises StoreError, or OSError where the staged files cannot be read."""
+        """Stores one blob. Raises StoreError, or OSError if the staged files cannot be read."""
         if upload.blob in self.done:
             return
         file = upload.files[0]
@@ -183,7 +185,7 @@ class Staged:
 
     def _store_and_hash(self, blob: str, file: File, store: Store) -> None:
         path = self.directory / file.path
-        # Opened first: a store that takes the file over moves it.
+        # Opened first: the store may move the file.
         with path.open("rb", buffering=0) as source, ThreadPoolExecutor(1, thread_name_prefix="tenuto-hash") as thread:
             digest = thread.submit(hashlib.file_digest, source, "sha256")
             try:
@@ -193,7 +195,7 @@ class Staged:
 
 
 def _gathered(files: list[File], checkpoint_id: str) -> list[Upload]:
-    """Packs, filled in the order given. What would be a pack of one is none."""
+    """Packs, filled in the given order. A pack of one file is left out."""
     packs: list[list[File]] = []
     filled = PACK_BYTES_MAX
     for file in files:

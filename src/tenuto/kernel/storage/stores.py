@@ -1,7 +1,7 @@
 """The cluster's stores by name: its own directory, and those that the operator declared in a file that services and agents read.
 
-A location in the record names a store and a checkpoint, and nothing else: `store://NAME/3/3-7/manifests/3-7-1-100.json`. So
-nobody who reports a checkpoint can say where a service reads or deletes.
+A recorded location names a store and a checkpoint, and nothing else: `store://NAME/3/3-7/manifests/3-7-1-100.json`. So the sender
+of a report cannot choose where a service reads or deletes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _WHERE = re.compile(
 
 @dataclass(frozen=True)
 class Located:
-    """What a recorded location says."""
+    """Parts of a recorded location."""
 
     store: str | None
-    """None: it was recorded before stores had names; the experiment's own store is meant."""
+    """Name of the store. None: the location was recorded before stores had names, and means the experiment's own store."""
     trial_id: str
     checkpoint_id: str
 
 
 class NotOurs(StoreError):
-    """It is not the location of that checkpoint; nothing was read or deleted."""
+    """The location is not that of the expected checkpoint; nothing was read or deleted."""
 
 
 def located(location: str) -> Located:
-    """Raises NotOurs where it is not the location of a checkpoint."""
+    """Parts of a checkpoint's location. Raises NotOurs if it is none."""
     found = _WHERE.fullmatch(location)
     if found is None or (found["root"].startswith("store://") and found["store"] is None):
         raise NotOurs(f"{location!r} is not the location of a checkpoint.")
@@ -55,25 +55,25 @@ class Stores:
     shared: Path | None = None
     """The cluster's own directory of checkpoints, which is the store `shared`."""
     file: Path | None = None
-    """What the operator declared. None: nothing."""
+    """File with the operator's declarations. None: no declarations."""
     given: Mapping[str, StoreDefinition] = field(default_factory=dict)
-    """A worker's: what its agent handed out."""
+    """Declarations that an agent handed to this worker."""
     _read: tuple[tuple[int, int, int], dict[str, StoreDefinition]] | None = None
 
     @classmethod
     def given_by(cls, handed_out: bytes) -> Stores:
-        """In a worker, from what its agent said; an agent of an earlier version says nothing."""
+        """Stores of a worker, from its agent's message; an agent of an earlier version sends none."""
         return cls(given=DEFINITIONS.validate_json(handed_out) if handed_out else {})
 
     def definitions(self) -> dict[str, StoreDefinition]:
-        """By name, the shared one included; the file is read again when it has changed. Raises StoreError."""
+        """Declarations by name, the shared store included; the file is read again if it has changed. Raises StoreError."""
         shared: dict[str, StoreDefinition] = (
             {SHARED_STORE: DirectoryDefinition(path=str(self.shared.absolute()))} if self.shared is not None else {}
         )
         return {**self._declared(), **self.given, **shared}
 
     def open(self, name: str, below: str = "") -> Store:
-        """The store, from `below` on: a path such as `3/3-7`, or all of it. Makes no request. Raises StoreError."""
+        """The store from `below` on: a path such as `3/3-7`, or empty for all of it. Makes no request. Raises StoreError."""
         definition = self.definitions().get(name)
         if definition is None:
             raise StoreError(
@@ -87,15 +87,16 @@ class Stores:
         return self.open(name, f"{experiment_of(trial_id)}/{trial_id}")
 
     def open_location(self, location: str, own: str, trial_id: str | None = None) -> tuple[Store, str]:
-        """The trial's store and the checkpoint's id. `own`: the store of the experiment. `trial_id`: the one that it must be of.
-        Raises NotOurs, StoreError."""
+        """Store of the trial, and id of the checkpoint at a location. `own`: store of the experiment. `trial_id`: trial that
+        the checkpoint must belong to. Raises NotOurs, StoreError."""
         found = located(location)
         if trial_id is not None and found.trial_id != trial_id:
             raise NotOurs(f"{location} is not the location of a checkpoint of trial {trial_id}.")
         return self.open_trial(found.store or own, found.trial_id), found.checkpoint_id
 
     def handed_out(self, names: Iterable[str]) -> bytes:
-        """Those of them that are declared here, with their credentials, for a worker that needs them. Raises StoreError."""
+        """Declarations of these stores, as far as they exist, with their credentials, for a worker that needs them. Raises
+        StoreError."""
         definitions = self.definitions()
         return DEFINITIONS.dump_json({name: definitions[name] for name in sorted(set(names)) if name in definitions})
 
@@ -115,14 +116,14 @@ class Stores:
 
 
 def stores_of(shared_directory: str, stores_file: str) -> Stores:
-    """Of a service or an agent, from its settings."""
+    """Stores of a service or an agent, from its settings."""
     shared = Path(shared_directory) / "checkpoints" if shared_directory else None
     return Stores(shared, Path(stores_file) if stores_file else None)
 
 
 def read_stores(file: Path) -> dict[str, StoreDefinition]:
-    """What is declared in the file; nothing where it is not there. Raises StoreError, whose words show no secret."""
-    import yaml  # a worker does without
+    """Declarations in the file; none if it does not exist. Raises StoreError with a text that shows no secret."""
+    import yaml  # not needed in workers
 
     try:
         with file.open("rb") as opened:
@@ -146,7 +147,7 @@ def read_stores(file: Path) -> dict[str, StoreDefinition]:
 
 
 def write_stores(file: Path, definitions: Mapping[str, StoreDefinition]) -> None:
-    """At once or not at all, for its owner alone to read. Raises OSError."""
+    """Writes the declarations atomically, readable only by the owner. Raises OSError."""
     import yaml
 
     document = yaml.safe_dump(DEFINITIONS.dump_python(dict(sorted(definitions.items())), exclude_none=True), sort_keys=False)

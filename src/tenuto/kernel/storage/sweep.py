@@ -1,9 +1,10 @@
-"""Finds what was stored but never recorded, and removes it: the traces of processes that died between storing and reporting.
+"""The sweep: finds and removes stored files that were never recorded, the traces of processes that died between storing and
+reporting.
 
-Something is an orphan when all of this holds: the log does not know its checkpoint (or knows that it was deleted), no recorded
-checkpoint uses it, it is older than a bound, and it was not stored for an allocation that is live. A report of any other
-allocation would be refused, so what is an orphan once stays one. The store is listed before the log is read: what is recorded in
-between is known.
+A file is an orphan if all of this holds: the log does not know its checkpoint (or knows that it was deleted), no recorded
+checkpoint uses it, it is older than a bound, and it was not stored for a live allocation. A report of any other allocation would
+be refused, so an orphan stays one. The store is listed before the log is read, so a checkpoint that is recorded in between is
+known.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 
 LiveAllocation = Callable[[str], str | None]
-"""Trial id -> its live allocation."""
+"""Function from a trial's id to the id of its live allocation."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Orphan:
 class Sweep:
     orphans: list[Orphan] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Stores that could not be read, and trials in which nothing can be told."""
+    """Stores that could not be read, and trials in which orphans cannot be told apart."""
 
     @property
     def size_bytes(self) -> int:
@@ -46,7 +47,7 @@ class Sweep:
 
 
 async def experiments(log: EventLog, after: int = 0) -> tuple[dict[int, str], int]:
-    """The store of every experiment recorded after that position, and the position reached."""
+    """Store of every experiment recorded after that position, and the position reached."""
     found: dict[int, str] = {}
     while True:
         events = await log.read(after, READ_EVENTS_MAX, types=[ExperimentSubmitted.TYPE])
@@ -67,8 +68,8 @@ async def sweep(
     *,
     dry_run: bool,
 ) -> Sweep:
-    """One experiment after the other; `used` has the name of each one's store. A store that is away is a problem in the result,
-    and the others are swept."""
+    """Sweeps one experiment after the other. `used`: name of each experiment's store. A store that cannot be reached is a
+    problem in the result, and the others are swept."""
     result = Sweep()
     for experiment_id in sorted(used):
         try:
@@ -131,7 +132,7 @@ class _Trial:
     open_trial: Callable[[], Store]
 
     def sweep(self, entries: Iterable[Entry], result: Sweep, dry_run: bool) -> None:
-        """Raises StoreError."""
+        """Sweeps one trial. Raises StoreError."""
         manifests, blobs = self._sorted(entries)
         gone = [entry for entry in manifests if self._is_orphan(entry, writer_of(self._below(entry)))]
         suspects = [entry for entry in blobs if self._is_orphan(entry, writer_of(self._below(entry)))]
@@ -149,7 +150,7 @@ class _Trial:
             self.store.delete([entry.key for entry in gone])
 
     def _sorted(self, entries: Iterable[Entry]) -> tuple[list[Entry], list[Entry]]:
-        """Manifests and blobs; other files are somebody's."""
+        """Manifests and blobs among the entries; other files are not Tenuto's and are left alone."""
         kinds: dict[str, list[Entry]] = {MANIFESTS: [], BLOBS: []}
         for entry in entries:
             kinds.get(self._below(entry).partition("/")[0], []).append(entry)
@@ -163,7 +164,7 @@ class _Trial:
         return checkpoint_id not in self.recorded and not under_way and entry.modified_us < self.older_than_us
 
     def _used_by(self, kept: Iterable[str]) -> set[str]:
-        """Raises Damaged where a manifest cannot be read."""
+        """Blobs that these checkpoints use. Raises Damaged if a manifest cannot be read."""
         store = self.open_trial()
         return {file.blob for checkpoint_id in sorted(kept) for file in checkpoints.read_manifest(store, checkpoint_id).files}
 
