@@ -16,8 +16,14 @@ from typing import BinaryIO
 
 from tenuto.schemas.text import storable
 
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 TEXT_BYTES_MAX = 1 << 20
 """Of what is read whole: an exit code, an address, the sentence about an error."""
+
+
+def is_shortage(error: OSError) -> bool:
+    """No descriptor or memory was left to look with: what was looked for may be there all the same."""
+    return error.errno in _SHORTAGES
 
 
 def open_foreign(path: Path, owner: int | None) -> BinaryIO:

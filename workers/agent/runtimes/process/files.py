@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tenuto.schemas.text import storable
-from tenuto.workers.agent.foreign import open_foreign, read_foreign
+from tenuto.workers.agent.foreign import is_shortage, open_foreign, read_foreign
 from tenuto.workers.agent.runtimes.runtime import Cut, Exit
 from tenuto.workers.endings import STDERR_BYTES_READ, STDERR_LINES_SHOWN
 
@@ -71,22 +71,29 @@ def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None
 
 
 def read_exit(files: RunFiles) -> Exit:
+    """Raises OSError where the agent could not look: a worker that ended well would be taken for one that was killed."""
     code, said = read_exit_code(files), _said(files)
     return Exit(code, said, () if said or not code else _last_lines(files))
 
 
 def read_exit_code(files: RunFiles) -> int | None:
-    """The worker's exit code as the shell saw it; None: the shell was killed too."""
+    """The worker's exit code as the shell saw it; None: the shell was killed too. Raises OSError if it cannot be seen."""
     try:
         return int(read_foreign(files.exit, files.owner))
-    except (OSError, ValueError):
+    except ValueError:
+        return None
+    except OSError as error:
+        if is_shortage(error):
+            raise
         return None
 
 
 def _said(files: RunFiles) -> str:
     try:
         return read_foreign(files.error, files.owner).strip()
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise
         return ""
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from tenuto.kernel.account import Account
+from tenuto.workers.agent.foreign import is_shortage
 from tenuto.workers.agent.runtimes.process.files import RunFiles
 from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.launch.token import hand_down_token
@@ -114,7 +115,7 @@ def spawn(
 
 def start_time(pid: int) -> int | None:
     """The process's start in the kernel's count; None where there is no such process (a zombie counts as none, unless it is
-    our own unwaited child)."""
+    our own unwaited child). Raises OSError where the agent has no descriptor left to look with."""
     fields = _stat(pid)
     if fields is not None:
         dead = fields[0] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
@@ -130,14 +131,30 @@ def start_time(pid: int) -> int | None:
 def _stat(pid: int) -> list[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise
         return None
     return text[text.rindex(")") + 2 :].split()  # the name before it may hold anything
 
 
 def is_alive(identity: Identity) -> bool:
     _reap(identity.pid)
-    return start_time(identity.pid) == identity.started
+    try:
+        return start_time(identity.pid) == identity.started
+    except OSError:  # whether that is its pid's first owner is seen later; a worker that runs must not be taken for gone
+        return _exists(identity.pid)
+
+
+def _exists(pid: int) -> bool:
+    """Needs no descriptor, as everything under /proc does."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _reap(pid: int) -> None:
@@ -173,7 +190,8 @@ def run_mark(agent_directory: Path, allocation_id: str) -> str:
 
 
 def marked(agent_directory: Path) -> dict[int, str]:
-    """Processes of this agent's runs, by their environment: pid -> allocation id. Takes some microseconds each."""
+    """Processes of this agent's runs, by their environment: pid -> allocation id. Takes some microseconds each. Raises OSError
+    where the agent has no descriptor left to look with."""
     prefix = f"{agent_directory}:"
     found: dict[int, str] = {}
     for pid in psutil.pids():
@@ -192,14 +210,17 @@ def _mark_of(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             block = b"\0" + file.read()
-    except OSError:
+    except OSError as error:
+        if is_shortage(error):
+            raise
         return ""
     _, name, rest = block.partition(_MARK_NAME)
     return os.fsdecode(rest.partition(b"\0")[0]) if name else ""
 
 
 def kill(identity: Identity) -> None:
-    """SIGKILL for the shell and its whole process group but the cleaners, if it is still that shell. Does not wait."""
+    """SIGKILL for the shell and its whole process group but the cleaners, if it is still that shell. Does not wait. Raises
+    OSError where the agent has no descriptor left to look with."""
     if start_time(identity.pid) != identity.started:
         return
     if not _HAS_PROC:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
@@ -38,6 +39,9 @@ from tenuto.workers.agent.runtimes.runtime import (
 from tenuto.workers.agent.shares import is_gang
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 
+logger = logging.getLogger(__name__)
+KILL_AGAIN_SECONDS = 0.5
+"""After a kill for which the agent had no descriptor left."""
 LOOK_SECONDS = 0.05
 """How often it is looked whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
 
@@ -141,7 +145,12 @@ class ProcessRuntime:
             spawned.abandon()
 
     async def kill(self, handle: Handle) -> None:
-        processes.kill(Identity.of(handle))
+        while True:
+            try:
+                return processes.kill(Identity.of(handle))
+            except OSError as error:  # no descriptor to look with: an order to kill must not be lost for that
+                logger.warning("the workers %s cannot be killed yet (%s); trying again", handle, error)
+                await asyncio.sleep(KILL_AGAIN_SECONDS)
 
     async def kill_all(self, allocation_id: str) -> bool:
         return await processes.kill_rest(self._node.directory, allocation_id)
