@@ -25,18 +25,18 @@ from tenuto.kernel.tasks import run_together
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
-from tenuto.services.gateway import token as tokens
-from tenuto.services.gateway.anchoring import Anchors
-from tenuto.services.gateway.contexts import clean
+from tenuto.services.gateway.adapters import token as tokens
+from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.contexts import clean
+from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.upkeep import Upkeep
+from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.gateway.queries import Views
-from tenuto.services.gateway.reader import Reader
+from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
-from tenuto.services.gateway.server import bind, serve
-from tenuto.services.gateway.tail import Tail
-from tenuto.services.gateway.upkeep import Upkeep
-from tenuto.services.gateway.verifying import Verifier
+from tenuto.services.gateway.rest.server import bind, serve
+from tenuto.services.gateway.rest.tail import Tail
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ import pytest
 from tenuto.cli.client import Client, Target
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
-from tenuto.services.gateway import connections, rows
-from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest import checkpoints, gate
+from tenuto.services.gateway.adapters.records import Records
+from tenuto.services.gateway.projections import rows
+from tenuto.services.gateway.rest import connections, gate
+from tenuto.services.gateway.rest.routes import checkpoints
 from tests.support.gateway_world import World, gateway_world, requested, saved
 
 ANSWER_SECONDS_MAX = 30.0

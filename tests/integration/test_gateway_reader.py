@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.services.gateway.reader import WAITING_PER_USER_MAX, Reader, ReaderBusy
-from tenuto.services.gateway.turns import Turns
+from tenuto.services.gateway.adapters.reader import WAITING_PER_USER_MAX, Reader, ReaderBusy
+from tenuto.services.gateway.adapters.turns import Turns
 
 CONFIG = b"""
 name: digits

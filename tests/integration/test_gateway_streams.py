@@ -19,7 +19,7 @@ from tenuto.schemas.events.trial import (
     TrialProgressed,
 )
 from tenuto.services.gateway.explain import encode_told
-from tenuto.services.gateway.server import bind
+from tenuto.services.gateway.rest.server import bind
 from tests.support.gateway_world import (
     World,
     gateway_world,
@@ -116,7 +116,7 @@ async def test_streams_end_when_the_service_stops(world: World) -> None:
 
 async def test_a_quiet_stream_still_moves_the_clients_position(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that the filter leaves out are not read again after a reconnect."""
-    monkeypatch.setattr("tenuto.services.gateway.tail.KEEPALIVE_SECONDS", 0.01)
+    monkeypatch.setattr("tenuto.services.gateway.rest.tail.KEEPALIVE_SECONDS", 0.01)
     await world.submit()
     await world.submit()
     async with world.http.stream("GET", "/api/v1/events/stream?experiment=1&after=1") as response:
@@ -127,7 +127,7 @@ async def test_a_stream_of_one_experiment_is_kept_alive_while_others_are_busy(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever wakes it is filtered out; without a word its client would take the connection for dead."""
-    monkeypatch.setattr("tenuto.services.gateway.tail.KEEPALIVE_SECONDS", 1.0)
+    monkeypatch.setattr("tenuto.services.gateway.rest.tail.KEEPALIVE_SECONDS", 1.0)
     await world.submit()
     await world.submit()
 
@@ -153,7 +153,7 @@ async def until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
 
 
 async def test_too_many_followers_are_turned_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.tail.CLIENTS_MAX", 1)
+    monkeypatch.setattr("tenuto.services.gateway.rest.tail.CLIENTS_MAX", 1)
     await world.submit()
     async with world.http.stream("GET", "/api/v1/events/stream") as response:
         lines = response.aiter_lines()  # kept: an iterator that is thrown away closes its connection

@@ -19,11 +19,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.schemas.events.trial import CheckpointFile
-from tenuto.services.gateway import token
-from tenuto.services.gateway.archives import UNPACKED_BYTES_FREE, judge
-from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
-from tenuto.services.gateway.downloads import tar_size_bytes, tar_stream
-from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
+from tenuto.services.gateway.adapters import token
+from tenuto.services.gateway.adapters.archives import UNPACKED_BYTES_FREE, judge
+from tenuto.services.gateway.adapters.contexts import ContextRefused, Incoming, StoredContext
+from tenuto.services.gateway.rest.downloads import tar_size_bytes, tar_stream
+from tenuto.services.gateway.rest.multipart import MultipartError, PartBegins, PartData, boundary_of, parts
 
 
 async def stream(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:

@@ -1,1 +1,1 @@
-"""The REST door: /api/v1, with its OpenAPI document."""
+"""The REST door: /api/v1, with its OpenAPI document. Handlers are in `routes/`."""

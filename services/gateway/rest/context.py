@@ -22,17 +22,17 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
-from tenuto.services.gateway import token as tokens
-from tenuto.services.gateway.anchoring import Anchors
+from tenuto.services.gateway.adapters import token as tokens
+from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.upkeep import Upkeep
+from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.commands import GatewayCommand
-from tenuto.services.gateway.queries import Views
-from tenuto.services.gateway.reader import Reader
+from tenuto.services.gateway.projections.queries import Views
+from tenuto.services.gateway.projections.rows import Rows
 from tenuto.services.gateway.rest.errors import DoorError
-from tenuto.services.gateway.rows import Rows
+from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import ADMIN, State, Token
-from tenuto.services.gateway.tail import Tail
-from tenuto.services.gateway.upkeep import Upkeep
-from tenuto.services.gateway.verifying import Verifier
 
 VIEWS_SECONDS_MAX = 2.0
 """Longest wait for the views to show what was just recorded; then the answer is sent anyway."""

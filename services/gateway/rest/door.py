@@ -8,11 +8,14 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tenuto.services.gateway.rest import (
+from tenuto.services.gateway.projections.views import ErrorView
+from tenuto.services.gateway.rest import errors
+from tenuto.services.gateway.rest.context import Gateway
+from tenuto.services.gateway.rest.gate import Gate
+from tenuto.services.gateway.rest.routes import (
     checkpoints,
     cluster,
     derived,
-    errors,
     events,
     experiments,
     jobs,
@@ -24,10 +27,7 @@ from tenuto.services.gateway.rest import (
     upkeep,
     users,
 )
-from tenuto.services.gateway.rest.context import Gateway
-from tenuto.services.gateway.rest.gate import Gate
 from tenuto.services.gateway.rest.statuses import declare
-from tenuto.services.gateway.views import ErrorView
 
 PREFIX = "/api/v1"
 API_VERSION = "1.0.0"

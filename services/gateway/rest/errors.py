@@ -16,12 +16,12 @@ from tenuto.kernel.secrets import SecretKeyError
 from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
-from tenuto.services.gateway.contexts import ContextRefused
-from tenuto.services.gateway.downloads import DownloadRefused
-from tenuto.services.gateway.multipart import MultipartError
-from tenuto.services.gateway.reader import ReaderBusy
-from tenuto.services.gateway.views import ErrorBody, ErrorView, ProblemView
-from tenuto.services.gateway.words import no_such
+from tenuto.services.gateway.adapters.contexts import ContextRefused
+from tenuto.services.gateway.adapters.reader import ReaderBusy
+from tenuto.services.gateway.projections.views import ErrorBody, ErrorView, ProblemView
+from tenuto.services.gateway.rest.downloads import DownloadRefused
+from tenuto.services.gateway.rest.multipart import MultipartError
+from tenuto.services.gateway.rest.words import no_such
 
 logger = logging.getLogger(__name__)
 

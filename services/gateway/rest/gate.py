@@ -15,11 +15,11 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.schemas.text import unacceptable, unstorable, visible
+from tenuto.services.gateway.adapters.turns import Turns
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, unavailable
 from tenuto.services.gateway.rest.pace import Pace
-from tenuto.services.gateway.turns import Turns
 
 JSON_BYTES_MAX = 1 << 20
 """Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""

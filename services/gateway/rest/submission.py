@@ -16,9 +16,9 @@ from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.reading import CONFIG_BYTES_MAX
 from tenuto.schemas.record import Origin
 from tenuto.schemas.text import unacceptable
-from tenuto.services.gateway.contexts import ContextRefused, Incoming, StoredContext
-from tenuto.services.gateway.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
+from tenuto.services.gateway.adapters.contexts import ContextRefused, Incoming, StoredContext
 from tenuto.services.gateway.rest.context import Gateway, asking
+from tenuto.services.gateway.rest.multipart import MultipartError, PartBegins, PartData, PartEnds, boundary_of, parts
 
 ORIGIN_BYTES_MAX = 1 << 20
 """A git diff is cut by the sender; this holds it with all else that tells where a submission came from."""

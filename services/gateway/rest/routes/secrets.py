@@ -10,10 +10,10 @@ from tenuto.kernel.secrets import PER_USER_MAX
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.experiment import SECRET_NAME_PATTERN
-from tenuto.services.gateway.bodies import SecretBody
+from tenuto.services.gateway.rest.bodies import SecretBody
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.user_views import SecretView
+from tenuto.services.gateway.rest.user_views import SecretView
 
 router = APIRouter(tags=["secrets"])
 SecretName = Annotated[str, Path(pattern=SECRET_NAME_PATTERN)]

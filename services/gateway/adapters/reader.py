@@ -15,9 +15,8 @@ from pathlib import Path
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
-from tenuto.services.gateway.archives import ContextRefused
-from tenuto.services.gateway.policies.differences import CodeChange
-from tenuto.services.gateway.reading import (
+from tenuto.services.gateway.adapters.archives import ContextRefused
+from tenuto.services.gateway.adapters.reading import (
     ANSWER,
     ARCHIVE,
     ARCHIVE_REFUSED,
@@ -27,7 +26,8 @@ from tenuto.services.gateway.reading import (
     DONE,
     HEADER,
 )
-from tenuto.services.gateway.turns import Turns
+from tenuto.services.gateway.adapters.turns import Turns
+from tenuto.services.gateway.policies.differences import CodeChange
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Reader:
 
 async def _started() -> Process:
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
-    module = "tenuto.services.gateway.reading"
+    module = "tenuto.services.gateway.adapters.reading"
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
     )

@@ -13,7 +13,7 @@ from tenuto.schemas.bus import BusState, LaneBacklog
 from tenuto.schemas.events.agent import Slot
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.trial import CheckpointFile
-from tenuto.services.gateway.worker_views import SilentTrialView, StragglerView
+from tenuto.services.gateway.projections.worker_views import SilentTrialView, StragglerView
 
 ExperimentState = Literal["active", "paused", "canceling", "completed", "failed", "canceled"]
 

@@ -12,12 +12,12 @@ from starlette.responses import StreamingResponse
 from tenuto.kernel.storage.stores import NotOurs
 from tenuto.kernel.storage.sweep import experiments, sweep
 from tenuto.schemas.config.storage import SHARED_STORE, CheckpointStorage, named
-from tenuto.services.gateway.downloads import Opened, open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
-from tenuto.services.gateway.queries import POINTS_MAX
+from tenuto.services.gateway.adapters.verifying import VerifierBusy
+from tenuto.services.gateway.projections.queries import POINTS_MAX
+from tenuto.services.gateway.projections.views import CheckpointDetail, CheckpointVerdict, CheckpointView, OrphanView, SweepView
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer, asking
+from tenuto.services.gateway.rest.downloads import Opened, open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.verifying import VerifierBusy
-from tenuto.services.gateway.views import CheckpointDetail, CheckpointVerdict, CheckpointView, OrphanView, SweepView
 
 router = APIRouter(tags=["checkpoints"])
 ORPHAN_SECONDS_MIN = 24 * 3600

@@ -10,8 +10,8 @@ from typing import Any
 
 from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
-from tenuto.services.gateway.rows import Fetching, Rows
-from tenuto.services.gateway.views import (
+from tenuto.services.gateway.projections.rows import Fetching, Rows
+from tenuto.services.gateway.projections.views import (
     AgentView,
     AllocationView,
     CheckpointDetail,
@@ -26,7 +26,7 @@ from tenuto.services.gateway.views import (
     TrialView,
     ValidationView,
 )
-from tenuto.services.gateway.worker_views import SilentTrialView, WorkersView
+from tenuto.services.gateway.projections.worker_views import SilentTrialView, WorkersView
 
 SILENT_SECONDS_MIN = 600.0
 """Trials of whose workers nothing was heard for so long are named in the status: most report every few seconds, and few do

@@ -8,7 +8,7 @@ import logging
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tenuto.services.gateway.views import ErrorBody, ErrorView
+from tenuto.services.gateway.projections.views import ErrorBody, ErrorView
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from tenuto.kernel.log_witnesses import cut
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.anchors import Anchor, is_signed, sign
-from tenuto.services.gateway import token as tokens
+from tenuto.services.gateway.adapters import token as tokens
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from tenuto.schemas.text import visible
 from tenuto.services.gateway.explain import encode_told
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking, more
 from tenuto.services.gateway.rest.errors import DoorError, error_response
-from tenuto.services.gateway.tail import TooManyClients
+from tenuto.services.gateway.rest.tail import TooManyClients
 
 router = APIRouter(tags=["events"])
 EVENTS_MAX = 5_000

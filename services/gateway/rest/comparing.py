@@ -12,6 +12,7 @@ from typing import Any
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
+from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.policies.differences import CodeChange, Side, differences, gaps
 from tenuto.services.gateway.policies.likely_effect import Difference
 from tenuto.services.gateway.policies.results import (
@@ -25,11 +26,10 @@ from tenuto.services.gateway.policies.results import (
     weights_equal,
 )
 from tenuto.services.gateway.projections.common import numbers
-from tenuto.services.gateway.queries import Views
-from tenuto.services.gateway.record_views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
-from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.views import TrialView
-from tenuto.services.gateway.words import no_such
+from tenuto.services.gateway.projections.queries import Views
+from tenuto.services.gateway.projections.views import TrialView
+from tenuto.services.gateway.rest.record_views import DifferenceView, DiffView, FilePairView, MetricPairView, ResultsView
+from tenuto.services.gateway.rest.words import no_such
 
 REFERENCE = re.compile(r"[1-9][0-9]{0,17}(-[1-9][0-9]{0,8})?")
 """An experiment's id, or a trial's."""

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from tenuto.services.gateway.comparing import Comparing
+from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.projections.common import numbers
-from tenuto.services.gateway.record_views import DiffView, StartView, TrialRecordView
-from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.rest.comparing import Comparing
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import not_found
-from tenuto.services.gateway.rest.trials import TrialId
+from tenuto.services.gateway.rest.record_views import DiffView, StartView, TrialRecordView
+from tenuto.services.gateway.rest.routes.trials import TrialId
 
 router = APIRouter(tags=["records"])
 Reference = Annotated[str, Query(max_length=40, description="An experiment such as 3, or a trial such as 3-1.")]

@@ -12,7 +12,7 @@ from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
-from tenuto.services.gateway.worker_views import WorkersView
+from tenuto.services.gateway.projections.worker_views import WorkersView
 
 TOKEN_DAYS_MAX = 3_650
 """Ten years."""

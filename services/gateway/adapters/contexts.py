@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tenuto.services.gateway.archives import ContextRefused
+from tenuto.services.gateway.adapters.archives import ContextRefused
 
 _INCOMING = ".incoming-"
 DIRECTORY_MODE, ARCHIVE_MODE = 0o750, 0o640

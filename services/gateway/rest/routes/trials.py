@@ -9,10 +9,8 @@ from fastapi import APIRouter, Path, Query, Response
 
 from tenuto.services.gateway.policies.pareto import Goal, front, measured
 from tenuto.services.gateway.projections.common import numbers
-from tenuto.services.gateway.queries import POINTS_MAX
-from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
-from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.views import (
+from tenuto.services.gateway.projections.queries import POINTS_MAX
+from tenuto.services.gateway.projections.views import (
     FrontTrialView,
     GoalView,
     LogLineView,
@@ -21,6 +19,8 @@ from tenuto.services.gateway.views import (
     TrialView,
     ValidationView,
 )
+from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
+from tenuto.services.gateway.rest.errors import DoorError, not_found
 
 router = APIRouter(tags=["trials"])
 TrialId = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]

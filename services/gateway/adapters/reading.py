@@ -1,4 +1,4 @@
-"""`python -m tenuto.services.gateway.reading`: reads for the gateway what users send, in a process that may be killed.
+"""`python -m tenuto.services.gateway.adapters.reading`: reads for the gateway what users send, in a process that may be killed.
 
 A parser can be made to work for minutes, or to fill the memory, by a few kilobytes. Here this costs nobody else anything: memory,
 files and time have limits, and the process holds no password. It answers frames on its standard output, one for each on its
@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import parse_config
-from tenuto.services.gateway.archives import ContextRefused, judge
-from tenuto.services.gateway.code_changes import code_changes
+from tenuto.services.gateway.adapters.archives import ContextRefused, judge
+from tenuto.services.gateway.adapters.code_changes import code_changes
 
 MEMORY_BYTES_MAX = 1 << 30
 FILES_MAX = 64

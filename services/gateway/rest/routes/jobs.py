@@ -11,8 +11,8 @@ from tenuto.schemas import subjects
 from tenuto.schemas.config.resources import NAME_PATTERN
 from tenuto.schemas.events.request import ClusterRequest, PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
 from tenuto.schemas.queue import QueueAnswer, QueueQuestion, ShareRow
-from tenuto.services.gateway.bodies import CloseBody, Done, MoveBody, OpenBody, PolicyBody, Recorded, ShareBody
 from tenuto.services.gateway.commands import ChangeCluster, MoveExperiment
+from tenuto.services.gateway.rest.bodies import CloseBody, Done, MoveBody, OpenBody, PolicyBody, Recorded, ShareBody
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 

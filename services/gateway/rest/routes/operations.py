@@ -13,9 +13,9 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import SearchOperationsRequested
 from tenuto.schemas.ids import derived_event_id, name_id
 from tenuto.schemas.operations import Create, Extend
-from tenuto.services.gateway.bodies import OperationsBody, OperationsRecorded
+from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.commands import RequestOperations
-from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.rest.bodies import OperationsBody, OperationsRecorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 

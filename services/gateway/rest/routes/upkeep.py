@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from tenuto.services.gateway.adapters.upkeep import PARKED_PAGE_MAX, ParkedDetail, ParkedView, Rebuilding
 from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.upkeep import PARKED_PAGE_MAX, ParkedDetail, ParkedView, Rebuilding
 
 router = APIRouter(tags=["cluster"])
 Number = Annotated[int, Path(ge=1, le=2**62)]

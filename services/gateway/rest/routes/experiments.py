@@ -10,7 +10,7 @@ from tenuto.kernel import telemetry
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import name_id
 from tenuto.schemas.record import Parent
-from tenuto.services.gateway.bodies import ChangeBody, Done, Submitted
+from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.commands import (
     CancelExperiment,
     ChangeExperiment,
@@ -19,15 +19,8 @@ from tenuto.services.gateway.commands import (
     ResumeExperiment,
     SubmitExperiment,
 )
-from tenuto.services.gateway.queries import PAGE_MAX, POINTS_MAX
-from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asking
-from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.rest.secrets import with_owner
-from tenuto.services.gateway.rest.stores import check_store
-from tenuto.services.gateway.rest.submission import receive
-from tenuto.services.gateway.rest.warm_start import with_source
-from tenuto.services.gateway.views import (
+from tenuto.services.gateway.projections.queries import PAGE_MAX, POINTS_MAX
+from tenuto.services.gateway.projections.views import (
     CheckpointView,
     ExperimentDetail,
     ExperimentState,
@@ -37,6 +30,13 @@ from tenuto.services.gateway.views import (
     TrialView,
     ValidationView,
 )
+from tenuto.services.gateway.rest.bodies import ChangeBody, Done, Submitted
+from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.routes.secrets import with_owner
+from tenuto.services.gateway.rest.routes.stores import check_store
+from tenuto.services.gateway.rest.submission import receive
+from tenuto.services.gateway.rest.warm_start import with_source
 
 router = APIRouter(tags=["experiments"])
 ExperimentId = Annotated[int, Path(ge=1, le=2**62)]

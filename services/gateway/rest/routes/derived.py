@@ -12,21 +12,21 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.record import Origin
-from tenuto.services.gateway.bodies import Submitted
+from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.commands import SubmitExperiment
-from tenuto.services.gateway.comparing import difference_view
-from tenuto.services.gateway.deriving import Derived, Deriving
 from tenuto.services.gateway.policies.causes import likely_causes
 from tenuto.services.gateway.policies.derive import OverrideError, dotted
-from tenuto.services.gateway.record_views import DeriveBody, ReproduceBody, ReproductionView
-from tenuto.services.gateway.records import Records
+from tenuto.services.gateway.rest.bodies import Submitted
+from tenuto.services.gateway.rest.comparing import difference_view
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
-from tenuto.services.gateway.rest.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked, submitted
-from tenuto.services.gateway.rest.records import comparing
-from tenuto.services.gateway.rest.secrets import with_owner
-from tenuto.services.gateway.rest.stores import check_store
+from tenuto.services.gateway.rest.deriving import Derived, Deriving
+from tenuto.services.gateway.rest.record_views import DeriveBody, ReproduceBody, ReproductionView
+from tenuto.services.gateway.rest.routes.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked, submitted
+from tenuto.services.gateway.rest.routes.records import comparing
+from tenuto.services.gateway.rest.routes.secrets import with_owner
+from tenuto.services.gateway.rest.routes.stores import check_store
 from tenuto.services.gateway.rest.warm_start import with_source
-from tenuto.services.gateway.words import no_such
+from tenuto.services.gateway.rest.words import no_such
 
 router = APIRouter(tags=["experiments"])
 Key = Annotated[str, Header(max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)]

@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 
 from tenuto.schemas.events.request import USER_NAME_PATTERN, TokenCreated, UserCreated, UserRemoved
-from tenuto.services.gateway import token as tokens
-from tenuto.services.gateway.bodies import NewTokenBody, NewUserBody, Recorded
+from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.commands import ChangeTokens
 from tenuto.services.gateway.decide import decide
+from tenuto.services.gateway.rest.bodies import NewTokenBody, NewUserBody, Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking, asking_token
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.rest.jobs import cluster_change, record
+from tenuto.services.gateway.rest.routes.jobs import cluster_change, record
+from tenuto.services.gateway.rest.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token
-from tenuto.services.gateway.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 
 router = APIRouter(tags=["users"])
 DAY_US = 24 * 3600 * 1_000_000

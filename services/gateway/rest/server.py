@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from tenuto.kernel.settings import SettingsError
-from tenuto.services.gateway.connections import BoundedProtocol
+from tenuto.services.gateway.rest.connections import BoundedProtocol
 
 STOP_SECONDS_MAX = 3
 """Time for open answers to end when the service stops; live streams are told to end before."""

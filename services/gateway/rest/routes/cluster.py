@@ -12,11 +12,18 @@ from pydantic import ValidationError
 from tenuto.kernel.log_witnesses import cut, on_bus
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import Backlog, BusState
-from tenuto.services.gateway.bodies import VerifyBody
-from tenuto.services.gateway.queries import PAGE_MAX
+from tenuto.services.gateway.projections.queries import PAGE_MAX
+from tenuto.services.gateway.projections.views import (
+    AgentView,
+    AllocationView,
+    AnchoredView,
+    StatusView,
+    TamperedView,
+    VerifiedView,
+)
+from tenuto.services.gateway.rest.bodies import VerifyBody
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
 from tenuto.services.gateway.rest.errors import DoorError
-from tenuto.services.gateway.views import AgentView, AllocationView, AnchoredView, StatusView, TamperedView, VerifiedView
 
 router = APIRouter(tags=["cluster"])
 BUS_SECONDS_MAX = 0.5

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Response
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
+from tenuto.services.gateway.projections.views import StoreView
 from tenuto.services.gateway.rest.context import Door, Gateway, answer
-from tenuto.services.gateway.views import StoreView
 
 router = APIRouter(tags=["checkpoints"])
 

@@ -14,13 +14,13 @@ from tenuto.schemas.config.reading import validated
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import SOURCES_MAX, Parent, TrialSource
-from tenuto.services.gateway.comparing import Comparing
+from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.policies import derive
 from tenuto.services.gateway.policies.derive import OverrideError
-from tenuto.services.gateway.queries import Views
-from tenuto.services.gateway.records import Records
-from tenuto.services.gateway.views import CheckpointView, TrialView
-from tenuto.services.gateway.words import no_such
+from tenuto.services.gateway.projections.queries import Views
+from tenuto.services.gateway.projections.views import CheckpointView, TrialView
+from tenuto.services.gateway.rest.comparing import Comparing
+from tenuto.services.gateway.rest.words import no_such
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The handlers of the REST door, one module per subject."""
