@@ -29,7 +29,7 @@ from tenuto.schemas.events.trial import TrialFinished, ValidationReported
 from tenuto.services.searcher.decide import settle
 from tenuto.services.searcher.evolve import evolve
 from tenuto.services.searcher.methods import RULE_VERSION
-from tenuto.services.searcher.sampling import draw_bits
+from tenuto.services.searcher.methods.sampling import draw_bits
 from tenuto.services.searcher.state import SearcherState, initial
 
 PARALLEL = 64

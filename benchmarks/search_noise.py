@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, space_of
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.methods.sampling import sample
 from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _Trial
 
 LENGTHS, ROWS, PART, BUDGET = 256, 1_000, 0.02, 100.0

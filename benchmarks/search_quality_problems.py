@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import TypeAdapter
 
 from tenuto.schemas.config import Hyperparameters
-from tenuto.services.searcher.sampling import draw_bits, sample
+from tenuto.services.searcher.methods.sampling import draw_bits, sample
 from tenuto.services.searcher.simulation.curves import PowerLaw, coordinates
 
 CURVES = Path(__file__).with_name("curves")

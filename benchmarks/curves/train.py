@@ -29,7 +29,7 @@ import torch
 from pydantic import TypeAdapter
 
 from tenuto.schemas.config import Hyperparameters
-from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.methods.sampling import sample
 
 SPACE = {
     "batch_size": {"type": "categorical", "vals": [8, 16, 32, 64]},

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from search_quality_problems import CURVES, PowerLawFamily, TrainedFile, problems, space_of
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.methods.sampling import sample
 from tenuto.services.searcher.simulation.run import Simulation, Surroundings, _Trial
 
 FORMS = {"asha": "promotion", "asha_stopping": "stopping"}

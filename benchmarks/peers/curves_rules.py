@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from curves_ours import BUDGET, FORMS, LANDSCAPES, TABLES, TRIALS, Rows, Search
 from curves_peers import Optuna, Scheduler, quartiles, search, sign_test
 
-from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.methods.sampling import sample
 
 Key = tuple[float, int]
 

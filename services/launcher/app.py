@@ -18,10 +18,10 @@ from tenuto.kernel.secrets import Secrets
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
-from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.core import LauncherCore
 from tenuto.services.launcher.effects import Assigned, Assigner
 from tenuto.services.launcher.handlers import Listener
+from tenuto.services.launcher.handlers.backlog import Backlogs
 from tenuto.services.launcher.state import State
 
 POOL_CONNECTIONS_MAX = 2

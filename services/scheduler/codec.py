@@ -9,7 +9,6 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.rebuild import Facts, rebuild
 from tenuto.services.scheduler.state import (
     Agent,
     Allocation,
@@ -23,6 +22,7 @@ from tenuto.services.scheduler.state import (
     Trial,
     Usage,
 )
+from tenuto.services.scheduler.state.rebuild import Facts, rebuild
 
 
 def dump(state: State) -> bytes:

@@ -14,10 +14,10 @@ from tenuto.schemas.events.pool import (
     AllocationResized,
     SlotsReserved,
 )
-from tenuto.services.scheduler import check, codec
+from tenuto.services.scheduler import codec
 from tenuto.services.scheduler.decide import decide
 from tenuto.services.scheduler.evolve import CONSUMED, OWN, evolve
-from tenuto.services.scheduler.state import State, initial
+from tenuto.services.scheduler.state import State, check, initial
 
 
 class SchedulerCore:

@@ -30,7 +30,7 @@ from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, prio
 from tenuto.services.scheduler.policies.resizing import droppable, resized, smaller
 from tenuto.services.scheduler.policies.turns import any_due
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
-from tenuto.services.scheduler.usable import free_slots
+from tenuto.services.scheduler.state.usable import free_slots
 
 Policy = Callable[[State, Pool, int], list[EventData]]
 POLICIES: dict[str, Policy] = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}

@@ -12,8 +12,8 @@ from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow
 from tenuto.schemas.sentences.waiting import Behind, Leaving, Waiting
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets
 from tenuto.services.scheduler.policies.reach import never
-from tenuto.services.scheduler.slotsets import count
 from tenuto.services.scheduler.state import Pool, Share, State, policy_of
+from tenuto.services.scheduler.state.slotsets import count
 
 POLICIES = {"priority": priority.plan, "fair_share": fair_share.plan, "fifo": fifo.plan}
 SHARES_MAX = 1_000

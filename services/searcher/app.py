@@ -19,7 +19,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, ExperimentStarted
 from tenuto.schemas.sentences import sentence_of
 from tenuto.services.searcher.core import SearcherCore
-from tenuto.services.searcher.proposer import Proposer
+from tenuto.services.searcher.effects import Proposer
 from tenuto.services.searcher.state import SearcherState
 
 logger = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from immutables import Map
 from pydantic import TypeAdapter
 
 from tenuto.schemas.config import Hyperparameters, Searcher
-from tenuto.services.searcher.ladder import Bracket, flat_lengths, last_rungs, promotion_order
-from tenuto.services.searcher.ranking import Ranking, Rung
-from tenuto.services.searcher.sampling import Space
+from tenuto.services.searcher.methods.sampling import Space
 from tenuto.services.searcher.state import Asked, Experiment, Place, SearcherState, Trial, TrialStatus
+from tenuto.services.searcher.state.ladder import Bracket, flat_lengths, last_rungs, promotion_order
+from tenuto.services.searcher.state.ranking import Ranking, Rung
 
 _CODES: dict[TrialStatus, str] = {"running": "r", "reported": "d", "failing": "f", "invalid": "i", "paused": "p", "stopped": "s"}
 _STATUSES: dict[str, TrialStatus] = {code: status for status, code in _CODES.items()}

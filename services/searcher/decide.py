@@ -26,7 +26,7 @@ from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, Waits
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
 from tenuto.services.searcher.methods.endings import canceled, ending, given_up, invalid, outlived
-from tenuto.services.searcher.sampling import Undrawable, trial_seed
+from tenuto.services.searcher.methods.sampling import Undrawable, trial_seed
 from tenuto.services.searcher.state import Experiment, SearcherState, Trial
 
 DECISIONS_MAX = 2_000

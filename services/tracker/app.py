@@ -24,9 +24,9 @@ from tenuto.schemas.events.trial import CheckpointDeleted
 from tenuto.schemas.subjects import Lane
 from tenuto.services.tracker.core import TrackerCore
 from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tenuto.services.tracker.effects.sweeping import Sweeper
 from tenuto.services.tracker.handlers import Receiver
 from tenuto.services.tracker.state import State
-from tenuto.services.tracker.sweeping import Sweeper
 
 POOL_CONNECTIONS_MAX = 4
 """One for each lane, and one for what is left."""

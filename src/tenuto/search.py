@@ -92,7 +92,7 @@ class Known:
 
     def draw(self, number: int) -> dict[str, Any]:
         """Hyperparameters that trial `number` gets if its Create gives none: a draw from the search space."""
-        from tenuto.services.searcher.sampling import sample
+        from tenuto.services.searcher.methods.sampling import sample
 
         return sample(self.config.hyperparameters, self.seed, number)
 

@@ -27,7 +27,7 @@ from tenuto.schemas.ids import name_id
 from tenuto.services.searcher.adapters.samplers import _SAMPLERS
 from tenuto.services.searcher.app import Searcher, build
 from tenuto.services.searcher.core import SearcherCore
-from tenuto.services.searcher.proposer import FAILURES_MAX
+from tenuto.services.searcher.effects import FAILURES_MAX
 from tests.support.memory_log import MemoryEventLog
 from tests.support.said import said
 from tests.support.search_world import ENDS, submitted

@@ -25,8 +25,8 @@ from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.commands import CancelExperiment, PauseExperiment, ResumeExperiment, SubmitExperiment
 from tenuto.services.gateway.core import GatewayCore
 from tenuto.services.launcher import commands as launcher
-from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.core import LauncherCore
+from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.tracker import commands as tracker

@@ -17,9 +17,9 @@ from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.search import TrialPaused, TrialRequested, TrialStopped
 from tenuto.schemas.ids import allocation_id, name_id, trial_id
 from tenuto.schemas.reports import WorkersExitedReport, WorkersStartedReport, WorkersStartingReport
-from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.commands import RecordHeartbeat, RecordReport
 from tenuto.services.launcher.core import LauncherCore
+from tenuto.services.launcher.effects.assigning import assignments_of
 
 WHY = Reason(rule="test")
 

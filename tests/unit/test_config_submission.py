@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.config.reading import parse_config, validated
-from tenuto.services.searcher.sampling import sample
+from tenuto.services.searcher.methods.sampling import sample
 from tests.support.search_driver import Search
 from tests.support.search_world import World, submitted
 

@@ -16,9 +16,9 @@ from tenuto.schemas.events.search import ExperimentCompleted, TrialExtended
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved, TrialFinished
 from tenuto.schemas.ids import trial_id
 from tenuto.schemas.reports import RendezvousReport
-from tenuto.services.launcher.assigning import agents_concerned, assignments_of
 from tenuto.services.launcher.commands import ExpireLease, RecordReport
 from tenuto.services.launcher.core import LauncherCore
+from tenuto.services.launcher.effects.assigning import agents_concerned, assignments_of
 from tenuto.workers.agent.reconcile import Start, reconcile
 from tenuto.workers.agent.slots import device_variables
 from tests.support.launcher_driver import PAUSED, STOPPED, WHY, Driver, only, preempted

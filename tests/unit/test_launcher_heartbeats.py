@@ -11,7 +11,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Heartbeat
 from tenuto.services.launcher.handlers import Listener
-from tenuto.services.launcher.leases import Leases
+from tenuto.services.launcher.handlers.leases import Leases
 
 HEARTBEAT = Heartbeat(agent_id="a", spool_id="s", pool="default", host="h", version="1", slots=(), allocations=())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenuto.services.launcher.leases import Leases
+from tenuto.services.launcher.handlers.leases import Leases
 
 
 def make() -> Leases:

@@ -16,8 +16,8 @@ from tenuto.kernel.report_tokens import ReportTokens
 from tenuto.kernel.secrets import SecretKeyError, Secrets
 from tenuto.schemas.assignments import Assignments
 from tenuto.services.launcher import effects
-from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.effects import Assigned
+from tenuto.services.launcher.effects.assigning import assignments_of
 from tests.support.launcher_driver import CONFIG, Driver
 
 

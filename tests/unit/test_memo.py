@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tenuto.kernel.memo import Memo
 from tenuto.services.scheduler.state import Pool
-from tenuto.services.searcher.sampling import Space, plan_of, sample
+from tenuto.services.searcher.methods.sampling import Space, plan_of, sample
 from tests.support.search_world import SPACE, submitted
 
 

@@ -17,7 +17,7 @@ PURE_PROTOCOL = ("workers/agent/sending.py", "workers/agent/turns.py", "src/tenu
 IMPORTS_ALLOWED = {
     "__future__", "ast", "bisect", "collections", "collections.abc", "dataclasses", "decimal", "enum", "fractions", "functools",
     "hashlib", "heapq", "immutables", "itertools", "json", "keyword", "math", "operator", "pydantic", "pydantic_core", "re",
-    "re2", "shlex", "typing", "uuid", "typing_extensions", "statistics", "struct",
+    "re2", "shlex", "typing", "types", "uuid", "typing_extensions", "statistics", "struct",
 }  # fmt: skip
 NAMES_ALLOWED = {"pathlib": {"PurePosixPath"}, "sys": {"float_info"}}
 """Of modules that do other things, too."""

@@ -20,8 +20,8 @@ from tenuto.schemas.record import DataFingerprint, EnvironmentRecord, Hardware, 
 from tenuto.schemas.reports import DataReport, EnvironmentReport
 from tenuto.services.gateway.commands import SubmitExperiment
 from tenuto.services.gateway.core import GatewayCore
-from tenuto.services.launcher.assigning import assignments_of
 from tenuto.services.launcher.core import LauncherCore
+from tenuto.services.launcher.effects.assigning import assignments_of
 from tenuto.services.searcher.core import SearcherCore
 from tenuto.services.tracker import state as tracker_state
 from tenuto.services.tracker.commands import RecordReport

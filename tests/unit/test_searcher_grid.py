@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.schemas.events.search import ExperimentFailed
+from tenuto.services.searcher.explain import preview
 from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.methods.grid import point, points
-from tenuto.services.searcher.preview import preview
-from tenuto.services.searcher.sampling import fill, in_use, leaves
+from tenuto.services.searcher.methods.sampling import fill, in_use, leaves
 from tests.support.said import said
 from tests.support.search_driver import Search
 from tests.support.search_world import submitted

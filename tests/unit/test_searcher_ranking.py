@@ -7,7 +7,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.services.searcher.ranking import CHUNK_KEYS_MAX, Ranking, Rung
+from tenuto.services.searcher.state.ranking import CHUNK_KEYS_MAX, Ranking, Rung
 
 KEYS = st.tuples(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), st.integers(1, 50))
 

@@ -17,7 +17,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.ranges import power
 from tenuto.services.searcher.codec import SPACE as SPACE_TYPE
 from tenuto.services.searcher.methods import method_for
-from tenuto.services.searcher.sampling import sample, trial_seed
+from tenuto.services.searcher.methods.sampling import sample, trial_seed
 from tests.support.search_world import SPACE, submitted
 
 SEEDS = st.integers(0, 2**63 - 1)

@@ -24,7 +24,7 @@ from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Experiment, Pool, State
-from tenuto.services.scheduler.usable import slots_coming_back
+from tenuto.services.scheduler.state.usable import slots_coming_back
 
 BACKFILL_LOOKED_AT_MAX = 500
 """Experiments behind a held gang that are tried: bounds a pass over a long queue."""

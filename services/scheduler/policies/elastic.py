@@ -32,8 +32,8 @@ from tenuto.services.scheduler.policies.reasons import ResizedNumbers, gang
 from tenuto.services.scheduler.policies.resizing import Growing, droppable, merged, parts_of, resized, smaller
 from tenuto.services.scheduler.policies.staying import gives_way
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
-from tenuto.services.scheduler.slotsets import SlotSet, count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state.slotsets import SlotSet, count
 
 GUEST_RANK = 100
 """Behind all priorities: trials of other pools grow last."""

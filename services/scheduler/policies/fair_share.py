@@ -25,8 +25,8 @@ from tenuto.services.scheduler.policies.spared import Spared
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.turns import due_us, quota_binds, turn_us, with_turns
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.slotsets import count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state.slotsets import count
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:

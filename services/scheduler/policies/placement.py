@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.services.scheduler.state import Agent, Constraints, Experiment, Pool, State
-from tenuto.services.scheduler.usable import usable_slots
+from tenuto.services.scheduler.state.usable import usable_slots
 
 Room = tuple[str, ...]
 """Agents, sorted."""

@@ -16,7 +16,7 @@ from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.planner import Outcome
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
 from tenuto.services.scheduler.state import Experiment, Pool, State
-from tenuto.services.scheduler.usable import slots_coming_back
+from tenuto.services.scheduler.state.usable import slots_coming_back
 
 
 class Keeper(NamedTuple):

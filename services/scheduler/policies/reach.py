@@ -12,7 +12,7 @@ from tenuto.schemas.sentences.waiting import NoRoom, TooLarge, Waiting
 from tenuto.services.scheduler.policies.placement import Ground, for_trial
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State
-from tenuto.services.scheduler.usable import usable_slots
+from tenuto.services.scheduler.state.usable import usable_slots
 
 REMEMBERED_MAX = 10_000
 """Kinds of gangs in one pool; beyond it all are forgotten and found anew."""

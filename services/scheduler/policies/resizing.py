@@ -9,9 +9,9 @@ from tenuto.schemas.events.pool import AgentSlots, AllocationResized
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import trial_id
 from tenuto.services.scheduler.policies.placement import Room
-from tenuto.services.scheduler.slotsets import SlotSet, count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
-from tenuto.services.scheduler.usable import usable_slots
+from tenuto.services.scheduler.state.slotsets import SlotSet, count
+from tenuto.services.scheduler.state.usable import usable_slots
 
 
 def droppable(

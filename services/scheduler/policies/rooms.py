@@ -12,7 +12,7 @@ from tenuto.services.scheduler.policies.planner import Outcome, Planner
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
-from tenuto.services.scheduler.usable import slots_coming_back, usable_slots
+from tenuto.services.scheduler.state.usable import slots_coming_back, usable_slots
 
 ROOMS_MAX = 32
 """Rooms with enough victims that are compared, those where the fewest slots are missing first."""

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
-from tenuto.services.scheduler.usable import slots_coming_back
+from tenuto.services.scheduler.state.usable import slots_coming_back
 
 Gang = tuple[float, Allocation]
 """(slots per weight that its experiment holds until it goes, the gang)."""

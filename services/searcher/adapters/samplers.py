@@ -30,7 +30,7 @@ from tenuto.schemas.config.space import allowed, same
 from tenuto.services.searcher.adapters.results import Results, results_of
 from tenuto.services.searcher.commands import ProposeTrial
 from tenuto.services.searcher.methods import method_for
-from tenuto.services.searcher.sampling import Leaf, Path, draw_bits, drawn, fill, in_use, leaves, read, sample
+from tenuto.services.searcher.methods.sampling import Leaf, Path, draw_bits, drawn, fill, in_use, leaves, read, sample
 from tenuto.services.searcher.state import Experiment, SearcherState
 
 if TYPE_CHECKING:

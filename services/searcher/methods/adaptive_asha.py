@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from tenuto.schemas.config import AdaptiveAshaSearcher
-from tenuto.services.searcher.ladder import Bracket, adaptive_brackets
 from tenuto.services.searcher.methods.asha import Asha
+from tenuto.services.searcher.state.ladder import Bracket, adaptive_brackets
 
 
 class AdaptiveAsha(Asha):

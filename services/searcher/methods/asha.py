@@ -33,11 +33,11 @@ from tenuto.schemas.config import AdaptiveAshaSearcher, AshaSearcher, BohbSearch
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import Ended, Finalist, GoesOn, Halved, NoChance, Promoted, Stopped
 from tenuto.schemas.sentences.rungs import Waits as AshaWaits
-from tenuto.services.searcher.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.methods.base import Proposal, Rules, Waits
 from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
-from tenuto.services.searcher.ranking import Key, Rung
 from tenuto.services.searcher.state import Experiment, Trial
+from tenuto.services.searcher.state.ladder import Bracket, rung_lengths
+from tenuto.services.searcher.state.ranking import Key, Rung
 
 WAITING_SPARE = 4
 """Trials kept waiting beyond those that can be promoted: the next best, should those fail later on."""

@@ -11,11 +11,11 @@ from tenuto.schemas.config import Hyperparameters, Searcher
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.ends import Worst
 from tenuto.schemas.sentences.search import NewTrial, Requested
-from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.methods.reasons import at_rung, completed, scored
+from tenuto.services.searcher.methods.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.methods.versions import RULE_VERSION
-from tenuto.services.searcher.sampling import Undrawable, drawn, sample
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
+from tenuto.services.searcher.state.ladder import Bracket
 
 T = TypeVar("T", bound=Any)
 

@@ -25,12 +25,12 @@ from typing import Any
 from tenuto.schemas.config import BohbSearcher, CategoricalHyperparameter, IntHyperparameter, LogHyperparameter
 from tenuto.schemas.config.ranges import BITS, below, exponent_of, power, value_at
 from tenuto.schemas.sentences.search import Modelled
-from tenuto.services.searcher.ladder import Bracket, rung_lengths
 from tenuto.services.searcher.methods.asha import Asha
 from tenuto.services.searcher.methods.base import Proposal
-from tenuto.services.searcher.ranking import Ranking
-from tenuto.services.searcher.sampling import Leaf, Path, configuration, draw_bits, fill, in_use, is_random, leaves, read
+from tenuto.services.searcher.methods.sampling import Leaf, Path, configuration, draw_bits, fill, in_use, is_random, leaves, read
 from tenuto.services.searcher.state import Experiment
+from tenuto.services.searcher.state.ladder import Bracket, rung_lengths
+from tenuto.services.searcher.state.ranking import Ranking
 
 GOOD_MAX = 32
 OTHERS_MAX = 96

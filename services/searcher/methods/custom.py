@@ -19,7 +19,7 @@ from tenuto.schemas.sentences.ends import CustomEnded, CustomExtended, CustomSto
 from tenuto.schemas.sentences.search import Created
 from tenuto.services.searcher.methods.base import Proposal, Rules
 from tenuto.services.searcher.methods.reasons import scored
-from tenuto.services.searcher.sampling import configuration, sample, started_at
+from tenuto.services.searcher.methods.sampling import configuration, sample, started_at
 from tenuto.services.searcher.state import Asked, Experiment, Trial
 
 

@@ -27,7 +27,7 @@ from tenuto.schemas.config.ranges import power, stepped, steps
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.config.space import allowed, same
 from tenuto.services.searcher.methods.base import Rules
-from tenuto.services.searcher.sampling import Leaf, Path, Plan, fill, in_use, leaves, plan_of
+from tenuto.services.searcher.methods.sampling import Leaf, Path, Plan, fill, in_use, leaves, plan_of
 
 
 def points(axis: Leaf) -> int:

@@ -23,11 +23,11 @@ from tenuto.schemas.config import HyperbandSearcher, ShaSearcher
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import PromotedOfAll, StoppedOfAll, WaitsForAll
-from tenuto.services.searcher.ladder import Bracket, hyperband_brackets, rung_lengths
 from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
 from tenuto.services.searcher.methods.reasons import HalvedNumbers, at_rung, completed, metric_value, scored
-from tenuto.services.searcher.ranking import Key
 from tenuto.services.searcher.state import Experiment, Trial
+from tenuto.services.searcher.state.ladder import Bracket, hyperband_brackets, rung_lengths
+from tenuto.services.searcher.state.ranking import Key
 
 
 class Halving(Rules[ShaSearcher | HyperbandSearcher]):

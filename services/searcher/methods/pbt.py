@@ -33,12 +33,12 @@ from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
 from tenuto.schemas.sentences.rungs import Survives, Truncated, WaitsForGeneration
 from tenuto.schemas.sentences.search import Copied
-from tenuto.services.searcher.ladder import Bracket
 from tenuto.services.searcher.methods.base import Proposal, Rules, unsatisfiable
 from tenuto.services.searcher.methods.reasons import ComparedNumbers, at_rung, completed, metric_value, scored
-from tenuto.services.searcher.ranking import Key
-from tenuto.services.searcher.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
+from tenuto.services.searcher.methods.sampling import Leaf, configuration, draw_bits, fill, in_use, leaves, read
 from tenuto.services.searcher.state import Experiment, Place, Remembers, Trial
+from tenuto.services.searcher.state.ladder import Bracket
+from tenuto.services.searcher.state.ranking import Key
 
 
 class Pbt(Rules[PbtSearcher]):

@@ -22,7 +22,7 @@ from typing import Any
 from tenuto.schemas.config import SobolSearcher
 from tenuto.schemas.config.ranges import BITS, value_at
 from tenuto.services.searcher.methods.base import Rules
-from tenuto.services.searcher.sampling import Plan, draw_bits, drawn, fill, in_use, is_random, keeps, plan_of, sample
+from tenuto.services.searcher.methods.sampling import Plan, draw_bits, drawn, fill, in_use, is_random, keeps, plan_of, sample
 
 _BITS = 32
 """Of the BITS of a draw the sequence gives the first ones, the hash the rest."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.services.searcher.methods import RULE_VERSION
-from tenuto.services.searcher.sampling import drawn, sample
+from tenuto.services.searcher.methods.sampling import drawn, sample
 from tenuto.services.searcher.simulation.curves import Curves
 from tenuto.services.searcher.simulation.run import Outcome, Own, Surroundings, simulate
 

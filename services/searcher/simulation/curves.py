@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from tenuto.schemas.config import ConstHyperparameter
 from tenuto.services.searcher.methods.bohb import coordinate
-from tenuto.services.searcher.sampling import draw_bits, is_random, leaves
+from tenuto.services.searcher.methods.sampling import draw_bits, is_random, leaves
 
 _UNIT = float(1 << 128)
 

@@ -23,7 +23,7 @@ def preview(
     from dataclasses import asdict
 
     from tenuto.cli.output import console, print_json, table
-    from tenuto.services.searcher.preview import preview as plan_of
+    from tenuto.services.searcher.explain import preview as plan_of
 
     plan = plan_of(read_config(config, overrides))
     if json:

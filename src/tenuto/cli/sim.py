@@ -56,7 +56,7 @@ def search(
     from tenuto.cli.output import console, print_json, table
     from tenuto.cli.preview import read_config
     from tenuto.services.searcher.adapters.samplers import SamplerMissing
-    from tenuto.services.searcher.sampling import Undrawable
+    from tenuto.services.searcher.methods.sampling import Undrawable
     from tenuto.services.searcher.simulation.compare import compare
     from tenuto.services.searcher.simulation.run import SearchStuck, Surroundings
 

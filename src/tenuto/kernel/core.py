@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from uuid import UUID
 
+from tenuto.kernel.codec import Codec
+from tenuto.kernel.folding import Folds
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 
@@ -78,7 +80,37 @@ class Core(Protocol[S]):
         """The state as canonical bytes: equal states give equal bytes."""
         ...
 
-    def load(self, data: bytes) -> S: ...
+    def load(self, data: bytes) -> S:
+        """Raises SnapshotRefused for what is no state of this build's classes."""
+        ...
+
+
+class FoldedCore(Generic[S]):
+    """A core put together of its service's rooms: what it folds, consumes and emits is read from its fold table, and what a
+    snapshot holds from the classes of its state. A subclass adds `name`, `rule_version`, `initial`, `decide`, `correlation_id`
+    and `check`, and `guards` where it needs them."""
+
+    folds: Folds[S]
+    """The table of `evolve.py`."""
+    codec: Codec[S]
+    consumes: frozenset[str]
+    emits: frozenset[str]
+
+    def __init_subclass__(cls) -> None:
+        if "folds" in vars(cls):
+            cls.consumes, cls.emits = cls.folds.consumes, cls.folds.emits
+
+    def evolve(self, state: S, event: Event) -> S:
+        return self.folds.evolve(state, event)
+
+    def guards(self, state: S, cause: Event | Command) -> Mapping[str, int]:
+        return {}
+
+    def dump(self, state: S) -> bytes:
+        return self.codec.dump(state)
+
+    def load(self, data: bytes) -> S:
+        return self.codec.load(data)
 
 
 Settle = Callable[[Any, "Event | Command"], tuple[Sequence[EventData], Any]]

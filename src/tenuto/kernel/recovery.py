@@ -1,4 +1,5 @@
-"""Recovery of a service: the newest snapshot, and the tail of the log folded on it in the recorded order."""
+"""Recovery of a service: the newest snapshot, and the tail of the log folded on it in the recorded order; without a snapshot that
+can be used, the whole log."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from tenuto.kernel.codec import SnapshotRefused
 from tenuto.kernel.core import Core
 from tenuto.kernel.eventlog import READ_EVENTS_MAX, Append, Checkpoint, EventLog, Fenced, LogUnavailable
 from tenuto.kernel.head_watch import RETRY_SECONDS, RETRY_SECONDS_MAX
@@ -47,8 +49,13 @@ async def recover(core: Core[S], log: EventLog) -> Recovered[S]:
 
 async def _recover(core: Core[S], log: EventLog) -> Recovered[S]:
     checkpoint = await _claim(core.name, log)
-    snapshot = await log.latest_snapshot(core.name, core.rule_version)
-    state = core.initial() if snapshot is None else core.load(snapshot.state)
+    snapshot, state = await log.latest_snapshot(core.name, core.rule_version), core.initial()
+    if snapshot is not None:
+        try:
+            state = core.load(snapshot.state)
+        except SnapshotRefused as why:
+            logger.warning("%s folds the whole log, as its snapshot at %d cannot be used: %s", core.name, snapshot.position, why)
+            snapshot = None
     position, own_position = (0, 0) if snapshot is None else (snapshot.position, snapshot.own_position)
     snapshot_position = position
     order, already = FoldOrder(core), dict[UUID, Event]()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events.request import ExperimentTrialLimitsChanged
-from tenuto.services.searcher.ladder import resized
 from tenuto.services.searcher.methods import RULE_VERSION, method_for
 from tenuto.services.searcher.state import Experiment
+from tenuto.services.searcher.state.ladder import resized
 
 
 def limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) -> Experiment:

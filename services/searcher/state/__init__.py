@@ -11,9 +11,9 @@ from immutables import Map
 from tenuto.schemas import ids
 from tenuto.schemas.config import Hyperparameters, Nsga2Searcher, Searcher
 from tenuto.schemas.config.length import Unit
-from tenuto.services.searcher.ladder import Bracket
-from tenuto.services.searcher.ranking import Key, Rung
-from tenuto.services.searcher.records import copied
+from tenuto.services.searcher.state.ladder import Bracket
+from tenuto.services.searcher.state.ranking import Key, Rung
+from tenuto.services.searcher.state.records import copied
 
 TrialStatus = Literal["running", "reported", "failing", "invalid", "paused", "stopped"]
 """running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not

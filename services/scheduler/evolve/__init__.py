@@ -15,15 +15,17 @@ from tenuto.schemas.events import pool as pools
 from tenuto.schemas.events import run as runs
 from tenuto.schemas.events import search as searches
 from tenuto.schemas.events import trial as trials
-from tenuto.services.scheduler import agents, allocations, indexes, requests
-from tenuto.services.scheduler.indexes import trial_of
+from tenuto.services.scheduler.evolve import agents, requests
 from tenuto.services.scheduler.state import (
     Allocation,
     Leaving,
     Phase,
     State,
     Trial,
+    allocations,
+    indexes,
 )
+from tenuto.services.scheduler.state.indexes import trial_of
 
 
 def evolve(state: State, event: Event) -> State:

@@ -8,8 +8,7 @@ from typing import Any
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.events import request as requests
-from tenuto.services.scheduler import allocations, indexes
-from tenuto.services.scheduler.state import Closed, Constraints, Experiment, PoolPolicy, Share, State
+from tenuto.services.scheduler.state import Closed, Constraints, Experiment, PoolPolicy, Share, State, allocations, indexes
 
 
 def submitted(state: State, data: requests.ExperimentSubmitted, now_us: int) -> State:

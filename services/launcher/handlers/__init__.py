@@ -25,11 +25,11 @@ from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.schemas.reports import LAUNCHER_REPORT, LauncherReport
 from tenuto.schemas.text import storable_json
-from tenuto.services.launcher.assigning import assignments_of
-from tenuto.services.launcher.backlog import Backlogs
 from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, RecordHeartbeat, RecordReport
 from tenuto.services.launcher.effects import Assigned
-from tenuto.services.launcher.leases import Leases
+from tenuto.services.launcher.effects.assigning import assignments_of
+from tenuto.services.launcher.handlers.backlog import Backlogs
+from tenuto.services.launcher.handlers.leases import Leases
 from tenuto.services.launcher.state import State
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, TypeVar, overload
 
-from tenuto.services.searcher.records import copied
+from tenuto.services.searcher.state.records import copied
 
 Key = tuple[float, int]
 """(score, trial number): smaller is better, and of two equal scores the earlier trial. Total: scores are finite."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tenuto.schemas.events import agent as agents
-from tenuto.services.scheduler import allocations, indexes
-from tenuto.services.scheduler.state import Agent, State
+from tenuto.services.scheduler.state import Agent, State, allocations, indexes
 
 
 def joined(state: State, data: agents.AgentJoined) -> State:

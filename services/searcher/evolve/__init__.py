@@ -29,13 +29,11 @@ from tenuto.schemas.events.search import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
 from tenuto.schemas.operations import Create, Extend, Fail, Stop
-from tenuto.services.searcher.ladder import flat_lengths, last_rungs, promotion_order
-from tenuto.services.searcher.limits import limits_changed
+from tenuto.services.searcher.evolve.limits import limits_changed
+from tenuto.services.searcher.evolve.places import placed, vacated
 from tenuto.services.searcher.methods import RULE_VERSION, RULE_VERSIONS_KNOWN, Method, method_for
 from tenuto.services.searcher.methods.custom import asked_for, changed_creation
-from tenuto.services.searcher.places import placed, vacated
-from tenuto.services.searcher.ranking import Rung
-from tenuto.services.searcher.sampling import Space
+from tenuto.services.searcher.methods.sampling import Space
 from tenuto.services.searcher.state import (
     ERROR_CHARACTERS_MAX,
     INVALID_MAX,
@@ -45,6 +43,8 @@ from tenuto.services.searcher.state import (
     SearcherState,
     Trial,
 )
+from tenuto.services.searcher.state.ladder import flat_lengths, last_rungs, promotion_order
+from tenuto.services.searcher.state.ranking import Rung
 
 IDS_CACHED_MAX = 4_096
 """Ids taken apart that are kept: each event about a trial asks for its parts several times."""

@@ -17,7 +17,7 @@ from tenuto.kernel.loop import LoopStopped, ServiceLoop
 from tenuto.schemas.envelope import Event
 from tenuto.services.searcher.adapters.samplers import SamplerMissing, propose, wanting
 from tenuto.services.searcher.commands import GiveUp
-from tenuto.services.searcher.sampling import Undrawable
+from tenuto.services.searcher.methods.sampling import Undrawable
 from tenuto.services.searcher.state import Experiment, SearcherState
 
 logger = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tenuto.schemas.events.search import TrialRequested
-from tenuto.services.searcher.records import copied
 from tenuto.services.searcher.state import Experiment, Place, Trial
+from tenuto.services.searcher.state.records import copied
 
 
 def placed(experiment: Experiment, data: TrialRequested, rung: int) -> Place | None:

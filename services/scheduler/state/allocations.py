@@ -8,7 +8,10 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.indexes import (
+from tenuto.services.scheduler.policies.staying import gives_way
+from tenuto.services.scheduler.policies.usage import settle
+from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
+from tenuto.services.scheduler.state.indexes import (
     grouped,
     pool_of,
     put_pool,
@@ -21,11 +24,8 @@ from tenuto.services.scheduler.indexes import (
     with_returning,
     without_item,
 )
-from tenuto.services.scheduler.policies.staying import gives_way
-from tenuto.services.scheduler.policies.usage import settle
-from tenuto.services.scheduler.slotsets import SlotSet
-from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
-from tenuto.services.scheduler.usable import slots_coming_back
+from tenuto.services.scheduler.state.slotsets import SlotSet
+from tenuto.services.scheduler.state.usable import slots_coming_back
 
 
 def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool:

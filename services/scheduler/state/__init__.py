@@ -21,7 +21,7 @@ from immutables import Map
 
 from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
-from tenuto.services.scheduler.slotsets import SlotSet, count, without
+from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
 
 Phase = Literal["wanted", "paused", "failed", "stopped"]
 Leaving = Literal["", "preempted", "resized", "trial_paused", "trial_stopped", "experiment_canceled", "agent_lost", "exited"]

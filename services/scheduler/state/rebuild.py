@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from immutables import Map
 
-from tenuto.services.scheduler.allocations import counted, own, usage_keys
-from tenuto.services.scheduler.indexes import pool_of, put_experiment, put_pool, recount_pool, returns
 from tenuto.services.scheduler.state import Agent, Allocation, Closed, Experiment, PoolPolicy, Share, State, Usage, policy_of
+from tenuto.services.scheduler.state.allocations import counted, own, usage_keys
+from tenuto.services.scheduler.state.indexes import pool_of, put_experiment, put_pool, recount_pool, returns
 
 
 @dataclass(frozen=True)

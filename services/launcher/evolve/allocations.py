@@ -15,9 +15,9 @@ from tenuto.schemas.events.run import (
     WorkersStarting,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, ValidationReported
-from tenuto.services.launcher.indexes import added, put_allocation, put_trial, removed
 from tenuto.services.launcher.policies.restarts import setbacks_after
 from tenuto.services.launcher.state import Agent, Allocation, Part, State
+from tenuto.services.launcher.state.indexes import added, put_allocation, put_trial, removed
 
 
 def granted(state: State, data: AllocationGranted, trace: str) -> State:

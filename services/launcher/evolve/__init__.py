@@ -29,9 +29,9 @@ from tenuto.schemas.events.trial import (
 )
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
-from tenuto.services.launcher import allocations
-from tenuto.services.launcher.indexes import put_experiment, put_trial, without_pause
+from tenuto.services.launcher.evolve import allocations
 from tenuto.services.launcher.state import Experiment, State, Trial
+from tenuto.services.launcher.state.indexes import put_experiment, put_trial, without_pause
 
 
 def evolve(state: State, event: Event) -> State:

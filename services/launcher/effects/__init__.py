@@ -24,7 +24,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignment, Assignments, AssignReply
 from tenuto.schemas.envelope import Event
-from tenuto.services.launcher.assigning import agents_concerned, assignments_of, secrets_of
+from tenuto.services.launcher.effects.assigning import agents_concerned, assignments_of, secrets_of
 from tenuto.services.launcher.state import State
 
 logger = logging.getLogger(__name__)
