@@ -38,10 +38,6 @@ _WHOLE_MAX = 10**18
 """Whole numbers beyond this become floating point, so that no product grows without bound."""
 
 
-class Unknown(Exception):
-    """The constraint names a hyperparameter that the trial does not have."""
-
-
 @lru_cache(maxsize=1024)
 def parse(text: str) -> tuple[ast.expr, frozenset[str]]:
     """The expression and the paths it names. Raises ValueError with a sentence for the user."""
@@ -58,20 +54,14 @@ def parse(text: str) -> tuple[ast.expr, frozenset[str]]:
     return tree, frozenset(names)
 
 
-def holds(text: str, values: Mapping[str, Any], *, in_order: bool = False) -> bool:
+def holds(text: str, values: Mapping[str, Any]) -> bool:
     """True if the constraint holds for these hyperparameters (by dotted path). A constraint on a hyperparameter that is not in
-    use (see `when`) holds; one whose values do not fit together (text < number, a division by zero) does not.
-
-    `in_order`: evaluate as search rules before version 3 did, which look up such a name only if the parts before it do not
-    decide.
-    """
+    use (see `when`) holds; one whose values do not fit together (text < number, a division by zero) does not."""
     tree, names = parse(text)
-    if not in_order and not names <= values.keys():
+    if not names <= values.keys():
         return True
     try:
         return bool(_value(tree, values))
-    except Unknown:
-        return True
     except (TypeError, ArithmeticError, ValueError):
         return False
 
@@ -118,10 +108,7 @@ def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
         case ast.Constant():
             return node.value
         case ast.Name() | ast.Attribute():
-            path = _path(node, "")
-            if path not in values:
-                raise Unknown(path)
-            return values[path]
+            return values[_path(node, "")]
         case ast.List() | ast.Tuple():
             return [_value(item, values) for item in node.elts]
         case ast.BoolOp(op=ast.And()):

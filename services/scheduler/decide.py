@@ -25,7 +25,7 @@ from tenuto.schemas.sentences.leaving import (
     SlotsClosedBelow,
     WorkersLeft,
 )
-from tenuto.services.scheduler.evolve import CONSUMED, apply
+from tenuto.services.scheduler.evolve import FOLDS, apply
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority
 from tenuto.services.scheduler.policies.resizing import droppable, resized, smaller
 from tenuto.services.scheduler.policies.turns import any_due
@@ -40,7 +40,7 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
     """Called with the cause folded in. The scheduler takes no commands. `policy`: instead of the pools' own, for tests."""
     if not isinstance(cause, Event):
         raise Refused("The scheduler takes no commands; it follows the log.", "invalid")
-    if cause.type not in CONSUMED:
+    if cause.type not in FOLDS.consumes:
         return ()
     data, now_us = cause.data, cause.time_us
     if isinstance(data, CheckpointSaved):

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from tenuto.kernel.core import Command, Refused
+from tenuto.kernel.codec import Codec
+from tenuto.kernel.core import Command, FoldedCore, Refused
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events import EVENT_MODELS, EventData
-from tenuto.services.searcher.codec import dump, load
+from tenuto.schemas.events import EventData
 from tenuto.services.searcher.commands import GiveUp, ProposeTrial
 from tenuto.services.searcher.decide import decide, give_up, propose, settle
-from tenuto.services.searcher.evolve import evolve, experiment_of
+from tenuto.services.searcher.evolve import FOLDS, evolve, experiment_of
 from tenuto.services.searcher.methods import RULE_VERSION
-from tenuto.services.searcher.state import SearcherState, check, initial
-
-CONSUMES = frozenset(
-    {
-        "ExperimentSubmitted",
-        "ExperimentCancelRequested",
-        "ExperimentTrialLimitsChanged",
-        "SearchOperationsRequested",
-        "ValidationReported",
-        "CheckpointSaved",
-        "TrialFailed",
-        "TrialFinished",
-    }
-)
+from tenuto.services.searcher.state import SearcherState, check, derive, initial
 
 
-class SearcherCore:
+class SearcherCore(FoldedCore[SearcherState]):
     """A `Core[SearcherState]`. What users want reaches it as recorded requests; its only commands are a trial that a
     sampler outside the pure rules proposes, and that there will be none."""
 
     name = "searcher"
-    consumes = CONSUMES
-    emits = frozenset(type_ for type_, model in EVENT_MODELS.items() if model.OWNER == "searcher")
+    folds = FOLDS
+    codec = Codec(SearcherState, derive)
 
     def __init__(self, rule_version: int = RULE_VERSION) -> None:
         """`rule_version`: by which rules experiments are searched that start now; older ones keep theirs."""
@@ -53,10 +38,10 @@ class SearcherCore:
             return give_up(state, cause)
         if not isinstance(cause, Event):
             raise Refused("The searcher takes no commands; ask the REST interface instead.", "invalid")
-        return decide(state, cause.data, self.rule_version) if cause.type in CONSUMES else []
+        return decide(state, cause.data, self.rule_version) if cause.type in self.consumes else []
 
     def settle(self, state: SearcherState, cause: Event | Command) -> tuple[list[EventData], SearcherState]:
-        if isinstance(cause, Event) and cause.type in CONSUMES:
+        if isinstance(cause, Event) and cause.type in self.consumes:
             return settle(state, cause.data, self.rule_version)
         decided = self.decide(state, cause)
         for data in decided:
@@ -67,14 +52,5 @@ class SearcherCore:
         experiment_id = experiment_of(data)
         return "" if experiment_id is None else str(experiment_id)
 
-    def guards(self, state: SearcherState, cause: Event | Command) -> Mapping[str, int]:
-        return {}
-
     def check(self, state: SearcherState) -> None:
         check(state)
-
-    def dump(self, state: SearcherState) -> bytes:
-        return dump(state)
-
-    def load(self, data: bytes) -> SearcherState:
-        return load(data)

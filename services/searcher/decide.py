@@ -21,7 +21,8 @@ from tenuto.schemas.events.search import (
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
 from tenuto.schemas.sentences.search import Proposed
 from tenuto.services.searcher.commands import GiveUp, ProposeTrial
-from tenuto.services.searcher.evolve import ENDINGS, experiment_of, fold, number_of, paused
+from tenuto.services.searcher.evolve import experiment_of, fold
+from tenuto.services.searcher.evolve.trials import number_of, paused
 from tenuto.services.searcher.methods import Method, method_for
 from tenuto.services.searcher.methods.base import Proposal, Waits
 from tenuto.services.searcher.methods.custom import asked_for, carried_out, never_started
@@ -49,7 +50,7 @@ def settle(state: SearcherState, cause: EventData, rule_version: int) -> tuple[l
         return [], state
     decision = _Decision(experiment, rule_version)
     decided = decision.of(cause)
-    if decided and type(decided[-1]) in ENDINGS:
+    if decision.over:
         return decided, SearcherState(state.experiments.delete(experiment.id))
     if decision.now is experiment:
         return decided, state
@@ -89,13 +90,19 @@ class _Decision:
         self.now = experiment
         self.rule_version = experiment.rule_version or rule_version
         self.method: Method = method_for(experiment.settings, experiment.space, self.rule_version)
+        self.over = False
+        """The experiment has ended."""
         self.decided: list[EventData | Waits] = []
         self.undrawable = ""
         """Why no further trial can be drawn, for the user: what runs and waits is searched to its end, then the search fails."""
 
     def emit(self, data: EventData) -> None:
         self.decided.append(data)
-        self.now = fold(self.now, data)
+        changed = fold(self.now, data)
+        if changed is None:
+            self.over = True
+        else:
+            self.now = changed
 
     def wait(self, waits: Waits, trial: Trial) -> None:
         self.decided.append(waits)
@@ -191,9 +198,9 @@ class _Decision:
         if self.undrawable and not self.now.canceling:
             count = self.now.requested
             error = f"{self.undrawable} The results of its {count:,} trials are kept." if count else self.undrawable
-            self.decided.append(ExperimentFailed(experiment_id=self.now.id, error=error, trials=count))
+            self.emit(ExperimentFailed(experiment_id=self.now.id, error=error, trials=count))
         else:
-            self.decided.append(ending(self.now))
+            self.emit(ending(self.now))
 
 
 def _seed_of(experiment: Experiment, number: int) -> int:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased
+from tenuto.kernel.folding import Folds, unchanged
+from tenuto.schemas.events import EVENT_MODELS
+from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased, Pool
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersExited
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialRequested, TrialStopped
@@ -28,46 +29,7 @@ from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experime
 
 BLAMELESS_EXITS = (None, EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE)
 """Codes of losses that no code of the user's can be to blame for: an agent is gone, a link was cut."""
-
-
-def evolve(state: State, event: Event) -> State:
-    """An event about an experiment or a trial that is not live changes nothing."""
-    if event.stream.startswith("pool/"):
-        folded = state.pool_versions.get(event.stream, 0) + 1
-        state = replaced(state, pool_versions=state.pool_versions.set(event.stream, folded))
-    data = event.data
-    if isinstance(data, ExperimentSubmitted):
-        return _submitted(state, data)
-    if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
-        return replaced(state, experiments=_without(state.experiments, data.experiment_id))
-    if isinstance(data, TrialRequested):
-        return _requested(state, data)
-    if isinstance(data, TrialFinished):
-        return _finished(state, data.trial_id)
-    if isinstance(data, EnvironmentRecorded):
-        return _environment(state, data)
-    step = _STEPS.get(type(data))
-    if step is None:
-        return state
-    experiment_id = experiment_of(data.trial_id)  # type: ignore[attr-defined]
-    experiment = state.experiment(experiment_id)
-    trial = experiment.trials.get(data.trial_id) if experiment else None  # type: ignore[attr-defined]
-    if experiment is None:
-        return state
-    if isinstance(data, CheckpointDeleted) and (experiment.ranked or data.checkpoint_id in experiment.held):
-        experiment = replaced(
-            experiment,
-            ranked=tuple(item for item in experiment.ranked if item.checkpoint_id != data.checkpoint_id),
-            held=_without(experiment.held, data.checkpoint_id),
-        )
-        state = replaced(state, experiments=state.experiments.set(experiment_id, experiment))
-    if trial is None:
-        return state
-    if isinstance(data, CheckpointSaved) and trial.source is not None:
-        experiment = _without_source(experiment, trial)
-        state = replaced(state, experiments=state.experiments.set(experiment_id, experiment))
-        trial = replaced(trial, source=None)
-    return _put(state, experiment_id, step(experiment, trial, data))
+EVENTS_OF_POOLS = tuple(kind for kind in EVENT_MODELS.values() if issubclass(kind, Pool))
 
 
 def _submitted(state: State, data: ExperimentSubmitted) -> State:
@@ -87,11 +49,15 @@ def _submitted(state: State, data: ExperimentSubmitted) -> State:
     return replaced(state, experiments=state.experiments.set(data.experiment_id, experiment))
 
 
-def _finished(state: State, trial_id: str) -> State:
-    experiment = state.experiment(experiment_of(trial_id))
+def _ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
+    return replaced(state, experiments=_without(state.experiments, data.experiment_id))
+
+
+def _finished(state: State, data: TrialFinished) -> State:
+    experiment = state.experiment(experiment_of(data.trial_id))
     if experiment is None:
         return state
-    trial = experiment.trials.get(trial_id)
+    trial = experiment.trials.get(data.trial_id)
     if trial is not None:
         held = experiment.held
         for owner, checkpoint_id in held_at_end(experiment, trial):
@@ -100,7 +66,7 @@ def _finished(state: State, trial_id: str) -> State:
         if experiment.checkpoint_policy == "best" and experiment.save_experiment_best:
             experiment = replaced(experiment, ranked=ranking(experiment, trial, over=True))
         experiment = _without_source(experiment, trial)
-    experiment = replaced(experiment, trials=_without(experiment.trials, trial_id))
+    experiment = replaced(experiment, trials=_without(experiment.trials, data.trial_id))
     return replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
 
@@ -147,6 +113,34 @@ def _without(items: Any, key: Any) -> Any:
     return items.delete(key) if key in items else items
 
 
+TrialFold = Callable[[Experiment, Trial, Any], Trial]
+
+
+def of_trial(fold: TrialFold) -> Callable[[State, Any], State]:
+    """For an event that changes its trial alone."""
+
+    def folded(state: State, data: Any) -> State:
+        experiment_id = experiment_of(data.trial_id)
+        experiment = state.experiment(experiment_id)
+        trial = experiment.trials.get(data.trial_id) if experiment else None
+        if experiment is None or trial is None:
+            return state
+        return _put(state, experiment_id, fold(experiment, trial, data))
+
+    return folded
+
+
+def of_pool(fold: Callable[[State, Any], State]) -> Callable[[State, Any], State]:
+    """For an event of a pool's stream: how many were folded is the version that reports are guarded by."""
+
+    def folded(state: State, data: Any) -> State:
+        stream = data.stream()
+        count = state.pool_versions.get(stream, 0) + 1
+        return fold(replaced(state, pool_versions=state.pool_versions.set(stream, count)), data)
+
+    return folded
+
+
 def _stopped(_: Experiment, trial: Trial, __: TrialStopped) -> Trial:
     return replaced(trial, stopped=True)
 
@@ -177,17 +171,36 @@ def _validated(experiment: Experiment, trial: Trial, data: ValidationReported) -
     )
 
 
-def _saved(_: Experiment, trial: Trial, data: CheckpointSaved) -> Trial:
-    checkpoint = Checkpoint(data.checkpoint_id, data.batches, data.length)
-    return replaced(
+def _saved(state: State, data: CheckpointSaved) -> State:
+    experiment = state.experiment(experiment_of(data.trial_id))
+    trial = experiment.trials.get(data.trial_id) if experiment else None
+    if experiment is None or trial is None:
+        return state
+    saved = replaced(
         _reached(trial, data.batches, data.length),
-        checkpoints=(*trial.checkpoints, checkpoint),
+        checkpoints=(*trial.checkpoints, Checkpoint(data.checkpoint_id, data.batches, data.length)),
         kept=trial.kept.set(data.checkpoint_id, True),
         advanced=True,
+        source=None,
     )
+    experiment = replaced(_without_source(experiment, trial), trials=experiment.trials.set(trial.trial_id, saved))
+    return replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 
 
-def _deleted(_: Experiment, trial: Trial, data: CheckpointDeleted) -> Trial:
+def _deleted(state: State, data: CheckpointDeleted) -> State:
+    """Also of a trial that is over: its checkpoint was among the experiment's best, or others started from it."""
+    experiment = state.experiment(experiment_of(data.trial_id))
+    if experiment is not None and (experiment.ranked or data.checkpoint_id in experiment.held):
+        experiment = replaced(
+            experiment,
+            ranked=tuple(item for item in experiment.ranked if item.checkpoint_id != data.checkpoint_id),
+            held=_without(experiment.held, data.checkpoint_id),
+        )
+        state = replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
+    return _deleted_of_trial(state, data)
+
+
+def _deleted_of(_: Experiment, trial: Trial, data: CheckpointDeleted) -> Trial:
     return replaced(
         trial,
         checkpoints=tuple(item for item in trial.checkpoints if item.checkpoint_id != data.checkpoint_id),
@@ -195,6 +208,9 @@ def _deleted(_: Experiment, trial: Trial, data: CheckpointDeleted) -> Trial:
         kept=_without(trial.kept, data.checkpoint_id),
         deleted=trial.deleted.set(data.checkpoint_id, True),
     )
+
+
+_deleted_of_trial = of_trial(_deleted_of)
 
 
 def _damaged(_: Experiment, trial: Trial, data: CheckpointDamaged) -> Trial:
@@ -215,15 +231,28 @@ def _reached(trial: Trial, batches: int, length: int) -> Trial:
     return replaced(trial, batches=max(trial.batches, batches), length=max(trial.length, length))
 
 
-_STEPS: dict[type, Callable[[Experiment, Trial, Any], Trial]] = {
-    TrialStopped: _stopped,
-    AllocationGranted: _granted,
-    AllocationReleased: _released,
-    WorkersExited: _exited,
-    ValidationReported: _validated,
-    CheckpointSaved: _saved,
-    CheckpointDeleted: _deleted,
-    CheckpointDamaged: _damaged,
-    TrialProgressed: _progressed,
-    TrialFailed: _failed,
-}
+FOLDS: Folds[State] = Folds(
+    "tracker",
+    {
+        ExperimentSubmitted: _submitted,
+        ExperimentCompleted: _ended,
+        ExperimentFailed: _ended,
+        ExperimentCanceled: _ended,
+        TrialRequested: _requested,
+        TrialStopped: of_trial(_stopped),
+        WorkersExited: of_trial(_exited),
+        # Every type of the pool streams, also one that is new.
+        **dict.fromkeys(EVENTS_OF_POOLS, of_pool(unchanged)),
+        AllocationGranted: of_pool(of_trial(_granted)),
+        AllocationReleased: of_pool(of_trial(_released)),
+        ValidationReported: of_trial(_validated),
+        CheckpointSaved: _saved,
+        CheckpointDeleted: _deleted,
+        CheckpointDamaged: of_trial(_damaged),
+        EnvironmentRecorded: _environment,
+        TrialProgressed: of_trial(_progressed),
+        TrialFailed: of_trial(_failed),
+        TrialFinished: _finished,
+    },
+)
+"""An event about an experiment or a trial that is not live changes nothing."""

@@ -11,7 +11,9 @@ from typing import Literal
 
 from immutables import Map
 
+from tenuto.kernel.codec import DERIVED
 from tenuto.schemas.config.storage import SHARED_STORE
+from tenuto.schemas.replacing import replaced
 
 ENVIRONMENTS_MAX = 100
 """Environments of one experiment that are written out once; further ones are written out each time."""
@@ -66,7 +68,7 @@ class Trial:
     """Searcher metric by batches trained; NaN where it was missing."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """In the order they were saved: the last one is what the trial resumes from."""
-    kept: Map[str, bool] = field(default_factory=Map)
+    kept: Map[str, bool] = field(default_factory=Map, metadata=DERIVED)
     """Ids of `checkpoints`: a trial may keep all it ever saved, and each report asks for one of them."""
     deleted: Map[str, bool] = field(default_factory=Map)
     """Ids of deleted checkpoints: a repeated report must not bring one back."""
@@ -116,6 +118,18 @@ class State:
 
 def initial() -> State:
     return State()
+
+
+def derive(state: State) -> State:
+    """With what is kept of each trial made anew."""
+    experiments = {key: _derived(state.experiments[key]) for key in sorted(state.experiments)}
+    return replaced(state, experiments=Map(experiments))
+
+
+def _derived(experiment: Experiment) -> Experiment:
+    trials = [experiment.trials[key] for key in sorted(experiment.trials)]
+    kept = [replaced(trial, kept=Map({item.checkpoint_id: True for item in trial.checkpoints})) for trial in trials]
+    return replaced(experiment, trials=Map({trial.trial_id: trial for trial in kept}))
 
 
 def check(state: State) -> None:

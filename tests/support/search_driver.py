@@ -14,7 +14,6 @@ from tenuto.schemas.events.search import (
     TrialStopped,
 )
 from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
-from tenuto.services.searcher.core import SearcherCore
 from tests.support.search_world import Recorder, submitted
 
 NAN = math.nan
@@ -23,10 +22,8 @@ NAN = math.nan
 class Search:
     """Short words for inputs, and for what was decided: `+3` requested, `3>16` extended, `3|` paused, `3x` stopped."""
 
-    def __init__(self, _space: dict[str, Any] | None = None, *, rule_version: int | None = None, **searcher: Any) -> None:
+    def __init__(self, _space: dict[str, Any] | None = None, **searcher: Any) -> None:
         self.recorder = Recorder()
-        if rule_version is not None:
-            self.recorder.core = SearcherCore(rule_version=rule_version)
         self.decided = self.recorder.put(submitted(searcher, space=_space))
 
     def say(self, data: EventData) -> str:

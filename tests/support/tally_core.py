@@ -7,13 +7,13 @@ The command Add does the same without an input; it is guarded by the experiment'
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from immutables import Map
 
+from tenuto.kernel.codec import Codec
 from tenuto.kernel.core import Command, Refused
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
@@ -43,6 +43,9 @@ class TallyState:
     inputs: int = 0
     """Makes the state depend on every input, and `last` on their order."""
     last: int = 0
+
+
+CODEC = Codec(TallyState)
 
 
 @dataclass
@@ -107,24 +110,10 @@ class TallyCore:
         assert all(total >= 0 for total in state.sums.values())
 
     def dump(self, state: TallyState) -> bytes:
-        value = {
-            "sums": sorted(state.sums.items()),
-            "versions": sorted(state.versions.items()),
-            "done": sorted(state.done.items()),
-            "inputs": state.inputs,
-            "last": state.last,
-        }
-        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+        return CODEC.dump(state)
 
     def load(self, data: bytes) -> TallyState:
-        value = json.loads(data)
-        return TallyState(
-            Map(tuple(item) for item in value["sums"]),
-            Map(tuple(item) for item in value["versions"]),
-            Map(tuple(item) for item in value["done"]),
-            value["inputs"],
-            value["last"],
-        )
+        return CODEC.load(data)
 
 
 def priority_changed(id: UUID, experiment_id: int, priority: int, time_us: int = 0, trace: str = "") -> Event:

@@ -142,6 +142,10 @@ async def test_recovery_from_a_snapshot_equals_recovery_from_the_start() -> None
     assert again.snapshot_position == snapshot.position
     whole_fold = fold(core, await whole(log), inputs_upto=checkpoint.position)
     assert core.dump(again.state) == core.dump(whole_fold)
+    await log.save_snapshot(replace(snapshot, state=snapshot.state.replace(b"1", b"2", 1)))
+    unread = await recover(core, log)
+    assert (unread.snapshot_position, unread.own_position) == (0, again.own_position), "a damaged snapshot is not gone on from"
+    assert core.dump(unread.state) == core.dump(whole_fold)
 
 
 @pytest.mark.parametrize("crash_after_parts", [0, 1, 2])

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from tenuto.kernel.memo import Memo
 from tenuto.services.scheduler.state import Pool
-from tenuto.services.searcher.methods.sampling import Space, plan_of, sample
+from tenuto.services.searcher.methods.sampling import plan_of, sample
+from tenuto.services.searcher.state.space import Space
 from tests.support.search_world import SPACE, submitted
 
 

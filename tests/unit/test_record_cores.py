@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tenuto.kernel.decision import step
@@ -176,16 +175,6 @@ def test_a_child_knows_its_parents_data_and_starts_from_its_checkpoints() -> Non
     assert second.checkpoint is not None
     assert (second.checkpoint.checkpoint_id, second.checkpoint.batches) == ("7-2-1-80", 80)
     assert known(folded)[0] == [("train", "aa", "7-1")]
-
-
-def test_snapshots_from_before_records_are_read() -> None:
-    for folded, fields in ((tracker(), ("environments",)), (launcher(), ("parent", "data"))):
-        document = json.loads(folded.core.dump(folded.state))
-        for item in document["experiments"]:
-            for field in fields:
-                del item[field]
-        loaded = folded.core.load(json.dumps(document).encode())
-        assert folded.core.dump(loaded) == folded.core.dump(folded.state)
 
 
 def test_a_single_trial_repeats_a_seed_that_it_is_given() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.config.constraints import holds
-from tenuto.schemas.events.search import ExperimentFailed, ExperimentStarted, TrialRequested
-from tenuto.services.searcher.core import SearcherCore
+from tenuto.schemas.events.search import ExperimentFailed, TrialRequested
 from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.methods.sobol import WALK_MAX
 from tests.support.search_driver import Search
@@ -54,13 +53,10 @@ def test_a_point_that_cannot_be_used_fails_the_search_with_a_sentence(name: str)
     assert sum(event.type == "TrialRequested" for event in log) == 1
 
 
-def test_older_rules_end_the_search_there_as_they_did() -> None:
+def test_a_search_that_cannot_draw_its_first_trial_fails() -> None:
     searcher = {"name": "random", "max_trials": 8, "constraints": ["y < x"], "starting_points": [{"y": 1.0}]}
     search = Search(SQUARE, **searcher)
     assert search.words() == "ExperimentStarted ExperimentFailed"
-    request = submitted(searcher, space=SQUARE)
-    method = method_for(request.config.searcher, request.config.hyperparameters, 2)
-    assert method.hyperparameters(7, 1) is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("trials", [8, 16, 64, 100, 104, 256])
@@ -84,20 +80,3 @@ def test_a_sobol_trial_beyond_the_first_maximum_is_a_new_point() -> None:
 @pytest.mark.parametrize("text", ["momentum < 0.9 and lr < 0.1", "lr < 0.1 and momentum < 0.9", "lr > 0.5 or momentum < 0"])
 def test_a_constraint_on_what_is_not_in_use_holds_in_any_order(text: str) -> None:
     assert holds(text, {"lr": 1.0})
-
-
-def test_older_rules_read_a_constraint_in_order() -> None:
-    assert holds("momentum < 0.9 and lr < 0.1", {"lr": 1.0}, in_order=True)
-    assert not holds("lr < 0.1 and momentum < 0.9", {"lr": 1.0}, in_order=True)
-
-
-def test_the_version_of_an_experiment_stays_its_own() -> None:
-    searcher = {"name": "sobol", "max_trials": 8, "max_concurrent_trials": 8, "constraints": ["x < y"]}
-    search = Search(SQUARE, **searcher)
-    assert search.words().count("+") == 8
-    search.recorder.core = SearcherCore(rule_version=2)
-    search.decided = search.recorder.put(submitted(searcher, experiment_id=2, space=SQUARE))
-    started = search.decided[0]
-    assert isinstance(started, ExperimentStarted)
-    assert started.rule_version == 2
-    assert search.words().count("+") < 8, "version 2 gave up after a few"

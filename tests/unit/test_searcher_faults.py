@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialRequested, TrialStopped
-from tenuto.services.searcher.codec import dump, load
+from tenuto.services.searcher.core import SearcherCore
 from tests.support.said import said
 from tests.support.search_driver import Search, asha
 
@@ -35,7 +35,7 @@ def test_bohb_learns_from_failed_and_refused_trials_and_a_snapshot_keeps_them() 
     assert request.reason.numbers["results"] == 7
     [rung] = search.recorder.state.experiments[1].rungs
     assert [number for _, number in rung.lost] == [2, 3, 5, 6]
-    assert load(dump(search.recorder.state)) == search.recorder.state
+    assert SearcherCore().load(SearcherCore().dump(search.recorder.state)) == search.recorder.state
 
 
 @pytest.mark.parametrize("mode", ["promotion", "stopping"])
@@ -190,7 +190,7 @@ def test_a_refused_copy_is_followed_by_another_one_of_the_same_parent() -> None:
     assert again.hyperparameters != copy.hyperparameters
     assert again.reason.numbers["replaces"] == 5
     assert "takes the place of trial 1-5" in said(again)
-    search.recorder.state = load(dump(search.recorder.state))
+    search.recorder.state = SearcherCore().load(SearcherCore().dump(search.recorder.state))
     assert search.refuse(6) == "6xfailed +7"
     search.save(7, 2)
     # The generation is compared when it is there: four go on, or are replaced.

@@ -185,15 +185,6 @@ def test_the_first_one_of_stop_once_never_waits() -> None:
     assert search.validate(1, first, 0.5) == f"1>{second}"
 
 
-def test_by_earlier_rules_the_first_one_goes_on_at_once() -> None:
-    """An experiment is searched to its end by the rules it was started with."""
-    search = asha(trials=16, concurrent=2, divisor=2, mode="stopping", rule_version=3)
-    assert search.validate(1, 1, 0.5) == "1>2"
-    assert search.validate(2, 1, 0.6) == "2xearly_stopped +3"
-    assert isinstance(stopped := search.decided[0], TrialStopped)
-    assert (stopped.reason.numbers["top"], stopped.reason.numbers["cut_off"]) == (1, 0.5)
-
-
 @pytest.mark.parametrize("mode", ["promotion", "stopping"])
 @pytest.mark.parametrize("loss", [NAN, math.inf, -math.inf, None])
 def test_a_metric_that_is_no_number_counts_as_worst(mode: str, loss: float | None) -> None:

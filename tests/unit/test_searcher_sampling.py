@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.ranges import power
-from tenuto.services.searcher.codec import SPACE as SPACE_TYPE
 from tenuto.services.searcher.methods import method_for
 from tenuto.services.searcher.methods.sampling import sample, trial_seed
+from tenuto.services.searcher.state.space import Space
 from tests.support.search_world import SPACE, submitted
 
 SEEDS = st.integers(0, 2**63 - 1)
@@ -152,7 +152,7 @@ def test_points_along_an_axis(axis: Any, expected: list[Any]) -> None:
 
 def test_the_space_survives_a_snapshot_with_its_order() -> None:
     space = space_of({"z": 1, "a": {"type": "categorical", "vals": [{"q": 1, "b": 2}]}, "m": {"y": 1, "c": 2}})
-    again = SPACE_TYPE.validate_json(SPACE_TYPE.dump_json(space))
+    again = Space.restored(Space(space).stored())
     assert again == space
     assert json.dumps(sample(again, 1, 1)) == json.dumps(sample(space, 1, 1))
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
+from tenuto.kernel.folding import Folds, WithEnvelope, unchanged
 from tenuto.schemas.assignments import EARLIER_CHECKPOINTS_MAX, SourceCheckpoint
-from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.pool import AllocationGranted
-from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentSubmitted
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
+from tenuto.schemas.events.request import ExperimentCancelRequested, ExperimentResumeRequested, ExperimentSubmitted
+from tenuto.schemas.events.run import (
+    GangPartReported,
+    GangRendezvousOpened,
+    RestartPauseEnded,
+    WorkersExited,
+    WorkersStarted,
+    WorkersStarting,
+)
 from tenuto.schemas.events.search import (
     ExperimentCanceled,
     ExperimentCompleted,
@@ -25,6 +32,7 @@ from tenuto.schemas.events.trial import (
     DataRecorded,
     EnvironmentRecorded,
     TrialFinished,
+    ValidationReported,
     files_hash,
 )
 from tenuto.schemas.ids import experiment_of
@@ -32,15 +40,6 @@ from tenuto.schemas.record import DATA_NAMES_MAX, KnownData
 from tenuto.services.launcher.evolve import allocations
 from tenuto.services.launcher.state import Experiment, State, Trial
 from tenuto.services.launcher.state.indexes import put_experiment, put_trial, without_pause
-
-
-def evolve(state: State, event: Event) -> State:
-    """An event about an experiment, trial or allocation that is not live changes nothing."""
-    data = event.data
-    if isinstance(data, AllocationGranted):
-        return allocations.granted(state, data, event.trace)
-    step = _STEPS.get(event.type)
-    return state if step is None else step(state, data)
 
 
 def _submitted(state: State, data: ExperimentSubmitted) -> State:
@@ -178,30 +177,36 @@ def _deleted(state: State, data: CheckpointDeleted) -> State:
     )
 
 
-_STEPS: dict[str, Callable[[State, Any], State]] = {
-    "ExperimentSubmitted": _submitted,
-    "ExperimentCancelRequested": _cancel_requested,
-    "ExperimentCompleted": _ended,
-    "ExperimentFailed": _ended,
-    "ExperimentCanceled": _ended,
-    "TrialRequested": _requested,
-    "TrialExtended": _extended,
-    "TrialPaused": _paused,
-    "TrialStopped": _stopped,
-    "TrialFinished": _finished,
-    "CheckpointSaved": _saved,
-    "ValidationReported": allocations.advanced,
-    "CheckpointDeleted": _deleted,
-    "DataRecorded": _data_recorded,
-    "EnvironmentRecorded": _environment_recorded,
-    "AllocationPreempted": allocations.preempted,
-    "AllocationResized": allocations.resized,
-    "WorkersStarting": allocations.starting,
-    "WorkersStarted": allocations.started,
-    "GangPartReported": allocations.part_reported,
-    "GangRendezvousOpened": allocations.rendezvous_opened,
-    "WorkersExited": allocations.exited,
-    "RestartPauseEnded": allocations.pause_ended,
-    "AgentJoined": allocations.joined,
-    "AgentLost": allocations.lost,
-}
+FOLDS: Folds[State] = Folds(
+    "launcher",
+    {
+        ExperimentSubmitted: _submitted,
+        ExperimentCancelRequested: _cancel_requested,
+        ExperimentResumeRequested: unchanged,
+        ExperimentCompleted: _ended,
+        ExperimentFailed: _ended,
+        ExperimentCanceled: _ended,
+        TrialRequested: _requested,
+        TrialExtended: _extended,
+        TrialPaused: _paused,
+        TrialStopped: _stopped,
+        TrialFinished: _finished,
+        CheckpointSaved: _saved,
+        CheckpointDeleted: _deleted,
+        ValidationReported: allocations.advanced,
+        DataRecorded: _data_recorded,
+        EnvironmentRecorded: _environment_recorded,
+        AllocationGranted: WithEnvelope(allocations.granted),
+        AllocationPreempted: allocations.preempted,
+        AllocationResized: allocations.resized,
+        WorkersStarting: allocations.starting,
+        WorkersStarted: allocations.started,
+        WorkersExited: allocations.exited,
+        GangPartReported: allocations.part_reported,
+        GangRendezvousOpened: allocations.rendezvous_opened,
+        RestartPauseEnded: allocations.pause_ended,
+        AgentJoined: allocations.joined,
+        AgentLost: allocations.lost,
+    },
+)
+"""An event about an experiment, trial or allocation that is not live changes nothing."""

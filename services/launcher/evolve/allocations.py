@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tenuto.kernel.folding import Envelope
 from tenuto.schemas.events.agent import AgentJoined, AgentLost
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationResized
 from tenuto.schemas.events.run import (
@@ -20,9 +21,9 @@ from tenuto.services.launcher.state import Agent, Allocation, Part, State
 from tenuto.services.launcher.state.indexes import added, put_allocation, put_trial, removed
 
 
-def granted(state: State, data: AllocationGranted, trace: str) -> State:
+def granted(state: State, data: AllocationGranted, envelope: Envelope) -> State:
     parts = tuple(Part(part.agent_id) for part in data.slots)
-    allocation = Allocation(data.allocation_id, data.slots, parts, trace=trace)
+    allocation = Allocation(data.allocation_id, data.slots, parts, trace=envelope.trace)
     state = replace(
         state,
         allocations=state.allocations.set(data.allocation_id, allocation),

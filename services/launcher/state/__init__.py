@@ -6,11 +6,12 @@ AgentLost. So the state grows with live work, not with history.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from immutables import Map
 
+from tenuto.kernel.codec import DERIVED
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, Slot
@@ -137,12 +138,12 @@ class State:
     experiments: Map[int, Experiment] = field(default_factory=Map)
     allocations: Map[str, Allocation] = field(default_factory=Map)
     agents: Map[str, Agent] = field(default_factory=Map)
-    on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map)
-    """Index: live allocations with a running part on that agent, sorted by id."""
-    of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map)
-    """Index: live allocations of that trial."""
-    pauses: Map[str, int] = field(default_factory=Map)
-    """Index: trials that wait before they start again, with when that ends."""
+    on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
+    """Live allocations with a running part on that agent, sorted by id."""
+    of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
+    """Live allocations of that trial."""
+    pauses: Map[str, int] = field(default_factory=Map, metadata=DERIVED)
+    """Trials that wait before they start again, with when that ends."""
 
     def trial(self, trial_id: str) -> Trial | None:
         experiment = self.experiments.get(experiment_of(trial_id))
@@ -175,12 +176,18 @@ def indexed(state: State) -> tuple[Map[str, tuple[str, ...]], Map[str, tuple[str
     return Map(on_agent), Map(of_trial)
 
 
+def derive(state: State) -> State:
+    """With its indexes made anew."""
+    on_agent, of_trial = indexed(state)
+    return replace(state, on_agent=on_agent, of_trial=of_trial, pauses=paused(state.experiments))
+
+
 def check(state: State) -> None:
     """Assert what must hold after every event."""
-    on_agent, of_trial = indexed(state)
-    assert state.on_agent == on_agent, "the index of agents does not fit the allocations"
-    assert state.of_trial == of_trial, "the index of trials does not fit the allocations"
-    assert state.pauses == paused(state.experiments), "the index of pauses does not fit the trials"
+    derived = derive(state)
+    assert state.on_agent == derived.on_agent, "the index of agents does not fit the allocations"
+    assert state.of_trial == derived.of_trial, "the index of trials does not fit the allocations"
+    assert state.pauses == derived.pauses, "the index of pauses does not fit the trials"
     for agent_id in sorted(state.on_agent):
         held: dict[int, str] = {}
         for allocation_id in state.on_agent[agent_id]:

@@ -5,16 +5,44 @@ Here are the folds of the search's, the workers' and the scheduler's own events;
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from tenuto.schemas.envelope import Event
+from tenuto.kernel.folding import Draft, Envelope, Folds, WithEnvelope
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events import pool as pools
-from tenuto.schemas.events import run as runs
-from tenuto.schemas.events import search as searches
-from tenuto.schemas.events import trial as trials
+from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.pool import (
+    AllocationGranted,
+    AllocationPreempted,
+    AllocationReleased,
+    AllocationResized,
+    SlotsReserved,
+)
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentMoved,
+    ExperimentPauseRequested,
+    ExperimentPoolChanged,
+    ExperimentPriorityChanged,
+    ExperimentResumeRequested,
+    ExperimentSlotLimitChanged,
+    ExperimentSubmitted,
+    ExperimentWeightChanged,
+    PoolPolicyChanged,
+    ShareChanged,
+    SlotsClosed,
+    SlotsOpened,
+)
+from tenuto.schemas.events.run import RestartPauseEnded, WorkersExited
+from tenuto.schemas.events.search import (
+    ExperimentCanceled,
+    ExperimentCompleted,
+    ExperimentFailed,
+    TrialExtended,
+    TrialPaused,
+    TrialRequested,
+    TrialStopped,
+)
+from tenuto.schemas.events.trial import CheckpointSaved, LogMatched, TrialFailed
 from tenuto.services.scheduler.evolve import agents, requests
 from tenuto.services.scheduler.state import (
     Allocation,
@@ -27,23 +55,10 @@ from tenuto.services.scheduler.state import (
 )
 from tenuto.services.scheduler.state.indexes import trial_of
 
-
-def evolve(state: State, event: Event) -> State:
-    return apply(state, event.data, event.time_us)
-
-
-def apply(state: State, data: EventData, now_us: int) -> State:
-    fold = _FOLDS.get(data.TYPE)
-    if fold:
-        return fold(state, data)
-    timed = _TIMED_FOLDS.get(data.TYPE)
-    return timed(state, data, now_us) if timed else state
-
-
 # The search
 
 
-def _trial_requested(state: State, data: searches.TrialRequested) -> State:
+def _trial_requested(state: State, data: TrialRequested) -> State:
     experiment = state.experiments.get(data.experiment_id)
     if experiment is None or data.trial_number in experiment.trials:
         return state
@@ -65,7 +80,7 @@ def _leave_trial(state: State, trial_id: str, leaving: Leaving) -> State:
     return allocations.leave(state, found[1].allocation_id, leaving) if found else state
 
 
-def _trial_extended(state: State, data: searches.TrialExtended) -> State:
+def _trial_extended(state: State, data: TrialExtended) -> State:
     state = _enter_phase(state, data.trial_id, "wanted")
     found = trial_of(state, data.trial_id)
     allocation = state.allocations.get(found[1].allocation_id) if found and found[1].phase == "wanted" else None
@@ -74,24 +89,22 @@ def _trial_extended(state: State, data: searches.TrialExtended) -> State:
     return state
 
 
-def _trial_paused(state: State, data: searches.TrialPaused) -> State:
+def _trial_paused(state: State, data: TrialPaused) -> State:
     return _leave_trial(_enter_phase(state, data.trial_id, "paused"), data.trial_id, "trial_paused")
 
 
-def _trial_stopped(state: State, data: searches.TrialStopped) -> State:
+def _trial_stopped(state: State, data: TrialStopped) -> State:
     return _leave_trial(_enter_phase(state, data.trial_id, "stopped"), data.trial_id, "trial_stopped")
 
 
-def _experiment_ended(
-    state: State, data: searches.ExperimentCompleted | searches.ExperimentFailed | searches.ExperimentCanceled
-) -> State:
+def _experiment_ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
     return indexes.change_experiment(allocations.all_leave(state, data.experiment_id), data.experiment_id, ended=True)
 
 
 # Workers
 
 
-def _workers_exited(state: State, data: runs.WorkersExited) -> State:
+def _workers_exited(state: State, data: WorkersExited) -> State:
     """The slots stay taken until AllocationReleased, which follows at once."""
     allocation = state.allocations.get(data.allocation_id)
     if allocation is None:
@@ -106,7 +119,7 @@ def _workers_exited(state: State, data: runs.WorkersExited) -> State:
     return state
 
 
-def _pause_ended(state: State, data: runs.RestartPauseEnded) -> State:
+def _pause_ended(state: State, data: RestartPauseEnded) -> State:
     found = trial_of(state, data.trial_id)
     if found is None or found[1].pause_of != data.allocation_id:
         return state
@@ -114,7 +127,7 @@ def _pause_ended(state: State, data: runs.RestartPauseEnded) -> State:
     return indexes.put_trial(state, experiment, replace(trial, pause_of=""))
 
 
-def _trial_failed(state: State, data: trials.TrialFailed) -> State:
+def _trial_failed(state: State, data: TrialFailed) -> State:
     if data.final:
         state = _enter_phase(state, data.trial_id, "failed")
     found = trial_of(state, data.trial_id)
@@ -124,7 +137,7 @@ def _trial_failed(state: State, data: trials.TrialFailed) -> State:
     return indexes.put_trial(state, experiment, replace(trial, verdict_of=""))
 
 
-def _log_matched(state: State, data: trials.LogMatched) -> State:
+def _log_matched(state: State, data: LogMatched) -> State:
     found = trial_of(state, data.trial_id)
     if found is None or data.action != "exclude_agent":
         return state
@@ -135,12 +148,12 @@ def _log_matched(state: State, data: trials.LogMatched) -> State:
 # The scheduler's own
 
 
-def _checkpoint_saved(state: State, data: trials.CheckpointSaved, now_us: int) -> State:
+def _checkpoint_saved(state: State, data: CheckpointSaved, envelope: Envelope) -> State:
     allocation = state.allocations.get(data.allocation_id)
-    return allocations.saved_checkpoint(state, allocation, now_us) if allocation else state
+    return allocations.saved_checkpoint(state, allocation, envelope.time_us) if allocation else state
 
 
-def _granted(state: State, data: pools.AllocationGranted, now_us: int) -> State:
+def _granted(state: State, data: AllocationGranted, envelope: Envelope) -> State:
     found = trial_of(state, data.trial_id)
     if found is None:
         return state
@@ -153,69 +166,74 @@ def _granted(state: State, data: pools.AllocationGranted, now_us: int) -> State:
             pool=data.pool,
             slots=tuple((part.agent_id, part.slot_ids) for part in data.slots),
             grant=state.grants + 1,
-            granted_us=now_us,
-            since_us=now_us,
+            granted_us=envelope.time_us,
+            since_us=envelope.time_us,
             backfill_until_us=data.backfill_until_us,
         ),
         data.turn_until_us or 0,
     )
 
 
-def _preempted(state: State, data: pools.AllocationPreempted) -> State:
+def _preempted(state: State, data: AllocationPreempted) -> State:
     return allocations.leave(state, data.allocation_id, "preempted")
 
 
-def _reserved(state: State, data: pools.SlotsReserved, now_us: int) -> State:
-    return indexes.change_experiment(state, data.experiment_id, reserved_us=now_us)
+def _reserved(state: State, data: SlotsReserved, envelope: Envelope) -> State:
+    return indexes.change_experiment(state, data.experiment_id, reserved_us=envelope.time_us)
 
 
-def _resized(state: State, data: pools.AllocationResized) -> State:
+def _resized(state: State, data: AllocationResized) -> State:
     allocation = state.allocations.get(data.allocation_id)
     if allocation is None or allocation.leaving not in ("", "resized"):
         return state
     return allocations.resize(state, allocation, tuple((part.agent_id, part.slot_ids) for part in data.slots))
 
 
-def _released(state: State, data: pools.AllocationReleased, now_us: int) -> State:
+def _released(state: State, data: AllocationReleased, envelope: Envelope) -> State:
     allocation = state.allocations.get(data.allocation_id)
-    return allocations.remove_allocation(state, allocation, now_us) if allocation else state
+    return allocations.remove_allocation(state, allocation, envelope.time_us) if allocation else state
 
 
-_FOLDS: dict[str, Callable[[State, Any], State]] = {
-    "ExperimentPauseRequested": requests.paused,
-    "ExperimentResumeRequested": requests.resumed,
-    "ExperimentCancelRequested": requests.cancel_requested,
-    "ExperimentPriorityChanged": requests.priority_changed,
-    "ExperimentSlotLimitChanged": requests.slot_limit_changed,
-    "TrialRequested": _trial_requested,
-    "TrialExtended": _trial_extended,
-    "TrialPaused": _trial_paused,
-    "TrialStopped": _trial_stopped,
-    "ExperimentCompleted": _experiment_ended,
-    "ExperimentFailed": _experiment_ended,
-    "ExperimentCanceled": _experiment_ended,
-    "AgentJoined": agents.joined,
-    "AgentLost": agents.lost,
-    "WorkersExited": _workers_exited,
-    "RestartPauseEnded": _pause_ended,
-    "TrialFailed": _trial_failed,
-    "LogMatched": _log_matched,
-    "AllocationPreempted": _preempted,
-    "AllocationResized": _resized,
-    "ExperimentWeightChanged": requests.weight_changed,
-    "ExperimentMoved": requests.moved,
-    "ExperimentPoolChanged": requests.pool_changed,
-    "ShareChanged": requests.share_changed,
-    "SlotsClosed": requests.slots_closed,
-    "SlotsOpened": requests.slots_opened,
-}
-_TIMED_FOLDS: dict[str, Callable[[State, Any, int], State]] = {
-    "ExperimentSubmitted": requests.submitted,
-    "AllocationGranted": _granted,
-    "AllocationReleased": _released,
-    "SlotsReserved": _reserved,
-    "CheckpointSaved": _checkpoint_saved,
-    "PoolPolicyChanged": requests.policy_changed,
-}
-OWN = frozenset({"AllocationGranted", "AllocationPreempted", "AllocationResized", "AllocationReleased", "SlotsReserved"})
-CONSUMED = (frozenset(_FOLDS) | frozenset(_TIMED_FOLDS)) - OWN
+FOLDS: Folds[State] = Folds(
+    "scheduler",
+    {
+        ExperimentSubmitted: WithEnvelope(requests.submitted),
+        ExperimentPauseRequested: requests.paused,
+        ExperimentResumeRequested: requests.resumed,
+        ExperimentCancelRequested: requests.cancel_requested,
+        ExperimentPriorityChanged: requests.priority_changed,
+        ExperimentSlotLimitChanged: requests.slot_limit_changed,
+        ExperimentWeightChanged: requests.weight_changed,
+        ExperimentMoved: requests.moved,
+        ExperimentPoolChanged: requests.pool_changed,
+        PoolPolicyChanged: WithEnvelope(requests.policy_changed),
+        ShareChanged: requests.share_changed,
+        SlotsClosed: requests.slots_closed,
+        SlotsOpened: requests.slots_opened,
+        TrialRequested: _trial_requested,
+        TrialExtended: _trial_extended,
+        TrialPaused: _trial_paused,
+        TrialStopped: _trial_stopped,
+        ExperimentCompleted: _experiment_ended,
+        ExperimentFailed: _experiment_ended,
+        ExperimentCanceled: _experiment_ended,
+        AgentJoined: agents.joined,
+        AgentLost: agents.lost,
+        WorkersExited: _workers_exited,
+        RestartPauseEnded: _pause_ended,
+        CheckpointSaved: WithEnvelope(_checkpoint_saved),
+        TrialFailed: _trial_failed,
+        LogMatched: _log_matched,
+        AllocationGranted: WithEnvelope(_granted),
+        AllocationPreempted: _preempted,
+        AllocationResized: _resized,
+        AllocationReleased: WithEnvelope(_released),
+        SlotsReserved: WithEnvelope(_reserved),
+    },
+)
+evolve = FOLDS.evolve
+
+
+def apply(state: State, data: EventData, now_us: int) -> State:
+    """As `evolve`, for what is only being decided."""
+    return FOLDS.apply(state, data, Draft(now_us))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tenuto.kernel.folding import Envelope
 from tenuto.schemas.config.experiment import ExperimentConfig
 from tenuto.schemas.config.resources import Resources, SlotRange
 from tenuto.schemas.events import request as requests
 from tenuto.services.scheduler.state import Closed, Constraints, Experiment, PoolPolicy, Share, State, allocations, indexes
 
 
-def submitted(state: State, data: requests.ExperimentSubmitted, now_us: int) -> State:
+def submitted(state: State, data: requests.ExperimentSubmitted, envelope: Envelope) -> State:
     resources = data.config.resources
     return indexes.put_experiment(
         state,
@@ -26,7 +27,7 @@ def submitted(state: State, data: requests.ExperimentSubmitted, now_us: int) -> 
             workspace=resources.workspace,
             user=data.user,
             preemptible=resources.preemptible,
-            idle_since_us=now_us,
+            idle_since_us=envelope.time_us,
             expected_us=None if resources.expected_seconds is None else round(resources.expected_seconds * 1e6),
             fallback_pools=resources.fallback_pools,
             constraints=_constraints(resources),
@@ -89,9 +90,9 @@ def pool_changed(state: State, data: requests.ExperimentPoolChanged) -> State:
     return indexes.put_experiment(state, replace(experiment, pool=data.pool, fallback_pools=fallback, reserved_us=0))
 
 
-def policy_changed(state: State, data: requests.PoolPolicyChanged, now_us: int) -> State:
+def policy_changed(state: State, data: requests.PoolPolicyChanged, envelope: Envelope) -> State:
     half_life_us = 0 if data.usage_half_life_hours is None else round(data.usage_half_life_hours * 3_600_000_000)
-    return allocations.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), now_us, data.preempt)
+    return allocations.set_policy(state, data.pool, PoolPolicy(data.policy, half_life_us), envelope.time_us, data.preempt)
 
 
 def share_changed(state: State, data: requests.ShareChanged) -> State:

@@ -18,7 +18,7 @@ from tenuto.schemas.events.run import WorkersExited, WorkersOutcome
 from tenuto.schemas.events.search import ExperimentCompleted, TrialRequested, TrialStopped
 from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.core import SchedulerCore
-from tenuto.services.scheduler.evolve import CONSUMED, apply
+from tenuto.services.scheduler.evolve import FOLDS, apply
 from tenuto.services.scheduler.policies.shares import Node, divide
 from tenuto.services.scheduler.simulation.outcome import Costs, Outcome, Trial
 from tenuto.services.scheduler.simulation.script import Script, TrialScript
@@ -133,7 +133,7 @@ class Cluster:
 
     def tell(self, data: EventData) -> None:
         self.outcome.events += 1
-        if data.TYPE not in CONSUMED:
+        if data.TYPE not in FOLDS.consumes:
             return
         event = Event(
             id=NO_ID, stream="", type=data.TYPE, schema_version=data.VERSION, time_us=self.now_us, payload=b"", actor="simulation"

@@ -19,6 +19,7 @@ from typing import Literal
 
 from immutables import Map
 
+from tenuto.kernel.codec import DERIVED
 from tenuto.kernel.memo import Memo
 from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX
 from tenuto.services.scheduler.state.slotsets import SlotSet, count, without
@@ -37,7 +38,7 @@ class Trial:
     """The allocation whose workers failed, until the tracker says whether the trial may start again; else empty."""
     grants: int = 0
     """Allocations so far; the next one has this number plus one."""
-    allocation_id: str = ""
+    allocation_id: str = field(default="", metadata=DERIVED)
     """The live allocation, or empty."""
     excluded: tuple[str, ...] = ()
     """Agents where it failed in a way that its experiment's log policies name, sorted."""
@@ -94,15 +95,15 @@ class Experiment:
     """When it last held slots, or was submitted."""
     turn_until_us: int = 0
     """Until then it is entitled to a gang that is larger than its share (see policies/turns.py); 0: it had no turn yet."""
-    waiting: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Numbers of the trials that wait for slots, ascending."""
-    returning: tuple[int, ...] = ()
+    returning: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Numbers of the trials whose workers are leaving and that wait for slots again as soon as they have, ascending."""
-    kept_away: tuple[int, ...] = ()
+    kept_away: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Numbers of the trials that may not go to agents where they failed, ascending."""
-    allocations: tuple[str, ...] = ()
+    allocations: tuple[str, ...] = field(default=(), metadata=DERIVED)
     """Live allocations, sorted."""
-    slots_used: int = 0
+    slots_used: int = field(default=0, metadata=DERIVED)
     """Slots of the live allocations, leaving ones included."""
 
     @property
@@ -149,15 +150,15 @@ class Agent:
     """Names of its slots' devices in lower case, sorted, each once."""
     lost: bool = False
     """Gone, and kept only until the allocations on it are released."""
-    used: tuple[tuple[int, str], ...] = ()
+    used: tuple[tuple[int, str], ...] = field(default=(), metadata=DERIVED)
     """(slot, allocation) of live allocations, sorted."""
-    free: tuple[int, ...] = ()
+    free: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Slots that its pool may grant now, sorted."""
-    closed: Closed | None = None
+    closed: Closed | None = field(default=None, metadata=DERIVED)
     """What users closed of it: a copy of `State.closed`."""
     auxiliary_max: int = AUXILIARY_TRIALS_MAX
     """Trials without slots that it runs at once."""
-    auxiliary: tuple[str, ...] = ()
+    auxiliary: tuple[str, ...] = field(default=(), metadata=DERIVED)
     """Live allocations of trials without slots on it, sorted."""
 
     @property
@@ -229,7 +230,7 @@ Groups = Map[tuple[str, str], Members]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Indexes of one pool, all derived from the rest of the state (`indexes.rebuild`)."""
+    """Indexes of one pool, all derived from the rest of the state (`derive`)."""
 
     name: str
     gpu_agents: int = 0
@@ -308,7 +309,7 @@ class Usage:
 
     amount: int = 0
     at_us: int = 0
-    slots: int = 0
+    slots: int = field(default=0, metadata=DERIVED)
     """Used since then."""
 
 
@@ -317,7 +318,7 @@ class State:
     experiments: Map[int, Experiment] = field(default_factory=Map)
     agents: Map[str, Agent] = field(default_factory=Map)
     allocations: Map[str, Allocation] = field(default_factory=Map)
-    pools: Map[str, Pool] = field(default_factory=Map)
+    pools: Map[str, Pool] = field(default_factory=Map, metadata=DERIVED)
     grants: int = 0
     """Allocations ever granted."""
     policies: Map[str, PoolPolicy] = field(default_factory=Map)
@@ -325,8 +326,8 @@ class State:
     shares: Map[str, Share] = field(default_factory=Map)
     """By owner: `workspace/<name>` and `user/<name>`."""
     closed: Map[str, Closed] = field(default_factory=Map)
-    owner_slots: Map[str, int] = field(default_factory=Map)
-    """Owner -> slots of live allocations; none with 0. Derived."""
+    owner_slots: Map[str, int] = field(default_factory=Map, metadata=DERIVED)
+    """Owner -> slots of live allocations; none with 0."""
     usage: Map[str, Usage] = field(default_factory=Map)
     """By `<pool>/<workspace>` and `<pool>/<workspace>/<user>`, of pools with a half-life."""
 

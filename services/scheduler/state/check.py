@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tenuto.services.scheduler.codec import dump, load
 from tenuto.services.scheduler.state import State
+from tenuto.services.scheduler.state.rebuild import CODEC
 
 
 def check(state: State) -> None:
@@ -37,4 +37,4 @@ def check(state: State) -> None:
             assert trial.grants or not trial.allocation_id
     for agent in (state.agents[key] for key in sorted(state.agents)):
         assert agent.used or agent.auxiliary or not agent.lost, f"agent {agent.agent_id} is gone and still known"
-    assert load(dump(state)) == state, "the indexes do not follow from the facts"
+    assert CODEC.load(CODEC.dump(state)) == state, "the indexes do not follow from the facts"

@@ -1,35 +1,25 @@
-"""The state with all indexes made anew from its primary facts: what a snapshot keeps, and what `check` compares with."""
+"""What is derived in the state, made anew from its facts: those that a snapshot stores. `check` compares with it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from immutables import Map
 
-from tenuto.services.scheduler.state import Agent, Allocation, Closed, Experiment, PoolPolicy, Share, State, Usage, policy_of
+from tenuto.kernel.codec import Codec
+from tenuto.services.scheduler.state import Allocation, Experiment, State, policy_of
 from tenuto.services.scheduler.state.allocations import counted, own, usage_keys
 from tenuto.services.scheduler.state.indexes import pool_of, put_experiment, put_pool, recount_pool, returns
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a snapshot keeps: the rest of the state follows from it."""
-
-    experiments: list[Experiment]
-    agents: list[Agent]
-    allocations: list[Allocation]
-    grants: int
-    policies: Map[str, PoolPolicy]
-    shares: Map[str, Share]
-    closed: Map[str, Closed]
-    usage: Map[str, Usage]
-
-
-def rebuild(facts: Facts) -> State:
-    used: dict[str, list[tuple[int, str]]] = {agent.agent_id: [] for agent in facts.agents}
-    auxiliary: dict[str, list[str]] = {agent.agent_id: [] for agent in facts.agents}
-    live: dict[int, list[Allocation]] = {experiment.experiment_id: [] for experiment in facts.experiments}
-    for allocation in facts.allocations:
+def derive(state: State) -> State:
+    """Of a state with its facts only, as a snapshot stores it."""
+    experiments = [state.experiments[key] for key in sorted(state.experiments)]
+    allocations = [state.allocations[key] for key in sorted(state.allocations)]
+    used: dict[str, list[tuple[int, str]]] = {agent_id: [] for agent_id in sorted(state.agents)}
+    auxiliary: dict[str, list[str]] = {agent_id: [] for agent_id in sorted(state.agents)}
+    live: dict[int, list[Allocation]] = {experiment.experiment_id: [] for experiment in experiments}
+    for allocation in allocations:
         live[allocation.experiment_id].append(allocation)
         if not allocation.size:
             auxiliary[allocation.slots[0][0]].append(allocation.allocation_id)
@@ -37,31 +27,23 @@ def rebuild(facts: Facts) -> State:
             used[agent_id].extend((slot, allocation.allocation_id) for slot in slot_ids)
     agents = [
         replace(
-            agent,
-            used=tuple(sorted(used[agent.agent_id])),
-            auxiliary=tuple(sorted(auxiliary[agent.agent_id])),
-            closed=facts.closed.get(agent.agent_id),
+            state.agents[agent_id],
+            used=tuple(sorted(used[agent_id])),
+            auxiliary=tuple(sorted(auxiliary[agent_id])),
+            closed=state.closed.get(agent_id),
         )
-        for agent in facts.agents
+        for agent_id in sorted(state.agents)
     ]
-    state = State(
-        agents=Map({agent.agent_id: agent for agent in agents}),
-        allocations=Map({allocation.allocation_id: allocation for allocation in facts.allocations}),
-        grants=facts.grants,
-        policies=facts.policies,
-        shares=facts.shares,
-        closed=facts.closed,
-        usage=facts.usage,
-    )
     joined: dict[str, list[str]] = {}
     for agent in agents:
         if not agent.lost:
             joined.setdefault(agent.pool, []).append(agent.agent_id)
+    state = replace(state, agents=Map({agent.agent_id: agent for agent in agents}), experiments=Map())
     for name in sorted(joined):
         state = recount_pool(state, name, tuple(sorted(joined[name])))
-    for experiment in facts.experiments:
+    for experiment in experiments:
         state = _put_back(state, experiment, live[experiment.experiment_id])
-    return _with_counts(state, facts.allocations)
+    return _with_counts(state, allocations)
 
 
 def _put_back(state: State, experiment: Experiment, live: list[Allocation]) -> State:
@@ -98,3 +80,6 @@ def _with_counts(state: State, allocations: list[Allocation]) -> State:
             for key in usage_keys(name, state.experiments[allocation.experiment_id]) if counts else ():
                 usage = usage.set(key, replace(usage[key], slots=usage[key].slots + allocation.size))
     return replace(state, usage=usage)
+
+
+CODEC = Codec(State, derive)

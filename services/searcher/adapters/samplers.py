@@ -82,7 +82,7 @@ def propose(experiment: Experiment) -> ProposeTrial:
         # Attempts beyond the sampler's are drawn at random: it may never leave a forbidden corner.
         return sample(space, seed, number, index) if ask is None or index >= ASKS_MAX else ask(index)
 
-    hyperparameters = drawn(settings, space, seed, number, attempt, experiment.rule_version) or attempt(0)
+    hyperparameters = drawn(settings, space, seed, number, attempt)
     return ProposeTrial(experiment.id, number, hyperparameters, name, len(results.told))
 
 

@@ -17,12 +17,9 @@ def limits_changed(experiment: Experiment, data: ExperimentTrialLimitsChanged) -
         )
     if data.max_trials is None or experiment.settings.name not in MAX_TRIALS_CHANGES:
         return experiment
-    version = experiment.rule_version or RULE_VERSION
-    method = method_for(experiment.settings, experiment.space, version)
+    method = method_for(experiment.settings, experiment.space, experiment.rule_version or RULE_VERSION)
     started = [experiment.rungs[experiment.first(index)].started for index in range(len(experiment.brackets))]
-    # Before version 3 all that were added went to the first bracket.
-    divisor = getattr(experiment.settings, "divisor", None) if version >= 3 else None
-    brackets = resized(experiment.brackets, started, data.max_trials, divisor)
+    brackets = resized(experiment.brackets, started, data.max_trials, getattr(experiment.settings, "divisor", None))
     rungs = list(experiment.rungs)
     for index, bracket in enumerate(brackets):
         for rung in range(experiment.first(index), experiment.first(index) + len(bracket.lengths)):

@@ -20,10 +20,10 @@ from tenuto.services.searcher.methods.halving import Hyperband, Sha
 from tenuto.services.searcher.methods.pbt import Pbt
 from tenuto.services.searcher.methods.random import Random
 from tenuto.services.searcher.methods.sampled import Sampled
-from tenuto.services.searcher.methods.sampling import kept
 from tenuto.services.searcher.methods.single import Single
 from tenuto.services.searcher.methods.sobol import Sobol
 from tenuto.services.searcher.methods.versions import RULE_VERSION, RULE_VERSIONS_KNOWN
+from tenuto.services.searcher.state.space import kept
 
 METHODS: dict[str, type[Rules[Any]]] = {
     "single": Single,

@@ -57,16 +57,14 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     @property
     def first_waits(self) -> bool:
         """Whether the first trial at a rung waits for a second one, in the stopping form."""
-        return self.stops and self.rule_version >= 4
+        return self.stops
 
     def best_max(self, trials: int) -> int:
-        # All of them: max_trials may be raised, and then ranks below the old top count. Rules before version 3 forgot these.
-        return trials if self.rule_version >= 3 else trials // self.settings.divisor + WAITING_SPARE
+        return trials  # All of them: max_trials may be raised, and then ranks below the old top count.
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         number = experiment.requested + 1
-        hyperparameters = self.hyperparameters(experiment.seed, number)
-        return None if hyperparameters is None else Proposal(hyperparameters, self.next_rung(experiment))
+        return Proposal(self.hyperparameters(experiment.seed, number), self.next_rung(experiment))
 
     def next_rung(self, experiment: Experiment) -> int:
         """The first rung of the bracket that has started the smallest part of its trials."""
@@ -184,11 +182,8 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def _no_chance(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
         rank, trials = experiment.rungs[rung].best.rank(key), experiment.brackets[experiment.bracket_of(rung)].trials
         numbers = self._numbers(experiment, rung, key, rank)
-        if self.rule_version >= 3:
-            known = self._promotable(experiment, rung) + WAITING_SPARE
-            numbers |= {"top": known, "cut_off": self._metric_at(experiment, rung, known)}
-        else:
-            numbers["cut_off"] = None  # That of the top was not what decided.
+        known = self._promotable(experiment, rung) + WAITING_SPARE
+        numbers |= {"top": known, "cut_off": self._metric_at(experiment, rung, known)}
         return self._stopped(experiment, key, NoChance(**numbers, expected=trials))
 
     def _stopped(self, experiment: Experiment, key: Key, why: Ended) -> TrialStopped:

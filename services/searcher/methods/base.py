@@ -140,7 +140,7 @@ class Rules(Generic[T]):
 
     @property
     def problem(self) -> str | None:
-        return unsatisfiable(self.settings, self.space, self.rule_version)
+        return unsatisfiable(self.settings, self.space)
 
     @property
     def remembers(self) -> Remembers:
@@ -164,17 +164,15 @@ class Rules(Generic[T]):
     def best_max(self, trials: int) -> int:
         return 1
 
-    def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any] | None:
-        """Those of a trial that depends on its number alone. Raises Undrawable where no draw keeps the constraints; by rules
-        before version 3 it is None then."""
-        settings, space, version = self.settings, self.space, self.rule_version
+    def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any]:
+        """Those of a trial that depends on its number alone. Raises Undrawable where no draw keeps the constraints."""
+        settings, space = self.settings, self.space
         if not settings.constraints and trial_number > len(settings.starting_points):
             return sample(space, seed, trial_number)
-        return drawn(settings, space, seed, trial_number, lambda attempt: sample(space, seed, trial_number, attempt), version)
+        return drawn(settings, space, seed, trial_number, lambda attempt: sample(space, seed, trial_number, attempt))
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
-        hyperparameters = self.hyperparameters(experiment.seed, experiment.requested + 1)
-        return None if hyperparameters is None else Proposal(hyperparameters)
+        return Proposal(self.hyperparameters(experiment.seed, experiment.requested + 1))
 
     def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
         return completed(experiment, trial)
@@ -188,11 +186,9 @@ class Rules(Generic[T]):
     def last(self, experiment: Experiment) -> TrialExtended | None:
         return None
 
-    def again(self, experiment: Experiment, place: Place) -> Proposal | None:
+    def again(self, experiment: Experiment, place: Place) -> Proposal:
         """Another trial at a place, in a search that keeps places."""
         hyperparameters = self.hyperparameters(experiment.seed, place.key)
-        if hyperparameters is None:
-            return None
         return Proposal(hyperparameters, place.rung, numbers={"replaces": place.refused}, key=place.key)
 
     # -- for methods with rungs
@@ -208,24 +204,18 @@ class Rules(Generic[T]):
         )
 
 
-def unsatisfiable(settings: Searcher, space: Hyperparameters, rule_version: int) -> str | None:
+def unsatisfiable(settings: Searcher, space: Hyperparameters) -> str | None:
     """Why no trial can be drawn at all; None: one can."""
-    if rule_version < 3 and not settings.constraints:
-        return None
     number = len(settings.starting_points) + 1
     try:
-        found = drawn(settings, space, 0, number, lambda attempt: sample(space, 0, number, attempt), rule_version)
+        drawn(settings, space, 0, number, lambda attempt: sample(space, 0, number, attempt))
     except Undrawable:
-        found = None
+        return (
+            "No configuration that was drawn keeps searcher.constraints; loosen them, or narrow the ranges of the hyperparameters"
+            " that they name."
+        )
     except Exception as error:
         # What a configuration may say is checked when it is submitted. What was overlooked there ends this experiment, not the
         # search of all others.
-        if rule_version < 3:
-            raise
         return f"No hyperparameters can be drawn from this search space ({type(error).__name__}: {error}); change its ranges."
-    if found is not None:
-        return None
-    return (
-        "No configuration that was drawn keeps searcher.constraints; loosen them, or narrow the ranges of the hyperparameters"
-        " that they name."
-    )
+    return None

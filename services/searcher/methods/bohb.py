@@ -117,12 +117,11 @@ class Bohb(Asha):
             self.space,
             number,
             lambda attempt: self._best_candidate(seed, number, attempt, good, others),
-            self.rule_version,
-            **({"attempts_max": MODEL_ATTEMPTS_MAX} if self.rule_version >= 3 else {}),
+            MODEL_ATTEMPTS_MAX,
         )
         if hyperparameters is None:
             # The model may never leave a forbidden corner.
-            return super().next_trial(experiment) if self.rule_version >= 3 else None
+            return super().next_trial(experiment)
         results = len(experiment.rungs[rung].best) + len(self._lost(experiment, rung))
         return Proposal(
             hyperparameters,
@@ -140,8 +139,8 @@ class Bohb(Asha):
         return None
 
     def _lost(self, experiment: Experiment, rung: int) -> Ranking:
-        """Who got no score at the rung; rules before version 3 did not learn from them."""
-        return experiment.rungs[rung].lost if self.rule_version >= 3 else Ranking()
+        """Who got no score at the rung."""
+        return experiment.rungs[rung].lost
 
     def _densities(self, experiment: Experiment, rung: int) -> tuple[Density, Density]:
         assert isinstance(self.settings, BohbSearcher)

@@ -55,7 +55,7 @@ class Custom(Rules[CustomSearcher]):
 
         # The configuration's starting points are for the class to read.
         settings = self.settings.model_copy(update={"starting_points": []})
-        return configuration(settings, self.space, number, draw, self.rule_version) or draw(0)
+        return configuration(settings, self.space, number, draw) or draw(0)
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
         if not experiment.extensions or experiment.ending is not None:

@@ -89,8 +89,7 @@ def ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | E
             error=f"{which} failed. The last error was: {experiment.last_error}",
             trials=count,
         )
-    grid = isinstance(experiment.settings, GridSearcher) and experiment.rule_version >= 3
-    if grid and not experiment.validated and experiment.last_error:
+    if isinstance(experiment.settings, GridSearcher) and not experiment.validated and experiment.last_error:
         # Refused points do not count as failed.
         return ExperimentFailed(
             experiment_id=experiment.id,

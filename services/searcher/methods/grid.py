@@ -27,7 +27,7 @@ from tenuto.schemas.config.ranges import power, stepped, steps
 from tenuto.schemas.config.searchers import TRIALS_MAX
 from tenuto.schemas.config.space import allowed, same
 from tenuto.services.searcher.methods.base import Rules
-from tenuto.services.searcher.methods.sampling import Leaf, Path, Plan, fill, in_use, leaves, plan_of
+from tenuto.services.searcher.methods.sampling import Leaf, Path, Plan, fill, leaves, plan_of
 
 
 def points(axis: Leaf) -> int:
@@ -152,8 +152,6 @@ def _digits(axes: tuple[tuple[Path, Leaf], ...], number: int) -> dict[Path, Any]
 class Grid(Rules[GridSearcher]):
     @cached_property
     def trials_max(self) -> int:  # type: ignore[override]
-        if self.rule_version < 3:
-            return prod(points(axis) for _, axis in leaves(self.space))
         return _parts_of(plan_of(self.space)).count
 
     @property
@@ -173,8 +171,4 @@ class Grid(Rules[GridSearcher]):
         )
 
     def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any]:
-        if self.rule_version >= 3:
-            return fill(self.space, _parts_of(plan_of(self.space)).at(trial_number - 1))
-        # Before version 3 every combination was taken, also of what is not in use.
-        axes = tuple(sorted(leaves(self.space), key=lambda leaf: leaf[0]))
-        return fill(self.space, in_use(self.space, _digits(axes, trial_number - 1)))
+        return fill(self.space, _parts_of(plan_of(self.space)).at(trial_number - 1))

@@ -32,20 +32,17 @@ from tenuto.services.searcher.state.ranking import Key
 
 class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     def best_max(self, trials: int) -> int:
-        # All of them: a trial that failed while it waited lets a worse one go on. Rules before version 3 forgot their ranks.
-        return trials if self.rule_version >= 3 else max(1, trials // self.settings.divisor)
+        return trials  # All of them: a trial that failed while it waited lets a worse one go on.
 
     @property
     def keeps_places(self) -> bool:
-        return self.rule_version >= 3
+        return True
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
         if experiment.vacant:
             return self.again(experiment, experiment.vacant[0])
         key = experiment.next_place
         hyperparameters = self.hyperparameters(experiment.seed, key)
-        if hyperparameters is None:
-            return None
         rung = 0
         for bracket in experiment.brackets:
             if experiment.rungs[rung].started < bracket.trials:
@@ -128,12 +125,9 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
 
     def _stopped(self, experiment: Experiment, rung: int, key: Key) -> TrialStopped:
         expected, compared = self._expected(experiment, rung)
-        if self.rule_version >= 3 and self._is_complete(experiment, rung):
+        if self._is_complete(experiment, rung):
             expected, compared = experiment.rungs[rung].size, self._last_rank(experiment, rung)
-        numbers = self._numbers(experiment, rung, key, compared)
-        if self.rule_version < 3:
-            numbers["cut_off"] = None  # It was not what decided.
-        why = StoppedOfAll(**numbers, expected=expected)
+        why = StoppedOfAll(**self._numbers(experiment, rung, key, compared), expected=expected)
         return TrialStopped(
             experiment_id=experiment.id,
             trial_id=experiment.trial_id(key[1]),
@@ -144,8 +138,6 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     def _numbers(self, experiment: Experiment, rung: int, key: Key, compared: int) -> HalvedNumbers:
         """`compared`: the last rank that goes on, whose value is the cut-off."""
         here = experiment.rungs[rung]
-        # Before version 3 it was that of the trials so far, whatever the decision compared.
-        top = compared if self.rule_version >= 3 else max(1, here.size // self.settings.divisor)
         rank = here.best.rank(key) + 1
         known = rank <= here.best_max
         return {
@@ -154,8 +146,8 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
             "rank": rank if known else None,
             "rank_at_least": None if known else rank,
             "of": here.size,
-            "top": top,
-            "cut_off": metric_value(experiment, here.best[top - 1][0]) if top <= len(here.best) else None,
+            "top": compared,
+            "cut_off": metric_value(experiment, here.best[compared - 1][0]) if compared <= len(here.best) else None,
             "divisor": self.settings.divisor,
         }
 
@@ -186,4 +178,4 @@ class Hyperband(Halving):
                 f"These brackets have {self.trials_max:,} trials, but an experiment may have at most {TRIALS_MAX:,};"
                 " lower searcher.iterations or searcher.max_rungs."
             )
-        return unsatisfiable(self.settings, self.space, self.rule_version)
+        return unsatisfiable(self.settings, self.space)

@@ -65,7 +65,7 @@ class Pbt(Rules[PbtSearcher]):
             return (
                 f"population_size times generations is {self.trials_max:,}, but may be at most {TRIALS_MAX:,}; lower one of them."
             )
-        return unsatisfiable(self.settings, self.space, self.rule_version)
+        return unsatisfiable(self.settings, self.space)
 
     @property
     def remembers(self) -> Remembers:
@@ -73,7 +73,7 @@ class Pbt(Rules[PbtSearcher]):
 
     @property
     def keeps_places(self) -> bool:
-        return self.rule_version >= 3
+        return True
 
     def best_max(self, trials: int) -> int:
         return self.settings.population_size
@@ -185,7 +185,6 @@ class Pbt(Rules[PbtSearcher]):
             self.space,
             number,
             lambda attempt: self.explored(origin, seed, number, attempt),
-            self.rule_version,
         )
         return origin if found is None else found
 

@@ -15,7 +15,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
-from tenuto.kernel.memo import Memo
 from tenuto.schemas.config.constraints import holds
 from tenuto.schemas.config.hyperparameters import (
     CategoricalHyperparameter,
@@ -27,33 +26,19 @@ from tenuto.schemas.config.hyperparameters import (
 from tenuto.schemas.config.ranges import BITS, value_at
 from tenuto.schemas.config.searchers import Searcher
 from tenuto.schemas.config.space import allowed, flat, same
+from tenuto.services.searcher.state.space import Space, kept
 
 Path = tuple[str, ...]
 Leaf = ConstHyperparameter | IntHyperparameter | DoubleHyperparameter | LogHyperparameter | CategoricalHyperparameter
 
 ATTEMPTS_MAX = 20_000
 """Draws for one trial until its constraints hold: enough where one in a thousand does, over within seconds where none does."""
-ATTEMPTS_MAX_BEFORE_3 = 1_000
-"""The same by rules before version 3, and where there is something else to go on with."""
+ATTEMPTS_MAX_ELSE = 1_000
+"""The same where there is something else to go on with."""
 EXHAUSTED_MAX = 256
 """Trials kept for which no draw was found: each event of the experiment asks for the same trial again."""
 _KEY = json.JSONEncoder(separators=(",", ":"))
 _PERSON = b"tenuto.search.1"
-
-
-class Space(dict[str, Any]):
-    """A search space that is searched for long: what is found from it once is kept with it."""
-
-    __slots__ = ("memo",)
-
-    def __init__(self, space: Mapping[str, Any]) -> None:
-        super().__init__(space)
-        self.memo = Memo()
-
-
-def kept(space: Mapping[str, Any]) -> Space:
-    """The space itself, if it keeps what is found from it; else a copy that does."""
-    return space if isinstance(space, Space) else Space(space)
 
 
 def draw_bits(seed: int, trial_number: int, purpose: str, path: Path = ()) -> int:
@@ -153,20 +138,18 @@ def configuration(
     space: Mapping[str, Any],
     trial_number: int,
     draw: Draw,
-    rule_version: int = 3,
-    attempts_max: int = ATTEMPTS_MAX_BEFORE_3,
+    attempts_max: int = ATTEMPTS_MAX_ELSE,
 ) -> dict[str, Any] | None:
     """What the trial trains with: the user's starting point with that number, if there is one, else the first draw that keeps the
     constraints. None: no draw of `attempts_max` does."""
     start = settings.starting_points[trial_number - 1] if trial_number <= len(settings.starting_points) else None
     if start is None and not settings.constraints:
         return draw(0)
-    before_3 = rule_version < 3
     for attempt in range(attempts_max):
         drawn = draw(attempt)
         if start is not None:
             drawn = started_at(space, start, drawn)
-        if keeps(settings.constraints, drawn, in_order=before_3):
+        if keeps(settings.constraints, drawn):
             return drawn
     return None
 
@@ -175,19 +158,16 @@ class _Exhausted(dict[tuple[int, int], Searcher]):
     """(seed, trial number) for which no draw was found -> the settings then."""
 
 
-def drawn(
-    settings: Searcher, space: Mapping[str, Any], seed: int, trial_number: int, draw: Draw, rule_version: int
-) -> dict[str, Any] | None:
-    """`configuration`, which raises Undrawable where there is none. By rules before version 3 it returns None instead."""
+def drawn(settings: Searcher, space: Mapping[str, Any], seed: int, trial_number: int, draw: Draw) -> dict[str, Any]:
+    """`configuration`, which raises Undrawable where there is none."""
     memo = kept(space).memo
     exhausted = memo.get(_Exhausted)
     if exhausted is None:
         exhausted = memo.keep(_Exhausted())
     key = (seed, trial_number)
     if exhausted.get(key) is not settings:
-        attempts_max = ATTEMPTS_MAX if rule_version >= 3 else ATTEMPTS_MAX_BEFORE_3
-        found = configuration(settings, space, trial_number, draw, rule_version, attempts_max)
-        if found is not None or rule_version < 3:
+        found = configuration(settings, space, trial_number, draw, ATTEMPTS_MAX)
+        if found is not None:
             return found
         if len(exhausted) >= EXHAUSTED_MAX:
             exhausted.clear()
@@ -208,9 +188,9 @@ def undrawable(settings: Searcher, trial_number: int) -> str:
     )
 
 
-def keeps(constraints: Iterable[str], hyperparameters: Mapping[str, Any], *, in_order: bool = False) -> bool:
+def keeps(constraints: Iterable[str], hyperparameters: Mapping[str, Any]) -> bool:
     values = dict(dotted(hyperparameters))
-    return all(holds(text, values, in_order=in_order) for text in constraints)
+    return all(holds(text, values) for text in constraints)
 
 
 def dotted(hyperparameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

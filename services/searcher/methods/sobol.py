@@ -57,20 +57,10 @@ def _directions(dimension: int) -> tuple[int, ...]:
 
 
 class Sobol(Rules[SobolSearcher]):
-    def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any] | None:
-        return drawn(
-            self.settings,
-            self.space,
-            seed,
-            trial_number,
-            lambda attempt: self._draw(seed, trial_number, attempt),
-            self.rule_version,
-        )
+    def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any]:
+        return drawn(self.settings, self.space, seed, trial_number, lambda attempt: self._draw(seed, trial_number, attempt))
 
     def _draw(self, seed: int, trial_number: int, attempt: int) -> dict[str, Any]:
-        if self.rule_version < 3:
-            before = 0 if attempt == 0 else self.settings.max_trials * attempt
-            return point(self.space, seed, trial_number, before + trial_number - 1)
         if trial_number <= len(self.settings.starting_points):
             return (
                 point(self.space, seed, trial_number, trial_number - 1)

@@ -9,7 +9,6 @@ from statistics import median
 from typing import Any
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.services.searcher.methods import RULE_VERSION
 from tenuto.services.searcher.methods.sampling import drawn, sample
 from tenuto.services.searcher.simulation.curves import Curves
 from tenuto.services.searcher.simulation.run import Outcome, Own, Surroundings, simulate
@@ -51,11 +50,7 @@ def target_of(config: ExperimentConfig, curves: Curves, draws: int = TARGET_DRAW
     settings = config.searcher.model_copy(update={"starting_points": []})
 
     def anew(number: int) -> dict[str, Any]:
-        found = drawn(
-            settings, space, _TARGET_SEED, number, lambda attempt: sample(space, _TARGET_SEED, number, attempt), RULE_VERSION
-        )
-        assert found is not None, "by these rules what cannot be drawn raises"
-        return found
+        return drawn(settings, space, _TARGET_SEED, number, lambda attempt: sample(space, _TARGET_SEED, number, attempt))
 
     losses = [curves.loss(anew(number), length) for number in range(1, draws + 1)]
     # A configuration without a loss is no target.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, TypedDict
 
 from immutables import Map
 
+from tenuto.kernel.codec import DERIVED
 from tenuto.schemas import ids
-from tenuto.schemas.config import Hyperparameters, Nsga2Searcher, Searcher
+from tenuto.schemas.config import Nsga2Searcher, Searcher
 from tenuto.schemas.config.length import Unit
-from tenuto.services.searcher.state.ladder import Bracket
+from tenuto.services.searcher.state.ladder import Bracket, flat_lengths, last_rungs, promotion_order
 from tenuto.services.searcher.state.ranking import Key, Rung
 from tenuto.services.searcher.state.records import copied
+from tenuto.services.searcher.state.space import Space
 
 TrialStatus = Literal["running", "reported", "failing", "invalid", "paused", "stopped"]
 """running: has a target and trains, or waits for slots. reported: reached its target, not decided yet. failing: gave up, not
@@ -127,18 +129,18 @@ class Experiment:
     id: int
     seed: int
     settings: Searcher
-    space: Hyperparameters
+    space: Space
     brackets: tuple[Bracket, ...]
-    lengths: tuple[int, ...]
-    """Lengths of the rungs of all brackets, one bracket after the other; in each they rise to the full length. Methods without
-    rungs have this one only."""
-    lasts: tuple[int, ...]
-    """Of each rung: the index of the last rung of its bracket."""
-    order: tuple[int, ...]
-    """Rungs below the full length, the longest first: who waits there is looked at in this order."""
     trials_max: int
     concurrent_trials_max: int
     rungs: tuple[Rung, ...]
+    lengths: tuple[int, ...] = field(default=(), metadata=DERIVED)
+    """Lengths of the rungs of all brackets, one bracket after the other; in each they rise to the full length. Methods without
+    rungs have this one only."""
+    lasts: tuple[int, ...] = field(default=(), metadata=DERIVED)
+    """Of each rung: the index of the last rung of its bracket."""
+    order: tuple[int, ...] = field(default=(), metadata=DERIVED)
+    """Rungs below the full length, the longest first: who waits there is looked at in this order."""
     remembers: Remembers = "nothing"
     replaces: bool = True
     """Whether another trial takes the place of one whose hyperparameters the model code refused."""
@@ -284,6 +286,17 @@ class SearcherState:
 
 def initial() -> SearcherState:
     return SearcherState()
+
+
+def derive(state: SearcherState) -> SearcherState:
+    """With what follows from the brackets of each experiment."""
+    experiments = [state.experiments[key] for key in sorted(state.experiments)]
+    return SearcherState(Map({item.id: item.changed(**along(item.brackets)) for item in experiments}))
+
+
+def along(brackets: tuple[Bracket, ...]) -> dict[str, tuple[int, ...]]:
+    """Fields of an experiment with these brackets."""
+    return {"lengths": flat_lengths(brackets), "lasts": last_rungs(brackets), "order": promotion_order(brackets)}
 
 
 def check(state: SearcherState) -> None:

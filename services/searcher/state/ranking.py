@@ -46,6 +46,13 @@ class Ranking:
         half = NODE_CHUNKS_MAX // 2
         return _ranking(tuple(_node(tuple(chunks[i : i + half])) for i in range(0, len(chunks), half)))
 
+    def stored(self) -> list[Key]:
+        return list(self)
+
+    @classmethod
+    def restored(cls, keys: Iterable[Iterable[Any]]) -> Ranking:
+        return cls.of((float(score), int(number)) for score, number in keys)
+
     @property
     def chunks(self) -> tuple[tuple[Key, ...], ...]:
         return tuple(chunk for _, _, chunks in self.nodes for chunk in chunks)

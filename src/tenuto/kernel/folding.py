@@ -1,4 +1,4 @@
-"""The fold table of a core: event type -> function. What a core consumes is read from it, what it emits from OWNER of the events."""
+"""The fold table of a core, by type of event: what a core consumes is read from it; what it emits, from the OWNER of events."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class Draft:
     trace: str = ""
 
 
+NO_ENVELOPE = Draft(0)
+"""For a table none of whose folds reads it."""
+
+
 @dataclass(frozen=True)
 class WithEnvelope(Generic[S]):
     """A fold that reads the envelope, too: `fold(state, data, envelope)`."""
@@ -55,6 +59,7 @@ class Folds(Generic[S]):
         """Types of all events that the service owns."""
         self.consumes = frozenset(kind.TYPE for kind in table) - self.emits
         """Types of events of other services in the table."""
+        self.kinds = frozenset(table)
         self._plain: dict[type[EventData], Callable[[S, Any], S]] = {}
         self._with_envelope: dict[type[EventData], Callable[[S, Any, Envelope], S]] = {}
         for kind, fold in table.items():
@@ -67,7 +72,7 @@ class Folds(Generic[S]):
         """The state after an event; the same object where the table has no function for it."""
         return self.apply(state, event.data, event)
 
-    def apply(self, state: S, data: EventData, envelope: Envelope) -> S:
+    def apply(self, state: S, data: EventData, envelope: Envelope = NO_ENVELOPE) -> S:
         """As `evolve`, also for an event that is not recorded yet."""
         kind = type(data)
         fold = self._plain.get(kind)

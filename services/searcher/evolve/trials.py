@@ -1,0 +1,186 @@
+"""Folds of events about one trial: what its validations, its checkpoints and its end mean for its rung."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from tenuto.schemas.config.searchers import GridSearcher
+from tenuto.schemas.events.search import TrialExtended, TrialPaused, TrialStopped
+from tenuto.schemas.events.trial import CheckpointSaved, TrialFailed, TrialFinished, ValidationReported
+from tenuto.services.searcher.evolve.places import vacated
+from tenuto.services.searcher.state import ERROR_CHARACTERS_MAX, INVALID_MAX, METRIC_NAMES_MAX, Asked, Experiment, Trial
+from tenuto.services.searcher.state.ranking import Rung
+
+IDS_CACHED_MAX = 4_096
+"""Ids taken apart that are kept: each event about a trial asks for its parts several times."""
+
+
+@lru_cache(maxsize=IDS_CACHED_MAX)
+def number_of(trial_id: str) -> int:
+    return int(trial_id.rsplit("-", 1)[1])
+
+
+def of_trial(fold: Callable[[Experiment, Trial, Any], Experiment]) -> Callable[[Experiment, Any], Experiment]:
+    """For an event about a trial; nothing that comes late matters to the search."""
+
+    def folded(experiment: Experiment, data: Any) -> Experiment:
+        trial = experiment.trials.get(number_of(data.trial_id))
+        return experiment if trial is None else fold(experiment, trial, data)
+
+    return folded
+
+
+def _without(extensions: tuple[tuple[int, Asked], ...], number: int) -> tuple[tuple[int, Asked], ...]:
+    return tuple(item for item in extensions if item[0] != number) if extensions else extensions
+
+
+def saved(experiment: Experiment, trial: Trial, data: CheckpointSaved) -> Experiment:
+    if experiment.remembers != "living":
+        return experiment  # only who copies trials needs to know
+    return experiment.with_trial(trial, trial.changed(checkpoint_id=data.checkpoint_id))
+
+
+def finished(experiment: Experiment, trial: Trial, data: TrialFinished) -> Experiment:
+    if trial.status != "stopped":
+        return experiment
+    memory = experiment.memory
+    if experiment.remembers == "living" and trial.number in memory:
+        memory = memory.delete(trial.number)
+    return experiment.changed(trials=experiment.trials.delete(trial.number), memory=memory)
+
+
+def paused(experiment: Experiment, trial: Trial, _: TrialPaused | None = None) -> Experiment:
+    """With the trial waiting where it is. None: that is still being decided."""
+    rungs = experiment.rungs
+    if trial.key is not None and trial.own_target is None:
+        rungs = experiment.with_rung(trial.rung, rungs[trial.rung].wait(trial.key))
+    return experiment.with_trial(trial, trial.changed(status="paused"), rungs=rungs)
+
+
+def stopped(experiment: Experiment, trial: Trial, data: TrialStopped) -> Experiment:
+    return experiment.with_trial(
+        trial,
+        trial.changed(status="stopped"),
+        rungs=_left(experiment, trial),
+        extensions=_without(experiment.extensions, trial.number),
+        failed=experiment.failed + (data.outcome == "failed" and trial.status != "invalid"),
+    )
+
+
+def extended(experiment: Experiment, trial: Trial, data: TrialExtended) -> Experiment:
+    if trial.own_target is not None:
+        extended = trial.changed(own_target=data.target_length, status="running", score=None)
+        return experiment.with_trial(trial, extended, extensions=_without(experiment.extensions, trial.number))
+    rungs = list(experiment.rungs)
+    if trial.status == "paused" and trial.key is not None:
+        rungs[trial.rung] = rungs[trial.rung].leave(trial.key)
+    rung = trial.rung + 1
+    rungs[rung] = rungs[rung].enter()
+    return experiment.with_trial(trial, trial.changed(rung=rung, status="running", score=None, place=None), rungs=tuple(rungs))
+
+
+def _left(experiment: Experiment, trial: Trial) -> tuple[Rung, ...]:
+    """The rungs when the trial waits no longer."""
+    if trial.status != "paused" or trial.key is None:
+        return experiment.rungs
+    return experiment.with_rung(trial.rung, experiment.rungs[trial.rung].leave(trial.key))
+
+
+def validated(experiment: Experiment, trial: Trial, data: ValidationReported) -> Experiment:
+    score = experiment.score_of(data.metrics)
+    experiment = _noted(experiment, trial, score, data)
+    if trial.status != "running":
+        return experiment
+    recent = _recent(trial, data.batches, score, experiment.averaged) if experiment.averaged > 1 else ()
+    if data.length < experiment.target(trial):
+        return experiment if recent == trial.recent else experiment.with_trial(trial, trial.changed(recent=recent))
+    if score is not None and recent and not experiment.is_top(trial.rung):
+        score = sum([one for _, one in recent]) / len(recent) + 0.0
+    reported = trial.changed(status="reported", score=score, recent=())
+    if trial.own_target is not None:
+        return experiment.with_trial(trial, reported)
+    rungs = experiment.with_rung(trial.rung, _arrived(experiment, reported))
+    scores = experiment.scores_of(data.metrics)
+    if scores is None:
+        return experiment.with_trial(trial, reported, rungs=rungs)
+    objectives = experiment.objectives.set(trial.number, scores)
+    return experiment.with_trial(trial, reported, rungs=rungs, objectives=objectives)
+
+
+def _recent(trial: Trial, batches: int, score: float | None, most: int) -> tuple[tuple[int, float], ...]:
+    """Its last validations with this one. What a restart repeats replaces what was said before; what is no number is left out."""
+    before = tuple(item for item in trial.recent if item[0] < batches)
+    return (before if score is None else (*before, (batches, score)))[-most:]
+
+
+def _arrived(experiment: Experiment, trial: Trial) -> Rung:
+    """Its rung, where it is compared now."""
+    rung = experiment.rungs[trial.rung].arrive(trial.key)
+    return rung if trial.key is not None else _told(experiment, trial, rung)
+
+
+def _told(experiment: Experiment, trial: Trial, rung: Rung) -> Rung:
+    """The rung of a trial without a score, which a model learns from nevertheless."""
+    return rung.lose(trial.number) if experiment.remembers == "all" else rung
+
+
+def _noted(experiment: Experiment, trial: Trial, score: float | None, data: ValidationReported) -> Experiment:
+    """What any validation tells: the best metric so far, and which metrics there are."""
+    seen = experiment.metric in data.metrics
+    names = experiment.metric_names
+    if not experiment.metric_seen and not seen:
+        names = tuple(sorted({*names, *data.metrics})[:METRIC_NAMES_MAX])
+    best = (experiment.best_trial, experiment.best_score)
+    if score is not None and (experiment.best_score is None or score < experiment.best_score):
+        best = (trial.number, score)
+    now = (True, experiment.metric_seen or seen, () if seen else names, *best)
+    before = (
+        experiment.validated,
+        experiment.metric_seen,
+        experiment.metric_names,
+        experiment.best_trial,
+        experiment.best_score,
+    )
+    if now == before:
+        return experiment
+    return experiment.changed(validated=True, metric_seen=now[1], metric_names=now[2], best_trial=best[0], best_score=best[1])
+
+
+def failed(experiment: Experiment, trial: Trial, data: TrialFailed) -> Experiment:
+    if not data.final or trial.status not in ("running", "paused"):
+        return experiment
+    index = trial.rung
+    if data.invalid_hyperparameters and experiment.replaces and _may_be_replaced(experiment, trial):
+        # It never counted: neither for a rung nor for the number of trials.
+        rungs = experiment.with_rung(index, _told(experiment, trial, experiment.rungs[index].withdraw()))
+        vacant = (*experiment.vacant, vacated(trial)) if experiment.keeps_places else ()
+        return experiment.with_trial(
+            trial, trial.changed(status="invalid"), rungs=rungs, invalid=experiment.invalid + 1, vacant=vacant
+        )
+    rungs = _left(experiment, trial)
+    if trial.status == "running" and trial.own_target is None:
+        # It counts as worst of the rung that it did not reach. One that waited is compared there already.
+        rungs = experiment.with_rung(index, _told(experiment, trial, rungs[index].arrive(None)))
+    # A point of a grid that the code refuses is done: nothing takes its place, and it tells nothing about the code.
+    refused = data.invalid_hyperparameters and isinstance(experiment.settings, GridSearcher)
+    return experiment.with_trial(
+        trial,
+        trial.changed(status="invalid" if refused else "failing"),
+        rungs=rungs,
+        last_error=data.error[:ERROR_CHARACTERS_MAX],
+        extensions=_without(experiment.extensions, trial.number),
+    )
+
+
+def _may_be_replaced(experiment: Experiment, trial: Trial) -> bool:
+    """Only one that has not been compared yet, or the comparison would have counted somebody who never was."""
+    copy = trial.place is not None and trial.place.parent is not None
+    # What a copy begins from is kept for it only until it has saved a checkpoint of its own.
+    started_here = trial.checkpoint_id is None if copy else trial.rung in _firsts(experiment)
+    return trial.status == "running" and started_here and experiment.invalid < max(INVALID_MAX, experiment.trials_max)
+
+
+def _firsts(experiment: Experiment) -> list[int]:
+    return [experiment.first(bracket) for bracket in range(len(experiment.brackets))]

@@ -1,0 +1,93 @@
+"""Events are built where they are decided, and nowhere else: in `decide`, `methods/` or `policies/` of the service that owns them.
+So whoever looks for the code of an event finds it by the name of its class."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tenuto.schemas.events import EVENT_MODELS, OWNERS
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("services", "src/tenuto", "workers", "schemas")
+ROOMS = {"decide", "methods", "policies"}
+NOT_YET = {
+    "services/gateway/rest/users.py", "services/gateway/rest/jobs.py", "services/gateway/rest/operations.py",
+}  # fmt: skip
+"""Handlers that still hand events in as commands."""
+SIMULATED = "simulation"
+"""Makes up what other services and people would record."""
+MODULES = {kind.__module__ for kind in EVENT_MODELS.values()}
+
+
+def sources() -> Iterator[Path]:
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.resolve() == path and "wire" not in path.parts:
+                yield path
+
+
+def built(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, type) of each call of an event's class, by the name that it is imported under; of what is made of a class by other
+    means (`model_copy`, `from_json`) a decision or the log was the origin."""
+    names: dict[str, str] = {}
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if node.module in MODULES and alias.name in EVENT_MODELS:
+                    names[alias.asname or alias.name] = alias.name
+                elif f"{node.module}.{alias.name}" in MODULES:
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in names:
+                yield node.lineno, names[called.id]
+            elif isinstance(called, ast.Attribute) and called.attr in EVENT_MODELS and ast.unparse(called.value) in modules:
+                yield node.lineno, called.attr
+
+
+def rooms_of(path: Path) -> tuple[str, set[str]]:
+    """The service that a file belongs to, and the rooms that it is in."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return (parts[1], set(parts[2:])) if parts[0] == "services" and len(parts) > 2 else ("", set())
+
+
+def test_events_are_built_where_they_are_decided() -> None:
+    found, decided = [], set()
+    for path in sources():
+        service, rooms = rooms_of(path)
+        if SIMULATED in rooms or str(path.relative_to(ROOT)) in NOT_YET:
+            continue
+        for line, name in built(ast.parse(path.read_text())):
+            if OWNERS[name] == service and rooms & ROOMS:
+                decided.add(name)
+            else:
+                found.append(f"{path.relative_to(ROOT)}:{line}: {name}")
+    assert found == []
+    assert len(decided) > 40
+
+
+@pytest.mark.parametrize("name", sorted(EVENT_MODELS))
+def test_an_event_is_found_in_two_steps_from_its_name(name: str) -> None:
+    """Its class, in the module of its stream; and from there its owner's room that builds it."""
+    kind = EVENT_MODELS[name]
+    assert kind.__name__ == name
+    texts = [path.read_text() for path in sources() if rooms_of(path)[0] == kind.OWNER and rooms_of(path)[1] & {*ROOMS, "rest"}]
+    assert any(f"{name}(" in text for text in texts), f"nobody builds {name}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tenuto.schemas.events.search import TrialStopped\nTrialStopped(trial_id='1-1')",
+        "from tenuto.schemas.events.search import TrialStopped as Over\ndef f():\n    return Over()",
+        "from tenuto.schemas.events import search\nsearch.TrialStopped()",
+    ],
+)
+def test_a_built_event_is_noticed(source: str) -> None:
+    assert [name for _, name in built(ast.parse(source))] == ["TrialStopped"]

@@ -1,0 +1,62 @@
+"""Every service has the same rooms, so that who knows one service knows all (ARCHITECTURE.md, "The rooms of a service")."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tenuto.cli.replay import cores
+from tenuto.kernel.core import FoldedCore
+from tenuto.kernel.folding import Folds
+
+ROOT = Path(__file__).parents[2]
+SERVICES = sorted(path.parent.name for path in ROOT.glob("services/*/app.py"))
+ROOMS = {
+    "state", "commands", "decide", "methods", "policies", "evolve", "explain", "core", "handlers", "effects", "adapters",
+    "projections", "sql", "simulation", "app", "__init__", "__main__",
+}  # fmt: skip
+"""Each a file or a package."""
+NEEDED = {"state", "decide", "evolve", "core", "app", "__init__", "__main__"}
+MORE = {
+    "gateway": {
+        "anchoring", "archives", "bodies", "code_changes", "comparing", "connections", "contexts", "deriving", "downloads",
+        "multipart", "queries", "reader", "reading", "record_views", "records", "rest", "rows", "server", "tail", "token",
+        "turns", "upkeep", "user_views", "verifying", "views", "words", "worker_views",
+    },
+}  # fmt: skip
+"""What a service has beside them."""
+MAIN_LINES_MAX = 15
+
+
+def rooms(service: str) -> set[str]:
+    found = {path.stem for path in (ROOT / "services" / service).iterdir() if path.suffix == ".py" or any(path.glob("*.py"))}
+    return found | {path.name for path in (ROOT / "services" / service).iterdir() if any(path.glob("*.sql"))}
+
+
+def test_all_services_are_looked_at() -> None:
+    assert SERVICES == ["gateway", "launcher", "scheduler", "searcher", "tracker"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_it_has_the_rooms_of_a_service_and_no_others(service: str) -> None:
+    assert rooms(service) - ROOMS - MORE.get(service, set()) == set()
+    assert rooms(service) >= NEEDED
+    assert len((ROOT / "services" / service / "__main__.py").read_text().splitlines()) <= MAIN_LINES_MAX
+
+
+def test_the_architecture_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text[text.index("## The rooms of a service") :].split("\n## ")[0]
+    named = {name.removesuffix(".py").strip("/") for name in re.findall(r"`([a-z_]+(?:\.py|/))`", table)}
+    assert named == ROOMS - {"__init__"}
+
+
+@pytest.mark.parametrize("core", cores(), ids=lambda core: core.name)
+def test_a_core_reads_what_it_consumes_and_emits_from_its_folds_and_the_owner_of_events(core: FoldedCore[object]) -> None:
+    """So a new type of event needs its class and its folds, and no list."""
+    assert isinstance(core.folds, Folds)
+    assert (core.consumes, core.emits) == (core.folds.consumes, core.folds.emits)
+    assert not core.consumes & core.emits
+    assert core.emits
