@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, Slot
+from tenuto.schemas.events.agent import Offer
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.record import KnownData
 
@@ -89,19 +89,11 @@ class AssignReply(Model):
     reason: str = ""
 
 
-class Heartbeat(Model):
+class Heartbeat(Offer):
     agent_id: str
     spool_id: str
-    pool: str
-    host: str
-    version: str
-    slots: tuple[Slot, ...]
     allocations: tuple[str, ...]
     """Allocations whose workers the agent has: starting, running, or exited with a report that is not committed yet."""
-    labels: tuple[str, ...] = ()
-    """Labels of the agent, each `key=value`, sorted."""
-    auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0)
-    """Most trials without slots that the agent runs at once."""
     launcher_sequence: int = 0
     """Sequence number of the last report in the spool's launcher lane when this heartbeat was made. A heartbeat that a newer
     report has overtaken proves nothing about allocations that it does not list."""

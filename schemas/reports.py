@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from tenuto.schemas.base import Model
-from tenuto.schemas.events.run import WorkersOutcome
-from tenuto.schemas.events.trial import CheckpointFile
-from tenuto.schemas.record import DataFingerprint, EnvironmentRecord
+from tenuto.schemas.events.run import Exit, Rendezvous
+from tenuto.schemas.events.trial import Damage, DataUse, LogMatch, Progress, Save, Straggler, Validation
+from tenuto.schemas.record import EnvironmentRecord
 
 # Message headers of every report.
 HEADER_AGENT = "Tenuto-Agent"
@@ -64,12 +64,17 @@ def _bounded(metrics: dict[str, float]) -> dict[str, float]:
 Metrics = Annotated[dict[str, float], AfterValidator(_bounded)]
 
 
-class ValidationReport(Model):
-    kind: Literal["validation"] = "validation"
+# The fields that the record has as well are declared once, with the events.
+
+
+class TrialReport(Model):
+    """A report of a worker about its trial."""
+
     trial_id: str
-    allocation_id: str
-    batches: int = Field(ge=0)
-    length: int = Field(ge=0)
+
+
+class ValidationReport(Validation, TrialReport):
+    kind: Literal["validation"] = "validation"
     metrics: Metrics
 
 
@@ -79,74 +84,39 @@ Break = Annotated[str, Field(max_length=BREAK_CHARACTERS_MAX, pattern=r"^[^\x00-
 """One sentence about a break of exactness."""
 
 
-class CheckpointReport(Model):
+class CheckpointReport(Save, TrialReport):
     kind: Literal["checkpoint"] = "checkpoint"
-    trial_id: str
-    allocation_id: str
     checkpoint_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")
-    batches: int = Field(ge=0)
-    length: int = Field(ge=0)
-    files: tuple[CheckpointFile, ...]
-    size_bytes: int = Field(ge=0)
-    location: str = Field(default="", exclude=True)
-    """Not used: the location of a checkpoint follows from its experiment and its ids. Earlier versions wrote it."""
     breaks: tuple[Break, ...] = Field(default=(), max_length=BREAKS_MAX)
     """Reasons why the trial is not resumed or repeated exactly, as far as its worker noticed up to this checkpoint."""
 
 
-class DamageReport(Model):
+class DamageReport(Damage, TrialReport):
     kind: Literal["damaged_checkpoint"] = "damaged_checkpoint"
-    trial_id: str
-    allocation_id: str
-    checkpoint_id: str
-    reason: str
-    resumed_from: str | None
 
 
-class ProgressReport(Model):
+class ProgressReport(Progress, TrialReport):
     kind: Literal["progress"] = "progress"
-    trial_id: str
-    allocation_id: str
-    batches: int = Field(ge=0)
-    length: int = Field(ge=0)
 
 
-class EnvironmentReport(Model):
+class EnvironmentReport(TrialReport):
     kind: Literal["environment"] = "environment"
-    trial_id: str
     allocation_id: str
     environment: EnvironmentRecord
 
 
-class DataReport(Model):
+class DataReport(DataUse, TrialReport):
     kind: Literal["data"] = "data"
-    trial_id: str
-    allocation_id: str
-    data: DataFingerprint
-    changed_from: str | None = None
 
 
-class LogMatchReport(Model):
+class LogMatchReport(LogMatch, TrialReport):
     """A printed line matched a log policy. The agent itself sends this report."""
 
     kind: Literal["log_match"] = "log_match"
-    trial_id: str
-    allocation_id: str
-    agent_id: str
-    pattern: str
-    action: Literal["exclude_agent"]
-    line: str
 
 
-class StragglerReport(Model):
+class StragglerReport(Straggler, TrialReport):
     kind: Literal["straggler"] = "straggler"
-    trial_id: str
-    allocation_id: str
-    rank: int = Field(ge=0)
-    slots: int = Field(ge=1)
-    agent_id: str
-    own_seconds: float = Field(gt=0)
-    usual_seconds: float = Field(gt=0)
 
 
 TrackerReport = Annotated[
@@ -163,41 +133,32 @@ TrackerReport = Annotated[
 TRACKER_REPORT: TypeAdapter[TrackerReport] = TypeAdapter(TrackerReport)
 
 
-class WorkersStartingReport(Model):
+class PartReport(Model):
+    """A report of an agent about its part of an allocation."""
+
+    trial_id: str
+    allocation_id: str
+    agent_id: str
+
+
+class WorkersStartingReport(PartReport):
     kind: Literal["workers_starting"] = "workers_starting"
-    trial_id: str
-    allocation_id: str
-    agent_id: str
 
 
-class WorkersStartedReport(Model):
+class WorkersStartedReport(PartReport):
     kind: Literal["workers_started"] = "workers_started"
-    trial_id: str
-    allocation_id: str
-    agent_id: str
 
 
-class WorkersExitedReport(Model):
+class WorkersExitedReport(Exit, PartReport):
     kind: Literal["workers_exited"] = "workers_exited"
-    trial_id: str
-    allocation_id: str
-    agent_id: str
-    outcome: WorkersOutcome
-    exit_code: int | None
-    error: str | None = None
     followed: bool = False
     """True: this part ended only because other parts of its gang ended."""
 
 
-class RendezvousReport(Model):
+class RendezvousReport(Rendezvous, PartReport):
     """Address at which rank 0's side of a gang listens for the ranks on other agents."""
 
     kind: Literal["rendezvous"] = "rendezvous"
-    trial_id: str
-    allocation_id: str
-    agent_id: str
-    address: str
-    """`host:port`"""
 
 
 LauncherReport = Annotated[

@@ -33,9 +33,8 @@ class Agent(EventData):
         return self.agent_id
 
 
-@event("AgentJoined")
-class AgentJoined(Agent):
-    """The agent was seen for the first time, again after it was lost, or with other slots than before."""
+class Offer(Model):
+    """What an agent says of itself, in its heartbeats and on record."""
 
     pool: str
     host: str
@@ -45,6 +44,11 @@ class AgentJoined(Agent):
     """Labels of the agent, each `key=value`; agents with the same `rack=...` are near each other."""
     auxiliary_trials_max: int = Field(default=AUXILIARY_TRIALS_MAX, ge=0, exclude_if=lambda value: value == AUXILIARY_TRIALS_MAX)
     """Most trials without slots that the agent runs at once."""
+
+
+@event("AgentJoined")
+class AgentJoined(Offer, Agent):
+    """The agent was seen for the first time, again after it was lost, or with other slots than before."""
 
 
 @event("AgentLost")

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from tenuto.schemas.base import Model
 from tenuto.schemas.events.registry import EventData, event
 
 WorkersOutcome = Literal["finished", "preempted", "paused", "failed", "lost"]
@@ -47,13 +48,18 @@ class WorkersStarted(Run):
     agent_ids: tuple[str, ...]
 
 
-@event("WorkersExited")
-class WorkersExited(Run):
+class Exit(Model):
+    """What WorkersExited and the report of an agent say."""
+
     outcome: WorkersOutcome
     exit_code: int | None
     """Exit code of the workers. None: not known (agent lost)."""
     error: str | None = None
     """Error of the user's code, with the user's file and line first; or a description of what failed in the infrastructure."""
+
+
+@event("WorkersExited")
+class WorkersExited(Exit, Run):
     setbacks: int = Field(default=0, exclude_if=lambda value: value == 0)
     """Number of failures and losses in a row, this one included, with nothing saved or validated between them. Recorded only
     if a pause follows."""
@@ -81,10 +87,14 @@ class GangPartReported(Run):
     """True: this part ended only because others did; the report of another part has the cause."""
 
 
-@event("GangRendezvousOpened")
-class GangRendezvousOpened(Run):
-    """Rank 0's side of a gang that spans several agents is listening for the others."""
+class Rendezvous(Model):
+    """What GangRendezvousOpened and the report of an agent say."""
 
     agent_id: str
     address: str
     """`host:port`; the operating system chose the port."""
+
+
+@event("GangRendezvousOpened")
+class GangRendezvousOpened(Rendezvous, Run):
+    """Rank 0's side of a gang that spans several agents is listening for the others."""

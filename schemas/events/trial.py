@@ -28,6 +28,9 @@ def files_hash(files: Iterable[CheckpointFile]) -> str:
     return digest.hexdigest()
 
 
+# A class of the record that stands before `Trial` has the fields which the worker's report has as well (`schemas/reports.py`).
+
+
 class Trial(EventData):
     OWNER: ClassVar[str] = "tracker"
     STREAM: ClassVar[str] = "trial"
@@ -38,8 +41,9 @@ class Trial(EventData):
         return self.trial_id
 
 
-@event("ValidationReported")
-class ValidationReported(Trial):
+class Validation(Model):
+    """What ValidationReported and the report of it say."""
+
     allocation_id: str
     batches: int = Field(ge=0)
     """Number of batches trained before the validation."""
@@ -48,14 +52,24 @@ class ValidationReported(Trial):
     metrics: dict[str, float]
 
 
-@event("CheckpointSaved")
-class CheckpointSaved(Trial):
+@event("ValidationReported")
+class ValidationReported(Validation, Trial):
+    """The trial was validated."""
+
+
+class Save(Model):
+    """What CheckpointSaved and the report of it say."""
+
     allocation_id: str
     checkpoint_id: str
-    batches: int
-    length: int
+    batches: int = Field(ge=0)
+    length: int = Field(ge=0)
     files: tuple[CheckpointFile, ...]
-    size_bytes: int
+    size_bytes: int = Field(ge=0)
+
+
+@event("CheckpointSaved")
+class CheckpointSaved(Save, Trial):
     location: str
     """Location in one of the operator's stores: `store://NAME/<experiment>/<trial>/manifests/<checkpoint>.json`."""
     breaks: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
@@ -68,9 +82,8 @@ class CheckpointDeleted(Trial):
     reason: Reason
 
 
-@event("CheckpointDamaged")
-class CheckpointDamaged(Trial):
-    """A run of the trial tried to resume from this checkpoint, but the stored files differ from those saved."""
+class Damage(Model):
+    """What CheckpointDamaged and the report of it say."""
 
     allocation_id: str
     checkpoint_id: str
@@ -80,19 +93,27 @@ class CheckpointDamaged(Trial):
     """Earlier checkpoint that the run goes on from instead. None: none can be used, so the run fails."""
 
 
+@event("CheckpointDamaged")
+class CheckpointDamaged(Damage, Trial):
+    """A run of the trial tried to resume from this checkpoint, but the stored files differ from those saved."""
+
+
+class Progress(Model):
+    """What TrialProgressed and the report of it say."""
+
+    allocation_id: str
+    batches: int = Field(ge=0)
+    length: int = Field(ge=0)
+
+
 @event("TrialProgressed")
-class TrialProgressed(Trial):
+class TrialProgressed(Progress, Trial):
     """Progress of training, sent at most every `progress_seconds_min`. It is for people and for choosing cheap victims of a
     preemption; it decides nothing else."""
 
-    allocation_id: str
-    batches: int
-    length: int
 
-
-@event("LogMatched")
-class LogMatched(Trial):
-    """A worker printed a line that matches one of the experiment's `log_policies`; `action` is carried out."""
+class LogMatch(Model):
+    """What LogMatched and the report of it say."""
 
     allocation_id: str
     agent_id: str
@@ -103,9 +124,13 @@ class LogMatched(Trial):
     """Beginning of the line."""
 
 
-@event("StragglerNoticed")
-class StragglerNoticed(Trial):
-    """A rank of this trial is slow and delays all others in every step. Recorded once per rank and run."""
+@event("LogMatched")
+class LogMatched(LogMatch, Trial):
+    """A worker printed a line that matches one of the experiment's `log_policies`; `action` is carried out."""
+
+
+class Straggler(Model):
+    """What StragglerNoticed and the report of it say."""
 
     allocation_id: str
     rank: int = Field(ge=0)
@@ -117,6 +142,11 @@ class StragglerNoticed(Trial):
     """Seconds that a step takes this rank, without the time it waits for others."""
     usual_seconds: float = Field(gt=0)
     """Median of the same seconds over the other ranks."""
+
+
+@event("StragglerNoticed")
+class StragglerNoticed(Straggler, Trial):
+    """A rank of this trial is slow and delays all others in every step. Recorded once per rank and run."""
 
 
 @event("TrialFailed")
@@ -162,12 +192,16 @@ class EnvironmentRecorded(Trial):
     """The environment, given once per experiment. None: an earlier event of the experiment with the same hash contains it."""
 
 
-@event("DataRecorded")
-class DataRecorded(Trial):
-    """A run of the trial has started with this data."""
+class DataUse(Model):
+    """What DataRecorded and the report of it say."""
 
     allocation_id: str
     data: DataFingerprint
     changed_from: str | None = None
     """Previous fingerprint, recorded by this trial, its experiment or the parent experiment, if it differs. None: the same, or
     none was recorded."""
+
+
+@event("DataRecorded")
+class DataRecorded(DataUse, Trial):
+    """A run of the trial has started with this data."""

@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.assignments import Heartbeat
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentJoined, AgentLost
+from tenuto.schemas.events.agent import AgentJoined, AgentLost, Offer
 from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.request import ExperimentResumeRequested
 from tenuto.schemas.events.run import (
@@ -28,8 +28,8 @@ from tenuto.services.launcher.commands import EndRestartPauses, ExpireLease, Rec
 from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, setbacks_after
 from tenuto.services.launcher.state import Allocation, Part, State
 
-AGENT_FACTS = ("pool", "host", "version", "slots", "labels", "auxiliary_trials_max")
-"""What an agent says of itself: where one of these changes, it joins anew."""
+OFFERED = tuple(Offer.model_fields)
+"""Where one of these changes, an agent joins anew."""
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
@@ -142,19 +142,9 @@ def _rendezvous(allocation: Allocation, part: Part, report: RendezvousReport) ->
 def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[EventData]:
     decided: list[EventData] = []
     agent = state.agents.get(heartbeat.agent_id)
-    if agent is None or any(getattr(agent, name) != getattr(heartbeat, name) for name in AGENT_FACTS):
+    if agent is None or any(getattr(agent, name) != getattr(heartbeat, name) for name in OFFERED):
         # Before the exits below: the scheduler must not hand out again slots that are not there.
-        decided.append(
-            AgentJoined(
-                agent_id=heartbeat.agent_id,
-                pool=heartbeat.pool,
-                host=heartbeat.host,
-                slots=heartbeat.slots,
-                version=heartbeat.version,
-                labels=heartbeat.labels,
-                auxiliary_trials_max=heartbeat.auxiliary_trials_max,
-            )
-        )
+        decided.append(AgentJoined(agent_id=heartbeat.agent_id, **{name: getattr(heartbeat, name) for name in OFFERED}))
     offered = {slot.slot_id for slot in heartbeat.slots}
     for allocation_id in state.on_agent.get(heartbeat.agent_id, ()):
         allocation = state.allocations[allocation_id]

@@ -1,4 +1,4 @@
-"""Events are built where they are decided, and nowhere else: in `decide`, `methods/` or `policies/` of the service that owns them.
+"""Events are built where they are decided: in `decide`, `methods` or `policies` of the service that owns them, and nowhere else.
 So whoever looks for the code of an event finds it by the name of its class."""
 
 from __future__ import annotations

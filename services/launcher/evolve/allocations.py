@@ -17,7 +17,7 @@ from tenuto.schemas.events.run import (
 )
 from tenuto.schemas.events.trial import CheckpointSaved, ValidationReported
 from tenuto.services.launcher.policies.restarts import setbacks_after
-from tenuto.services.launcher.state import Agent, Allocation, Part, State
+from tenuto.services.launcher.state import Allocation, Part, State
 from tenuto.services.launcher.state.indexes import added, put_allocation, put_trial, removed
 
 
@@ -117,8 +117,7 @@ def pause_ended(state: State, data: RestartPauseEnded) -> State:
 
 
 def joined(state: State, data: AgentJoined) -> State:
-    agent = Agent(data.agent_id, data.pool, data.host, data.version, data.slots, data.labels, data.auxiliary_trials_max)
-    return replace(state, agents=state.agents.set(data.agent_id, agent))
+    return replace(state, agents=state.agents.set(data.agent_id, data))
 
 
 def lost(state: State, data: AgentLost) -> State:

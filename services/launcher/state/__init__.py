@@ -14,7 +14,7 @@ from immutables import Map
 from tenuto.kernel.codec import DERIVED
 from tenuto.schemas.assignments import SourceCheckpoint
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.agent import AUXILIARY_TRIALS_MAX, Slot
+from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.events.run import WorkersOutcome
 from tenuto.schemas.ids import experiment_of, trial_of
@@ -123,21 +123,11 @@ class Allocation:
 
 
 @dataclass(frozen=True)
-class Agent:
-    agent_id: str
-    pool: str
-    host: str
-    version: str
-    slots: tuple[Slot, ...]
-    labels: tuple[str, ...] = ()
-    auxiliary_trials_max: int = AUXILIARY_TRIALS_MAX
-
-
-@dataclass(frozen=True)
 class State:
     experiments: Map[int, Experiment] = field(default_factory=Map)
     allocations: Map[str, Allocation] = field(default_factory=Map)
-    agents: Map[str, Agent] = field(default_factory=Map)
+    agents: Map[str, AgentJoined] = field(default_factory=Map)
+    """What each joined agent said of itself last."""
     on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
     """Live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
