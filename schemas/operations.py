@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from tenuto.schemas.base import Model
 
@@ -58,3 +58,4 @@ class Fail(Model):
 
 
 Operation = Annotated[Create | Extend | Stop | Complete | Fail, Field(discriminator="kind")]
+OPERATIONS: TypeAdapter[tuple[Operation, ...]] = TypeAdapter(tuple[Operation, ...])

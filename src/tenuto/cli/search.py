@@ -198,7 +198,7 @@ class _Runner:
             self._send(event, operations)
 
     def _send(self, event: Event, operations: Sequence[Operation]) -> None:
-        from tenuto.schemas.events.request import SearchOperationsRequested
+        from tenuto.schemas.operations import OPERATIONS
 
         body = {
             "searcher": self.name,
@@ -216,15 +216,9 @@ class _Runner:
                 f"{self.name} asked on position {event.position} ({event.type}) for what cannot be: {error} Correct it and run it"
                 " again; trials go on meanwhile."
             ) from error
-        as_recorded = SearchOperationsRequested(
-            experiment_id=self._experiment,
-            searcher=answer["searcher"],
-            cause_id=str(event.id),
-            cause_position=event.position,
-            operations=answer["operations"],
-        )
-        if _digest(as_recorded.operations) != self.recorded[str(event.id)] and not self._changed:
-            self._differs(event.position, _words(operations), _words(as_recorded.operations))
+        as_recorded = OPERATIONS.validate_python(answer["operations"])
+        if _digest(as_recorded) != self.recorded[str(event.id)] and not self._changed:
+            self._differs(event.position, _words(operations), _words(as_recorded))
         if not self._quiet:
             say(f"position {event.position}, {event.type}: {_words(operations)}", flush=True)
 
