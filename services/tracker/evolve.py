@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto.kernel.folding import Folds, unchanged
-from tenuto.schemas.events import EVENT_MODELS
+from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationReleased, Pool
 from tenuto.schemas.events.request import ExperimentSubmitted
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, WorkersExited
@@ -29,7 +29,7 @@ from tenuto.services.tracker.state import ENVIRONMENTS_MAX, Checkpoint, Experime
 
 BLAMELESS_EXITS = (None, EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE)
 """Codes of losses that no code of the user's can be to blame for: an agent is gone, a link was cut."""
-EVENTS_OF_POOLS = tuple(kind for kind in EVENT_MODELS.values() if issubclass(kind, Pool))
+EVENTS_OF_POOLS: tuple[type[EventData], ...] = tuple(kind for kind in EVENT_MODELS.values() if issubclass(kind, Pool))
 
 
 def _submitted(state: State, data: ExperimentSubmitted) -> State:
