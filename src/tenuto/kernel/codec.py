@@ -23,7 +23,8 @@ S = TypeVar("S")
 DERIVED = {"derived": True}
 """Of a field that follows from other fields: an index, a count, a memo."""
 _SCALARS = (str, int, float, bool)
-_DIGEST_BYTES = 16
+_DIGEST_CHARACTERS = 16
+"""Of a SHA-256 in hexadecimal: enough against accidents."""
 
 
 class SnapshotRefused(Exception):
@@ -56,25 +57,30 @@ class Codec(Generic[S]):
         assert way.put is not None
         assert way.take is not None
         self._put, self._take, self._derive = way.put, way.take, derive
-        self._shape = sha256(way.shape.encode()).digest()[:_DIGEST_BYTES]
+        self._shape = _digest(way.shape.encode())
 
     def dump(self, state: S) -> bytes:
         """Canonical: equal states give equal bytes."""
         body = json.dumps(self._put(state), separators=(",", ":"), check_circular=False).encode()
-        return self._shape + sha256(body).digest()[:_DIGEST_BYTES] + body
+        return self._shape + _digest(body) + body
 
     def load(self, data: bytes) -> S:
         """Raises SnapshotRefused."""
-        shape, digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES : 2 * _DIGEST_BYTES], data[2 * _DIGEST_BYTES :]
+        head = len(self._shape)
+        shape, digest, body = data[:head], data[head : 2 * head], data[2 * head :]
         if shape != self._shape:
             raise SnapshotRefused("it was made by another version")
-        if digest != sha256(body).digest()[:_DIGEST_BYTES]:
+        if digest != _digest(body):
             raise SnapshotRefused("it is damaged")
         try:
             state: S = self._take(json.loads(body))
             return state if self._derive is None else self._derive(state)
         except Exception as error:
             raise SnapshotRefused(f"it cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _digest(data: bytes) -> bytes:
+    return sha256(data).hexdigest()[:_DIGEST_CHARACTERS].encode()
 
 
 def _way(kind: Any) -> _Way:
