@@ -11,7 +11,7 @@ from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.queue import PoolQueue, QueueAnswer, QueueQuestion, QueueRow, ShareRow
 from tenuto.schemas.sentences.waiting import Behind, Leaving, Waiting
 from tenuto.services.scheduler.policies import auxiliary, fair_share, fifo, priority, targets
-from tenuto.services.scheduler.policies.reach import never
+from tenuto.services.scheduler.policies.feasibility import never
 from tenuto.services.scheduler.state import Pool, Share, State, policy_of
 from tenuto.services.scheduler.state.slotsets import count
 

@@ -12,6 +12,7 @@ from tenuto.schemas.events import EventData
 from tenuto.services.scheduler import decide
 from tenuto.services.scheduler.core import SchedulerCore
 from tenuto.services.scheduler.policies import priority
+from tenuto.services.scheduler.policies.passes import Parts, planned
 from tenuto.services.scheduler.state import Experiment, Pool, State
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import Driver, exited, joined, requested, submitted
@@ -55,18 +56,19 @@ def test_the_state_is_the_same_at_every_position() -> None:
 def no_hold(state: State, pool: Pool, now_us: int) -> list[EventData]:
     """A policy that lets small gangs pass large ones of their own priority."""
 
-    class Eager(priority._Pass):
+    class Eager(priority.PriorityQueue):
         def _serve_next(self, experiment: Experiment) -> bool:
             if not super()._serve_next(experiment):
-                self.equals.done(experiment)
+                self.owners.done(experiment)
             return True
 
-    return Eager(state, pool, now_us).plan() if pool.queue else []
+    parts = Parts(state, pool, now_us, None, "priority", priority.PriorityRules)
+    return planned(parts, lambda parts: Eager(parts).serve()) if pool.queue else []
 
 
 @pytest.mark.parametrize("seed", [23, 34])
 def test_the_judge_notices_wasted_preemptions(seed: int) -> None:
-    with patch("tenuto.services.scheduler.policies.planner.cheapest", lambda candidates, missing, now_us: list(candidates)):
+    with patch("tenuto.services.scheduler.policies.reclaiming.cheapest", lambda candidates, missing, now_us: list(candidates)):
         world = cluster(seed)
         for _ in range(2_000):
             world.step(chaos=True)

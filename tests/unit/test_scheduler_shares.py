@@ -14,7 +14,7 @@ from tenuto.schemas.events.request import (
     ShareChanged,
 )
 from tenuto.schemas.events.search import ExperimentCompleted
-from tenuto.services.scheduler.policies.remainder import Loser, Part, Remainder, give
+from tenuto.services.scheduler.policies.rounding import Loser, Part, Remainder, give
 from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
 from tenuto.services.scheduler.policies.usage import STEPS_PER_HALF_LIFE, factor, settle
 from tenuto.services.scheduler.state import Usage

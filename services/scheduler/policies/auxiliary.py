@@ -14,7 +14,7 @@ from tenuto.schemas.events.pool import AgentSlots, AllocationGranted
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.schemas.sentences.grants import AuxiliaryStarts
 from tenuto.schemas.sentences.waiting import AgentsFull, NoRoom, Waiting
-from tenuto.services.scheduler.policies.backfilling import may_borrow
+from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.placement import allows, for_trial
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.state import Constraints, Experiment, Pool, State

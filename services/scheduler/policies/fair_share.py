@@ -15,13 +15,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.sentences.waiting import Share, Waiting
-from tenuto.services.scheduler.policies.combined import Combined
+from tenuto.services.scheduler.policies.decisions import Decisions, Demand, demand_of
+from tenuto.services.scheduler.policies.feasibility import first_coming
+from tenuto.services.scheduler.policies.lending import may_borrow
+from tenuto.services.scheduler.policies.passes import Parts
 from tenuto.services.scheduler.policies.placement import Room, for_trial
-from tenuto.services.scheduler.policies.reach import first_coming
+from tenuto.services.scheduler.policies.preemption_candidates import PreemptionCandidates
 from tenuto.services.scheduler.policies.reasons import OrderNumbers, gang
 from tenuto.services.scheduler.policies.resizing import Growing, droppable
-from tenuto.services.scheduler.policies.spared import Spared
+from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
+from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.policies.turns import due_us, quota_binds, turn_us, with_turns
 from tenuto.services.scheduler.policies.victims import Candidate
@@ -30,35 +36,34 @@ from tenuto.services.scheduler.state.slotsets import count
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
-    return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
+    if notes is None and not _anything_to_do(state, pool):
+        return []
+    return FairShareQueue(Parts(state, pool, now_us, notes, "fair_share", FairShareRules)).plan()
 
 
-class _Pass(Combined):
-    policy = "fair_share"
-    _spared: Spared | None = None
+def _anything_to_do(state: State, pool: Pool) -> bool:
+    """Whether somebody could use slots, and there are some that could change hands: free ones, or those of running gangs that may
+    give way."""
+    if not pool.queue and not pool.elastic:
+        return False
+    return bool(pool.free or pool.victims or pool.elastic or may_borrow(state, pool))
 
-    def plan(self) -> list[EventData]:
-        if self.notes is None and not self._anything_to_do():
-            return self.drafts
-        known = divided(self.state, self.pool, self.now_us)
-        self.divided = known
-        self.shares = with_turns(self.state, self.pool, known, self.now_us, self._may_start)
+
+class FairShareRules(Rules):
+    _preemptible: PreemptionCandidates | None = None
+
+    def __init__(self, decisions: Decisions, supply: Supply) -> None:
+        super().__init__(decisions, supply)
+        self.divided = divided(self.state, self.pool, self.now_us)
+        self.shares = with_turns(self.state, self.pool, self.divided, self.now_us, self.may_start)
         self.targets = self.shares.targets
+        """Experiment -> slots of its share."""
         self.promised: dict[int, int] = {}
         """Experiment -> slots promised in this pass, beside those that it holds."""
-        if self.pool.queue:
-            self._serve_below_share()
-        if self.pool.elastic or self.drafts:
-            self.grow()
-        if self.pool.queue:
-            self._lend_the_rest()
-        return self.drafts
 
-    def _anything_to_do(self) -> bool:
-        """Whether there are slots that could change hands: free ones, or running gangs that may give way."""
-        return bool(self.free.count or self.pool.victims or self.pool.elastic or self.may_borrow())
+    # Shares.
 
-    def _may_start(self, experiment: Experiment) -> bool:
+    def may_start(self, experiment: Experiment) -> bool:
         """Whether its limits and constraints let a gang of it start, once there are slots."""
         if experiment.max_slots is not None and experiment.slots_per_trial > experiment.max_slots:
             return False
@@ -66,87 +71,12 @@ class _Pass(Combined):
             return False
         return first_coming(self.state, self.pool, experiment) is not None
 
-    def turn_until(self, experiment: Experiment) -> int | None:
-        begins = experiment.experiment_id in self.shares.turns and experiment.turn_until_us <= self.now_us
-        return self.now_us + turn_us(experiment, self.divided) if begins else None
+    def target(self, key: int) -> int:
+        return self.targets.get(key, 0)
 
-    def _queue(self) -> Iterator[Experiment]:
-        return (self.state.experiments[entry[2]] for entry in self.pool.queue)
-
-    def _counted(self, key: int) -> int:
+    def counted(self, key: int) -> int:
         """Slots that the experiment holds or was promised in this pass."""
         return self.pool.held.get(key, 0) + self.promised.get(key, 0)
-
-    def _serve_below_share(self) -> None:
-        heap: list[tuple[float, float, int, int]] = []
-        self._push_all(heap)
-        held = False
-        while heap:
-            _, _, experiment_id, at = heapq.heappop(heap)
-            experiment = self.state.experiments[experiment_id]
-            if held:
-                self.backfill(experiment)
-                if self.notes is None and self.reserved is None:
-                    return
-                continue
-            used = experiment.slots_used + self.promised.get(experiment_id, 0)
-            outcome = self.serve(experiment, experiment.waiting[at], used)
-            if outcome == "held":
-                held = True
-                self.reserve(experiment)
-                continue
-            if outcome in ("never", "aside") and experiment.trials[experiment.waiting[at]].excluded:
-                self._push(heap, experiment, at + 1)  # Another of its trials may go where this one failed.
-            if outcome in ("granted", "soon"):
-                # What another pool lends is none of its share here.
-                lent = outcome == "granted" and self.drafts[-1].stream_key() != self.pool.name
-                promised = experiment.slots_per_trial if lent else self.size
-                self.promised[experiment_id] = self.promised.get(experiment_id, 0) + promised
-                self._push(heap, experiment, at + 1)
-
-    def _push_all(self, heap: list[tuple[float, float, int, int]]) -> None:
-        # One above its share may let its own larger trials shrink.
-        for key in sorted(self.targets if self.pool.elastic else self.shares.below):
-            experiment = self.state.experiments[key]
-            if experiment.queued and experiment.pool == self.pool.name:
-                self._push(heap, experiment, 0)
-
-    def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
-        """If its next trial is within its share. Who has the smallest part of its share is first."""
-        key = experiment.experiment_id
-        promised, target = self._counted(key), self.targets.get(key, 0)
-        if at >= len(experiment.waiting):
-            return
-        if promised + experiment.slots_per_trial <= target:
-            heapq.heappush(heap, (promised / target, experiment.place, key, at))
-        elif experiment.elastic:
-            self.shrink_inside(experiment)
-
-    # Elastic trials.
-
-    def size_of(self, experiment: Experiment, used: int) -> int:
-        """Its part of the experiment's share: even among the trials that run, wait, or are expected."""
-        if not experiment.elastic:
-            return experiment.slots_per_trial
-        key = experiment.experiment_id
-        at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
-        left = self.targets.get(key, 0) - self._counted(key)
-        most = left if experiment.max_slots is None else min(left, experiment.max_slots - used)
-        for quota in [self.quota_left(owner) for owner in experiment.owners] if self.state.shares else ():
-            most = most if quota is None else min(most, quota)
-        even = min(experiment.slots_most, self.targets.get(key, 0) // at_once, most)
-        return max(experiment.slots_per_trial, even)
-
-    def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
-        """Of those above their share, as many as they are above it, their largest trials first."""
-        above: dict[int, int] = {}
-        found = [self.state.allocations[item] for item in self.pool.elastic]
-        for allocation in sorted(found, key=lambda item: (-count(self.slots_soon(item)), item.allocation_id)):
-            key = allocation.experiment_id
-            left = above.get(key, self._above(key))
-            given = max(0, min(left, self.surplus(allocation)))
-            above[key] = left - given
-            yield allocation, given
 
     def _above(self, key: int) -> int:
         """Slots above its share that the experiment still holds, with what was decided in this pass."""
@@ -154,149 +84,40 @@ class _Pass(Combined):
         for item in sorted(self.taken):
             allocation = self.state.allocations[item]
             if allocation.experiment_id == key:
-                gone += allocation.size_soon - (count(self._next[item]) if item in self._next else 0)
-        return self.pool.held.get(key, 0) - gone - self.targets.get(key, 0)
+                gone += allocation.size_soon - self.decisions.next_size(item)
+        return self.pool.held.get(key, 0) - gone - self.target(key)
 
-    def growth_left(self, experiment: Experiment) -> int:
-        key = experiment.experiment_id
-        return self.targets.get(key, 0) - self._counted(key) - self.grown_slots.get(key, 0)
-
-    def grow(self) -> None:
-        """To their shares, also at the cost of those above theirs."""
-        if self.blocked or self.claimed:
-            return
-        super().grow()
-        wanted: dict[int, int] = {}
-        inside: list[tuple[Growing, int]] = []
-        """Those that may not grow everywhere, and by how many slots they would."""
-        for entry in self.growing() if self.pool.elastic else ():
-            if self.is_guest(entry.experiment):
-                continue
-            key = entry.experiment.experiment_id
-            more = min(max(0, self.growth_left(entry.experiment)) - wanted.get(key, 0), entry.most - entry.before)
-            wanted[key] = wanted.get(key, 0) + max(0, more)
-            if for_trial(entry.experiment, entry.number).constraints is not None:
-                inside.append((entry, more))
-        for entry, more in inside:
-            wanted[entry.experiment.experiment_id] -= max(0, more)
-            self._make_way_around(entry, more)
-        missing = sum(wanted.values()) - self.available() - self.leaving
-        for key in sorted(wanted):
-            if wanted[key] and missing > 0:
-                missing -= self._make_way(self.state.experiments[key], min(missing, wanted[key]))
-
-    def _make_way_around(self, entry: Growing, more: int) -> None:
-        """For one that may only grow where it is: what is given up elsewhere it could not use."""
-        asked = for_trial(entry.experiment, entry.number).constraints
-        room = self.ground.around(asked, [agent_id for agent_id, _ in entry.slots])
-        if room is not None and more > 0:
-            self._make_way(entry.experiment, more - self.ground.free_in(room) - self.coming_in(room), room)
-
-    def _make_way(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
-        """Those above their shares give up slots, at most so many, for trials that run and are entitled to more."""
-        freed = 0
-        for allocation, most in list(self.spare(experiment)):
-            slots = min(most, missing - freed, len(droppable(self.state, self.pool, self.slots_soon(allocation), room)))
-            if slots > 0:
-                self.shrink(allocation, slots, experiment, missing, room)
-                freed += slots
-        chosen: list[Candidate] = []
-        if freed < missing:
-            left = missing - freed
-            found = self.candidates(experiment, left) if room is None else self.candidates_in(experiment, room)
-            for candidate in found:
-                if candidate.freed <= missing - freed and candidate.allocation.experiment_id != experiment.experiment_id:
-                    chosen.append(candidate)
-                    freed += candidate.freed
-        if chosen:
-            number = min(self.state.allocations[item].trial_number for item in experiment.allocations)
-            self.preempt(experiment, number, chosen, self.available(), self.leaving, missing)
-        return freed
-
-    def _lend_the_rest(self) -> None:
-        """Free slots that nobody within a share waits for, to those who will give them back."""
-        self.show_aside()
-        served = {draft.trial_id for draft in self.drafts if draft.TYPE == "AllocationGranted"}  # type: ignore[attr-defined]
-        for experiment in self._queue():
-            if self.available() == 0 and self.notes is None and not experiment.fallback_pools:
-                if self.claimed or not self.may_borrow():
-                    return
-                continue
-            key = experiment.experiment_id
-            used = experiment.slots_used + self.promised.get(key, 0)
-            for number in experiment.waiting:
-                if f"{key}-{number}" in served:
-                    continue
-                fits = experiment.preemptible and experiment.slots_per_trial <= self.available()
-                outcome = self.serve_spare(experiment, number, used) if fits or experiment.fallback_pools else False
-                if not outcome:
-                    self._note_share(experiment, used)
-                    break
-                used += self.size
-
-    def _note_share(self, experiment: Experiment, used: int) -> None:
-        """Why one waits that nobody's slots are kept or freed for."""
-        if self.notes is None or self.over_limit(experiment, used):
-            return
-        key = experiment.experiment_id
-        has_turns = not experiment.allocations and self._may_start(experiment)
-        due = due_us(experiment, self.divided) if has_turns else None
-        used_slots, target = self._counted(key), self.targets.get(key, 0)
-        self.note(experiment, Share(**gang(experiment), slots_used=used_slots, slots_share=target, expected_us=due))
-
-    def serve_spare(self, experiment: Experiment, number: int, used: int) -> bool:
-        if self.over_limit(experiment, used):
-            return False
-        before, experiment = self.free.count, for_trial(experiment, number)
-        if experiment.preemptible and not self.claimed:
-            slots = self.ground.take(experiment.constraints, experiment.slots_per_trial)
-            if slots is not None:
-                self.grant(experiment, number, used, slots, before)
-                return True
-        return self.borrow(experiment, number, used)
+    # Whose turn it is.
 
     def order(self, experiment: Experiment) -> OrderNumbers:
-        target = self.targets.get(experiment.experiment_id, 0)
+        target = self.target(experiment.experiment_id)
         in_turn = experiment.experiment_id in self.shares.turns
         return {"slots_share": target} if in_turn else {"slots_share": target, "weight": experiment.weight}
 
-    def why_preempted(self, experiment: Experiment, number: int, victim: Candidate) -> dict[str, Any]:
-        other = self.state.experiments[victim.allocation.experiment_id]
-        return {
-            **self._shares_of(experiment, other),
-            "wanted_by_runs": bool(experiment.trials[number].allocation_id),
-            "guest_of": other.pool if self.is_guest(other) else "",
-        }
+    def turn_until(self, experiment: Experiment) -> int | None:
+        begins = experiment.experiment_id in self.shares.turns and experiment.turn_until_us <= self.now_us
+        return self.now_us + turn_us(experiment, self.divided) if begins else None
 
-    def compared(self, experiment: Experiment, other: Experiment) -> dict[str, Any]:
-        return {**self._shares_of(experiment, other), "guest": self.is_guest(other)}
-
-    def _shares_of(self, experiment: Experiment, other: Experiment) -> dict[str, int]:
-        """Slots that the two hold, and their shares."""
-        keys = (experiment.experiment_id, other.experiment_id)
-        return {
-            "slots_held": self.pool.held.get(keys[1], 0),
-            "slots_share": self.targets.get(keys[1], 0),
-            "wanted_by_slots_held": self._counted(keys[0]),
-            "wanted_by_slots_share": self.targets.get(keys[0], 0),
-        }
-
-    def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
-        return 0 if self.spared.alone(allocation) else None
-
-    def candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
-        return self.spared.together(super().candidates_in(experiment, room))
-
-    def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
-        """Of those above their share, the one furthest above gives first, and of its gangs the latest saved or granted."""
-        return self.spared.candidates(missing)
+    # Who is preempted: those above their share, and never below it.
 
     @property
-    def spared(self) -> Spared:
+    def preemptible(self) -> PreemptionCandidates:
         """Made when it is first needed: most passes preempt nobody."""
-        if self._spared is None:
-            self._spared = Spared(self.state, self.pool, self.shares.above, self.targets, self.taken, self.comes_back)
-        return self._spared
+        if self._preemptible is None:
+            comes_back = self.supply.comes_back
+            found = PreemptionCandidates(self.state, self.pool, self.shares.above, self.targets, self.taken, comes_back)
+            self._preemptible = found
+        return self._preemptible
+
+    def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
+        return 0 if self.preemptible.alone(allocation) else None
+
+    def candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int] | None = None) -> Sequence[Candidate]:
+        """Of those above their share, the one furthest above gives first, and of its gangs the latest saved or granted."""
+        return self.preemptible.candidates(missing)
+
+    def together(self, candidates: list[Candidate]) -> list[Candidate]:
+        return self.preemptible.together(candidates)
 
     def gains(self, candidates: Sequence[Candidate], given: Mapping[str, int]) -> list[int]:
         """Shrunk and preempted together, an experiment comes down to its share and not below."""
@@ -313,3 +134,204 @@ class _Pass(Combined):
                 left[key] -= gain
             found.append(gain)
         return found
+
+    def why_preempted(self, demand: Demand, victim: Candidate) -> dict[str, Any]:
+        other = self.state.experiments[victim.allocation.experiment_id]
+        return {
+            **self._shares_of(demand.experiment, other),
+            "wanted_by_runs": bool(demand.experiment.trials[demand.number].allocation_id),
+            "guest_of": other.pool if self.is_guest(other) else "",
+        }
+
+    # Elastic trials.
+
+    def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:
+        """Of those above their share, as many as they are above it, their largest trials first."""
+        above: dict[int, int] = {}
+        found = [self.state.allocations[item] for item in self.pool.elastic]
+        for allocation in sorted(found, key=lambda item: (-count(self.decisions.slots_soon(item)), item.allocation_id)):
+            key = allocation.experiment_id
+            left = above.get(key, self._above(key))
+            given = max(0, min(left, self.decisions.surplus(allocation)))
+            above[key] = left - given
+            yield allocation, given
+
+    def compared(self, experiment: Experiment, other: Experiment) -> dict[str, Any]:
+        return {**self._shares_of(experiment, other), "guest": self.is_guest(other)}
+
+    def _shares_of(self, experiment: Experiment, other: Experiment) -> dict[str, int]:
+        """Slots that the two hold, and their shares."""
+        return {
+            "slots_held": self.pool.held.get(other.experiment_id, 0),
+            "slots_share": self.target(other.experiment_id),
+            "wanted_by_slots_held": self.counted(experiment.experiment_id),
+            "wanted_by_slots_share": self.target(experiment.experiment_id),
+        }
+
+    def part_of_share(self, experiment: Experiment) -> int:
+        """Even among the trials that run, wait, or are expected."""
+        target = self.target(experiment.experiment_id)
+        at_once = max(experiment.width, len(experiment.allocations) + len(experiment.waiting))
+        return min(experiment.slots_most, target // at_once, target - self.counted(experiment.experiment_id))
+
+    def growth_left(self, experiment: Experiment) -> int:
+        key = experiment.experiment_id
+        return self.target(key) - self.counted(key) - self.decisions.grown.get(key, 0)
+
+
+class FairShareQueue:
+    """Serves those below their share, lets what runs grow to its share, and lends what is left."""
+
+    def __init__(self, parts: Parts[FairShareRules]) -> None:
+        self.parts, self.rules, self.decisions, self.supply = parts, parts.rules, parts.decisions, parts.supply
+        self._state, self._pool = self.decisions.state, self.decisions.pool
+
+    def plan(self) -> list[EventData]:
+        if self._pool.queue:
+            self._serve_below_share()
+        if (self._pool.elastic or self.decisions.drafts) and self.parts.slots_wait_for_nobody:
+            self.parts.growth.grow()
+            self._grow_at_others_cost()
+        if self._pool.queue:
+            self._lend_the_rest()
+        return self.decisions.drafts
+
+    # Those below their share.
+
+    def _serve_below_share(self) -> None:
+        """Who has the smallest part of its share is first, and the first that is held keeps the others from the free slots."""
+        heap: list[tuple[float, float, int, int]] = []
+        """(part of its share that it has, place, experiment, which of its waiting trials is next)."""
+        # One above its share may let its own larger trials shrink.
+        for key in sorted(self.rules.targets if self._pool.elastic else self.rules.shares.below):
+            experiment = self._state.experiments[key]
+            if experiment.queued and experiment.pool == self._pool.name:
+                self._push(heap, experiment, 0)
+        reservations = self.parts.reservations
+        while heap:
+            _, _, key, at = heapq.heappop(heap)
+            experiment = self._state.experiments[key]
+            if reservations.held:
+                self.parts.backfill.backfill(experiment)
+                if self.decisions.notes is None and reservations.held[-1].start is None:
+                    return
+                continue
+            number, used = experiment.waiting[at], experiment.slots_used + self.rules.promised.get(key, 0)
+            outcome, slots = self.parts.serving.serve(experiment, number, used)
+            if outcome == "held":
+                reservations.reserve(experiment)
+            elif outcome in ELSEWHERE and experiment.trials[number].excluded:
+                self._push(heap, experiment, at + 1)  # Another of its trials may go where this one failed.
+            elif outcome in SATISFIED:
+                # What another pool lends is none of its share here.
+                promised = experiment.slots_per_trial if outcome == "lent" else slots
+                self.rules.promised[key] = self.rules.promised.get(key, 0) + promised
+                self._push(heap, experiment, at + 1)
+
+    def _push(self, heap: list[tuple[float, float, int, int]], experiment: Experiment, at: int) -> None:
+        """If its next trial is within its share."""
+        if at >= len(experiment.waiting):
+            return
+        key = experiment.experiment_id
+        has, target = self.rules.counted(key), self.rules.target(key)
+        if has + experiment.slots_per_trial <= target:
+            heapq.heappush(heap, (has / target, experiment.place, key, at))
+        elif experiment.elastic:
+            self.parts.shrinking.shrink_inside(experiment)
+
+    # Growing to their shares, also at the cost of those above theirs.
+
+    def _grow_at_others_cost(self) -> None:
+        wanted: dict[int, int] = {}
+        """Experiment -> slots by which its trials would grow."""
+        bound: list[tuple[Growing, int]] = []
+        """Those that may not grow everywhere, and by how many slots they would."""
+        for entry in self.parts.growth.growing() if self._pool.elastic else ():
+            if self.rules.is_guest(entry.experiment):
+                continue
+            key = entry.experiment.experiment_id
+            more = min(max(0, self.rules.growth_left(entry.experiment)) - wanted.get(key, 0), entry.most - entry.before)
+            wanted[key] = wanted.get(key, 0) + max(0, more)
+            if for_trial(entry.experiment, entry.number).constraints is not None:
+                bound.append((entry, more))
+        for entry, more in bound:
+            wanted[entry.experiment.experiment_id] -= max(0, more)
+            self._make_way_around(entry, more)
+        missing = sum(wanted.values()) - self.supply.available() - self.supply.leaving
+        for key in sorted(wanted):
+            if wanted[key] and missing > 0:
+                missing -= self._make_way(self._state.experiments[key], min(missing, wanted[key]))
+
+    def _make_way_around(self, entry: Growing, more: int) -> None:
+        """For one that may only grow where it is: what is given up elsewhere it could not use."""
+        asked, ground = for_trial(entry.experiment, entry.number).constraints, self.supply.ground
+        room = ground.around(asked, [agent_id for agent_id, _ in entry.slots])
+        if room is not None and more > 0:
+            self._make_way(entry.experiment, more - ground.free_in(room) - self.supply.coming_in(room), room)
+
+    def _make_way(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
+        """Those above their shares give up slots, at most so many, for trials that run and are entitled to more."""
+        freed = 0
+        for allocation, most in list(self.rules.spare(experiment)):
+            soon = self.decisions.slots_soon(allocation)
+            slots = min(most, missing - freed, len(droppable(self._state, self._pool, soon, room)))
+            if slots > 0:
+                self.parts.shrinking.shrink(allocation, slots, experiment, missing, room)
+                freed += slots
+        chosen: list[Candidate] = []
+        if freed < missing:
+            reclaiming, left = self.parts.reclaiming, missing - freed
+            found = self.rules.candidates(experiment, left) if room is None else reclaiming.candidates_in(experiment, room)
+            for candidate in found:
+                if candidate.freed <= missing - freed and candidate.allocation.experiment_id != experiment.experiment_id:
+                    chosen.append(candidate)
+                    freed += candidate.freed
+        if chosen:
+            number = min(self._state.allocations[item].trial_number for item in experiment.allocations)
+            demand = Demand(experiment, number, experiment.slots_used)
+            self.parts.reclaiming.preempt(demand, chosen, self.supply.available(), self.supply.leaving, missing)
+        return freed
+
+    # Those that have their share.
+
+    def _lend_the_rest(self) -> None:
+        """Free slots that nobody within a share waits for, to those who will give them back."""
+        self.parts.reservations.in_rooms.open_all()
+        served = {draft.trial_id for draft in self.decisions.drafts if isinstance(draft, AllocationGranted)}
+        for experiment in (self._state.experiments[entry[2]] for entry in self._pool.queue):
+            if self.supply.available() == 0 and self.decisions.notes is None and not experiment.fallback_pools:
+                if self.supply.claimed or not may_borrow(self._state, self._pool):
+                    return
+                continue
+            key = experiment.experiment_id
+            used = experiment.slots_used + self.rules.promised.get(key, 0)
+            for number in experiment.waiting:
+                if f"{key}-{number}" in served:
+                    continue
+                slots = self._lend(experiment, number, used)
+                if not slots:
+                    self._note_share(experiment, used)
+                    break
+                used += slots
+
+    def _lend(self, experiment: Experiment, number: int, used: int) -> int:
+        """Slots on which it starts beyond its share; 0: it does not."""
+        fits = experiment.preemptible and experiment.slots_per_trial <= self.supply.available()
+        if not (fits or experiment.fallback_pools) or self.parts.quotas.over_limit(experiment, used):
+            return 0
+        demand, free, starting = demand_of(experiment, number, used), self.supply.free.count, self.parts.starting
+        if experiment.preemptible and not self.supply.claimed:
+            slots = self.supply.ground.take(demand.experiment.constraints, demand.wanted)
+            if slots is not None:
+                return starting.grant(demand, slots, free)
+        return starting.on_lent_slots(demand)
+
+    def _note_share(self, experiment: Experiment, used: int) -> None:
+        """Why one waits that nobody's slots are kept or freed for."""
+        if self.decisions.notes is None or self.parts.quotas.over_limit(experiment, used):
+            return
+        key = experiment.experiment_id
+        has_turns = not experiment.allocations and self.rules.may_start(experiment)
+        due = due_us(experiment, self.rules.divided) if has_turns else None
+        has, target = self.rules.counted(key), self.rules.target(key)
+        self.decisions.note(experiment, Share(**gang(experiment), slots_used=has, slots_share=target, expected_us=due))

@@ -3,60 +3,29 @@ that started ahead of a larger one and runs longer than it said. The first gang 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tenuto.schemas.events import EventData
 from tenuto.schemas.sentences.waiting import Waiting
-from tenuto.services.scheduler.policies.backfilling import BACKFILL_LOOKED_AT_MAX
-from tenuto.services.scheduler.policies.quotas import Quotas
+from tenuto.services.scheduler.policies.backfill import BACKFILL_LOOKED_AT_MAX
+from tenuto.services.scheduler.policies.decisions import demand_of
+from tenuto.services.scheduler.policies.lending import may_borrow
+from tenuto.services.scheduler.policies.passes import Parts, planned
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
+from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:
-    return _Pass(state, pool, now_us, notes).plan() if pool.queue or pool.elastic else []
+    if not pool.queue and not pool.elastic:
+        return []
+    return planned(Parts(state, pool, now_us, notes, "fifo", FifoRules), serve_queue)
 
 
-class _Pass(Quotas):
-    policy = "fifo"
-
-    def serve_queue(self) -> None:
-        lent = self.may_borrow()
-        spared = any(self.surplus(self.state.allocations[item]) for item in self.pool.elastic)
-        if self.notes is None and not lent and self.available() == 0 and not spared and not self.overdue():
-            return
-        held, looked_at = False, 0
-        for _, _, experiment_id in sorted(self.pool.queue, key=lambda entry: entry[1:]):
-            experiment = self.state.experiments[experiment_id]
-            if held:
-                looked_at += 1
-                self.backfill(experiment)
-                if self.notes is None and not lent and (self.reserved is None or looked_at > BACKFILL_LOOKED_AT_MAX):
-                    break
-            elif self._serve_all(experiment):
-                held = True
-                self.reserve(experiment)
-
-    def reachable(self, experiment: Experiment, missing: int) -> Mapping[str, int]:
-        return {item.allocation.allocation_id: item.freed for item in (*self.shrinkable(experiment), *self.overdue())}
-
-    def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
-        return True
-
-    def _serve_all(self, experiment: Experiment) -> bool:
-        """True: one of its trials is held."""
-        used = experiment.slots_used
-        for number in experiment.waiting:
-            outcome = self.serve(experiment, number, used)
-            if outcome in ("never", "aside") and experiment.trials[number].excluded:
-                continue  # Another of its trials may go where this one failed.
-            if outcome == "limit":
-                self.kept_back(experiment, number, used)
-            if outcome != "granted" and outcome != "soon":
-                return outcome == "held"
-            used += self.size
-        return False
+class FifoRules(Rules):
+    late_at_any_priority = True
 
     def order(self, experiment: Experiment) -> OrderNumbers:
         return {"place": experiment.place}
@@ -65,5 +34,51 @@ class _Pass(Quotas):
         until_us = allocation.backfill_until_us
         return 0 if until_us is not None and until_us <= self.now_us else None
 
-    def candidates(self, experiment: Experiment, missing: int) -> Sequence[Candidate]:
+    def candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int] | None = None) -> Sequence[Candidate]:
         return self.overdue()
+
+    def reachable(
+        self, experiment: Experiment, missing: int, shrinkable: Callable[[Experiment], Iterable[Candidate]]
+    ) -> Mapping[str, int]:
+        return {item.allocation.allocation_id: item.freed for item in (*shrinkable(experiment), *self.overdue())}
+
+    def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
+        return True
+
+
+def serve_queue(parts: Parts[FifoRules]) -> None:
+    state, pool, notes = parts.decisions.state, parts.decisions.pool, parts.decisions.notes
+    lent = may_borrow(state, pool)
+    if notes is None and not lent and parts.supply.available() == 0:
+        surplus = any(parts.decisions.surplus(state.allocations[item]) for item in pool.elastic)
+        if not surplus and not parts.rules.overdue():
+            return
+    held, looked_at = False, 0
+    for _, _, key in sorted(pool.queue, key=lambda entry: entry[1:]):
+        experiment = state.experiments[key]
+        if held:
+            looked_at += 1
+            parts.backfill.backfill(experiment)
+            hopeless = parts.reservations.held[-1].start is None or looked_at > BACKFILL_LOOKED_AT_MAX
+            if notes is None and not lent and hopeless:
+                break
+        elif _serve_all(parts, experiment):
+            held = True
+            parts.reservations.reserve(experiment)
+
+
+def _serve_all(parts: Parts[FifoRules], experiment: Experiment) -> bool:
+    """True: one of its trials is held."""
+    used = experiment.slots_used
+    for number in experiment.waiting:
+        outcome, slots = parts.serving.serve(experiment, number, used)
+        if outcome in ELSEWHERE and experiment.trials[number].excluded:
+            continue  # Another of its trials may go where this one failed.
+        if outcome == "soon":
+            parts.quotas.promise(experiment, slots)
+        if outcome == "limit":
+            parts.quota_keeping.keep_for(demand_of(experiment, number, used))
+        if outcome not in SATISFIED:
+            return outcome == "held"
+        used += slots
+    return False

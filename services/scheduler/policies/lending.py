@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
+from tenuto.services.scheduler.policies.feasibility import first_coming
 from tenuto.services.scheduler.policies.placement import Ground
-from tenuto.services.scheduler.policies.reach import first_coming
 from tenuto.services.scheduler.policies.targets import divided
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State, policy_of
 
@@ -59,3 +60,13 @@ class Lenders:
         if experiment.max_slots is not None:
             left.append(experiment.max_slots - experiment.slots_used)
         return all(most is None or wanted <= most for most in left)
+
+
+def may_borrow(state: State, pool: Pool) -> bool:
+    """Whether some experiment that waits in the pool has a fallback pool."""
+    for name in sorted(state.pools):
+        lends = state.pools[name].lends_to
+        at = bisect_left(lends, (pool.name, 0))
+        if at < len(lends) and lends[at][0] == pool.name:
+            return True
+    return False

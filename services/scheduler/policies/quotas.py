@@ -1,4 +1,4 @@
-"""Quotas of workspaces and users that hold back a gang: what is left of them is kept for it.
+"""Limits of experiments, and quotas of workspaces and users; and gangs for which a quota is kept.
 
 A gang that its owner's quota keeps back, though it would fit in, is not overtaken by that owner's later ones: otherwise small
 trials would use the quota for ever. Where the policy preempts, it takes the cheapest of the owner's own less urgent trials
@@ -7,15 +7,15 @@ that suffice, if it then gets its slots, too. Until it can, those that it could 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tenuto.schemas.sentences.waiting import Limit, Waiting
-from tenuto.services.scheduler.policies.combined import Combined
-from tenuto.services.scheduler.policies.placement import for_trial
-from tenuto.services.scheduler.policies.planner import Outcome
+from tenuto.schemas.sentences.waiting import Limit
+from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.reclaiming import Reclaiming
+from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
-from tenuto.services.scheduler.state import Experiment, Pool, State
+from tenuto.services.scheduler.state import Experiment
 from tenuto.services.scheduler.state.usable import slots_coming_back
 
 
@@ -27,160 +27,173 @@ class Keeper(NamedTuple):
     """What it needs of the quota is being freed."""
 
 
-class Quotas(Combined):
-    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
-        super().__init__(state, pool, now_us, notes)
-        self._keepers: dict[str, list[Keeper]] = {}
+class Quotas:
+    """What limits and quotas leave during a pass. Nothing is promised or kept unless the policy's queue says so."""
+
+    def __init__(self, decisions: Decisions, rules: Rules) -> None:
+        self._decisions, self._rules = decisions, rules
+        self._state = decisions.state
+        self.keepers: dict[str, list[Keeper]] = {}
         """By owner, at most one of each priority: those behind it need no other."""
         self._promised: dict[str, int] = {}
         """Owner -> slots that are being freed for its gangs, as was decided in this pass."""
         self._freed: dict[str, int] | None = None
-        self._for_quota = ""
-        """The owner for whose quota gangs are preempted now."""
+        """Owner -> slots of its gangs that leave, in all pools: counted when it is first needed."""
 
-    # What a policy says.
+    def most(self, experiment: Experiment, used: int, slots: int) -> int:
+        """Of so many slots, those that one of its trials may have. `used`: slots that the experiment holds or was promised."""
+        if experiment.max_slots is not None:
+            slots = min(slots, experiment.max_slots - used)
+        for owner in experiment.owners if self._state.shares else ():
+            left = self.left(owner)
+            slots = slots if left is None else min(slots, left)
+        return slots
 
-    def own_candidates(self, experiment: Experiment, owner: str) -> Sequence[Candidate]:
-        """The owner's running gangs that may be preempted to make room in its quota; `freed`: their slots in the quota."""
-        return ()
-
-    def gives_quota_back(self, experiment: Experiment, keeper: Experiment) -> bool:
-        """Whether the keeper could preempt what the experiment starts."""
+    def over_limit(self, experiment: Experiment, used: int) -> bool:
+        wanted = experiment.slots_per_trial
+        for owner in experiment.owners if self.keepers else ():
+            whole, left = self.unpromised(owner), self.left(owner, experiment)
+            if whole is not None and left is not None and left < wanted <= whole:
+                ahead = self.keepers[owner][0].experiment
+                kept = {"ahead_experiment": ahead.experiment_id, "slots_wanted_ahead": ahead.slots_per_trial}
+                self._decisions.note(experiment, Limit(owner=owner.replace("/", " ", 1), **kept))
+                return True
+        if experiment.max_slots is not None and used + wanted > experiment.max_slots:
+            name = f"experiment {experiment.experiment_id}"
+            self._decisions.note(experiment, Limit(owner=name, slots_used=used, slots_max=experiment.max_slots))
+            return True
+        for owner in experiment.owners if self._state.shares else ():
+            left = self.left(owner, experiment)
+            if left is not None and wanted > left:
+                most = self._state.shares[owner].max_slots or 0
+                self._decisions.note(experiment, Limit(owner=owner.replace("/", " ", 1), slots_used=most - left, slots_max=most))
+                return True
         return False
 
-    # What is left.
+    def left(self, owner: str, experiment: Experiment | None = None) -> int | None:
+        """Slots that a workspace or user may use in addition; None: any number. `experiment`: for this one, where they differ."""
+        whole = self.unpromised(owner)
+        if whole is None or owner not in self.keepers:
+            return whole
+        return min(whole, self.left_soon(owner, whole, experiment))
 
-    def serve(self, experiment: Experiment, number: int, used: int) -> Outcome:
-        outcome = super().serve(experiment, number, used)
-        if outcome == "soon" and self.state.shares:
-            for owner in experiment.owners:
-                self._promised[owner] = self._promised.get(owner, 0) + self.size
-        return outcome
+    def unpromised(self, owner: str) -> int | None:
+        """The same, whether or not it is kept for a gang."""
+        share = self._state.shares.get(owner)
+        if share is None or share.max_slots is None:
+            return None
+        gone = self._decisions.granted_to.get(owner, 0) + self._promised.get(owner, 0)
+        return share.max_slots - self._state.owner_slots.get(owner, 0) - gone
 
-    def _unpromised(self, owner: str) -> int | None:
-        left = super().quota_left(owner)
-        return None if left is None else left - self._promised.get(owner, 0)
-
-    def quota_left(self, owner: str, experiment: Experiment | None = None) -> int | None:
-        left = self._unpromised(owner)
-        if left is None or owner not in self._keepers:
-            return left
-        return min(left, self._left_soon(owner, left, experiment))
-
-    def _left_soon(self, owner: str, left: int, experiment: Experiment | None) -> int:
+    def left_soon(self, owner: str, whole: int, experiment: Experiment | None) -> int:
         """What will be left, beside what is kept, once those that leave have left."""
         kept = sum(
             keeper.experiment.slots_per_trial
-            for keeper in self._keepers.get(owner, ())
-            if experiment is None or keeper.soon or not self.gives_quota_back(experiment, keeper.experiment)
+            for keeper in self.keepers.get(owner, ())
+            if experiment is None or keeper.soon or not self._rules.gives_quota_back(experiment, keeper.experiment)
         )
-        return left + self._being_freed(owner) - kept
+        return whole + self._being_freed(owner) - kept
 
-    def over_limit(self, experiment: Experiment, used: int) -> bool:
-        for owner in experiment.owners if self._keepers else ():
-            whole, left = self._unpromised(owner), self.quota_left(owner, experiment)
-            if whole is not None and left is not None and left < experiment.slots_per_trial <= whole:
-                ahead = self._keepers[owner][0].experiment
-                kept = {"ahead_experiment": ahead.experiment_id, "slots_wanted_ahead": ahead.slots_per_trial}
-                self.note(experiment, Limit(owner=owner.replace("/", " ", 1), **kept))
-                return True
-        return super().over_limit(experiment, used)
+    def promise(self, experiment: Experiment, slots: int) -> None:
+        """So many slots are being freed for it."""
+        for owner in experiment.owners if self._state.shares else ():
+            self._promised[owner] = self._promised.get(owner, 0) + slots
 
-    def _being_freed(self, owner: str) -> int:
-        """Slots of the owner's gangs that leave, in all pools."""
-        if self._freed is None:
-            self._freed = {}
-            for name in sorted(self.state.pools):
-                for item in self.state.pools[name].leaving:
-                    allocation = self.state.allocations[item]
-                    self._free(self.state.experiments[allocation.experiment_id], sum(len(ids) for _, ids in allocation.given_up))
-        return self._freed.get(owner, 0)
-
-    def _free(self, experiment: Experiment, slots: int) -> None:
+    def frees(self, experiment: Experiment, slots: int) -> None:
+        """So many slots of it are being freed from now on."""
+        self._being_freed("")
         assert self._freed is not None
         for owner in experiment.owners:
             self._freed[owner] = self._freed.get(owner, 0) + slots
 
-    # A gang that is kept back.
+    def _being_freed(self, owner: str) -> int:
+        if self._freed is None:
+            self._freed = {}
+            for name in sorted(self._state.pools):
+                for item in self._state.pools[name].leaving:
+                    allocation = self._state.allocations[item]
+                    self.frees(self._state.experiments[allocation.experiment_id], sum(len(ids) for _, ids in allocation.given_up))
+        return self._freed.get(owner, 0)
 
-    def kept_back(self, experiment: Experiment, number: int, used: int) -> None:
-        """It is the next one, and may not start because of a limit. Nothing is kept for one that could never start."""
-        wanted = experiment.slots_per_trial
-        if experiment.max_slots is not None and used + wanted > experiment.max_slots:
+
+class QuotaKeeping:
+    """Keeps quotas for gangs that these keep back, and frees them where the policy preempts."""
+
+    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, quotas: Quotas, reclaiming: Reclaiming) -> None:
+        self._decisions, self._supply, self._rules = decisions, supply, rules
+        self._quotas, self._reclaiming = quotas, reclaiming
+        self._state, self._pool = decisions.state, decisions.pool
+
+    def keep_for(self, demand: Demand) -> None:
+        """For a gang that is the next one, and may not start because of a limit. Nothing is kept for one that could never
+        start."""
+        experiment, wanted = demand.experiment, demand.wanted
+        if experiment.max_slots is not None and demand.used + wanted > experiment.max_slots:
             return
-        if not self.state.shares or wanted > self.pool.capacity:
+        if not self._state.shares or wanted > self._pool.capacity:
             return
-        asked = for_trial(experiment, number)
-        if asked.constraints is not None and not self.ground.rooms(asked.constraints, wanted):
+        if experiment.constraints is not None and not self._supply.ground.rooms(experiment.constraints, wanted):
             return
         short: dict[str, int] = {}
+        """Owner -> slots of its quota that are missing."""
         for owner in experiment.owners:
-            share, whole = self.state.shares.get(owner), self._unpromised(owner)
+            share, whole = self._state.shares.get(owner), self._quotas.unpromised(owner)
             if share is None or share.max_slots is None or whole is None:
                 continue
-            if share.max_slots < wanted or any(
-                item.experiment.priority == experiment.priority for item in self._keepers.get(owner, ())
-            ):
+            kept = self._quotas.keepers.get(owner, ())
+            if share.max_slots < wanted or any(item.experiment.priority == experiment.priority for item in kept):
                 return
-            soon_left = self._left_soon(owner, whole, experiment)
+            soon_left = self._quotas.left_soon(owner, whole, experiment)
             if wanted > min(whole, soon_left):
                 short[owner] = wanted - soon_left
-        soon = self._make_way(asked, number, short)
+        soon = self._make_way(demand, short)
         for owner in short:
-            self._keepers.setdefault(owner, []).append(Keeper(experiment, soon))
+            keeper = Keeper(self._state.experiments[experiment.experiment_id], soon)
+            self._quotas.keepers.setdefault(owner, []).append(keeper)
 
-    def _make_way(self, experiment: Experiment, number: int, short: dict[str, int]) -> bool:
+    def _make_way(self, demand: Demand, short: dict[str, int]) -> bool:
         """Whether its quota and its slots are being freed: they are already, or gangs give way from now on."""
-        if experiment.constraints is not None:
+        if demand.experiment.constraints is not None:
             return all(missing <= 0 for missing in short.values())
-        chosen = self._owners_cheapest(experiment, short)
+        chosen = self._cheapest(demand.experiment, short)
         if chosen is None:
             return False
-        going = {item.allocation.allocation_id: slots_coming_back(self.state, self.pool, item.allocation) for item in chosen}
-        wanted, free, leaving = experiment.slots_per_trial, self.available(), self.leaving
-        self.taken.update(going)
-        missing = wanted - free - leaving - sum(going.values())
-        others = missing <= 0 or bool(self.victims_for(experiment, missing, None, None))
-        suffices = others or sum(item.freed for item in self.shrinkable(experiment)) >= missing
-        self.taken.difference_update(going)
-        if not suffices:
+        going = {item.allocation.allocation_id: slots_coming_back(self._state, self._pool, item.allocation) for item in chosen}
+        free, leaving = self._supply.available(), self._supply.leaving
+        missing = demand.wanted - free - leaving - sum(going.values())
+        if not self._reclaiming.could_free(demand.experiment, missing, set(going)):
             return False
         for owner in sorted(short):
             of_owner = [
-                item for item in chosen if owner in self._owners(item) and item.allocation.allocation_id not in self.taken
+                item._replace(freed=going[item.allocation.allocation_id])
+                for item in chosen
+                if owner in self._owners(item) and item.allocation.allocation_id not in self._decisions.taken
             ]
             if of_owner:
-                self._for_quota = owner
-                victims = [item._replace(freed=going[item.allocation.allocation_id]) for item in of_owner]
-                self.preempt(experiment, number, victims, free, leaving, short[owner])
-                self._for_quota = ""
+                why = {"quota_of": owner, "quota_slots": self._state.shares[owner].max_slots}
+                slots = {"slots_free": free, "slots_leaving": leaving, "slots_missing": short[owner]}
+                self._decisions.preempt(demand, of_owner, [why] * len(of_owner), **slots)
         for item in chosen:
-            self._free(self.state.experiments[item.allocation.experiment_id], item.freed)
-        self.leaving += sum(going.values())
-        if self._wait_for(experiment, number, wanted, free):
-            self.claimed = self.blocked = True
+            self._quotas.frees(self._state.experiments[item.allocation.experiment_id], item.freed)
+        self._supply.leaving += sum(going.values())
+        if self._reclaiming.wait_for(demand, demand.wanted, free):
+            self._supply.claimed = True
         return True
 
-    def _owners_cheapest(self, experiment: Experiment, short: dict[str, int]) -> list[Candidate] | None:
-        """The cheapest that make up for what is short; None: there are not enough."""
+    def _cheapest(self, experiment: Experiment, short: dict[str, int]) -> list[Candidate] | None:
+        """The cheapest of the owners' own that make up for what is short; None: there are not enough."""
         chosen: list[Candidate] = []
         for owner in sorted(short, key=lambda item: (-short[item], item)):
             missing = short[owner] - sum(item.freed for item in chosen if owner in self._owners(item))
             if missing <= 0:
                 continue
             have = {item.allocation.allocation_id for item in chosen}
-            found = [item for item in self.own_candidates(experiment, owner) if item.allocation.allocation_id not in have]
-            more = cheapest(found, missing, self.now_us)
+            found = [item for item in self._rules.own_candidates(experiment, owner) if item.allocation.allocation_id not in have]
+            more = cheapest(found, missing, self._decisions.now_us)
             if not more:
                 return None
             chosen += more
         return chosen
 
     def _owners(self, candidate: Candidate) -> tuple[str, str]:
-        return self.state.experiments[candidate.allocation.experiment_id].owners
-
-    def why_preempted(self, experiment: Experiment, number: int, victim: Candidate) -> dict[str, Any]:
-        share = self.state.shares.get(self._for_quota)
-        if share is None or share.max_slots is None:
-            return super().why_preempted(experiment, number, victim)
-        return {"quota_of": self._for_quota, "quota_slots": share.max_slots}
+        return self._state.experiments[candidate.allocation.experiment_id].owners

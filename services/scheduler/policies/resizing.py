@@ -62,7 +62,16 @@ def resized(allocation: Allocation, slots: SlotSet, reason: Reason) -> Allocatio
 class Growing:
     """A trial that may grow: a running one, or one that is granted slots in this very pass."""
 
-    def __init__(self, experiment: Experiment, number: int, slots: SlotSet, most: int, fresh_at: int = -1) -> None:
-        self.experiment, self.number, self.slots, self.most, self.fresh_at = experiment, number, slots, most, fresh_at
+    def __init__(
+        self,
+        experiment: Experiment,
+        number: int,
+        slots: SlotSet,
+        most: int,
+        draft_at: int = -1,
+        allocation: Allocation | None = None,
+    ) -> None:
+        """`draft_at`: of one that is granted slots, the draft that says so. `allocation`: of a running one."""
+        self.experiment, self.number, self.slots, self.most = experiment, number, slots, most
+        self.draft_at, self.allocation = draft_at, allocation
         self.before = self.size = count(slots)
-        self.allocation: Allocation | None = None

@@ -1,4 +1,5 @@
-"""Gangs with constraints: each waits for the room that is nearest to having its slots, and holds back nothing outside of it."""
+"""Slots for a gang with constraints that does not fit: in the room where slots are being freed already, where elastic trials can
+give them up, or where the cheapest set of gangs is preempted. Nothing outside of that room is held back for it."""
 
 from __future__ import annotations
 
@@ -6,21 +7,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tenuto.schemas.sentences.waiting import Behind, NoRoom, Soon, TooLarge, Waiting
+from tenuto.services.scheduler.policies.decisions import Decisions, Demand
 from tenuto.services.scheduler.policies.placement import Room
-from tenuto.services.scheduler.policies.planner import Outcome, Planner
-from tenuto.services.scheduler.policies.reasons import gang
+from tenuto.services.scheduler.policies.reclaiming import Reclaiming
+from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.shrinking import Shrinking
+from tenuto.services.scheduler.policies.supply import OnAgents, Supply
 from tenuto.services.scheduler.policies.victims import Candidate, cost_of
-from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
-from tenuto.services.scheduler.state.usable import slots_coming_back, usable_slots
+from tenuto.services.scheduler.state import Experiment
 
 ROOMS_MAX = 32
 """Rooms with enough victims that are compared, those where the fewest slots are missing first."""
 ROOMS_TRIED_MAX = 2_000
 """Rooms for whose victims an exact set is looked for, where a quick count says that there may be one."""
-
-Promised = list[tuple[str, int]]
-"""(agent, slots being freed there)."""
 
 
 class Size(NamedTuple):
@@ -31,6 +30,10 @@ class Size(NamedTuple):
     """Slots being freed there that no earlier gang waits for."""
     room: Room
 
+    @property
+    def soon(self) -> int:
+        return self.free + self.coming
+
 
 @dataclass
 class Given:
@@ -38,7 +41,7 @@ class Given:
 
     preempted: dict[str, int] = field(default_factory=dict)
     shrunk: dict[str, int] = field(default_factory=dict)
-    of: dict[str, Promised] = field(default_factory=dict)
+    of: dict[str, OnAgents] = field(default_factory=dict)
     """Allocation -> what of `preempted` is its part."""
 
     def without(self, taken: Iterable[str]) -> None:
@@ -50,7 +53,7 @@ class Given:
         return sum(self.preempted.get(agent_id, 0) for agent_id in room) if self.preempted else 0
 
     def enough(self, size: Size, wanted: int, *, preempted: bool) -> bool:
-        missing = wanted - size.free - size.coming
+        missing = wanted - size.soon
         for agent_id in size.room:
             if missing <= 0:
                 break
@@ -58,176 +61,80 @@ class Given:
         return missing <= 0
 
 
-class Rooms(Planner):
-    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> None:
-        super().__init__(state, pool, now_us, notes)
-        self._coming: dict[str, int] | None = None
-        """Agent -> slots being freed there that no earlier gang waits for."""
+class Rooms:
+    """What rooms of the pool have, and what others would give up in them. During one pass."""
+
+    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
+        self._decisions, self._supply, self._rules = decisions, supply, rules
+        self._shrinking, self._reclaiming = shrinking, reclaiming
         self._given: dict[int, Given] = {}
-        self.held_agents: set[str] = set()
-        """Agents whose slots are held aside for gangs that are ahead: whoever gave way there would do so in vain."""
+        """Priority -> what may be given up for gangs of it."""
 
-    # What a policy says.
+    def of(self, demand: Demand) -> list[Room]:
+        """All rooms that are large enough for the gang, busy or not."""
+        assert demand.experiment.constraints is not None
+        return self._supply.ground.rooms(demand.experiment.constraints, demand.wanted)
 
-    def givers(self, experiment: Experiment) -> Iterable[str]:
-        """Allocations among which are all that may be preempted for it."""
-        return [entry[3] for entry in self.pool.victims]
+    def sizes(self, demand: Demand) -> list[Size]:
+        """The same, as they stand."""
+        ground, supply = self._supply.ground, self._supply
+        return [Size(ground.free_in(room), supply.coming_in(room), room) for room in self.of(demand)]
 
-    def shrinkable_on(self, experiment: Experiment) -> Promised:
-        """Where elastic trials could give up slots for it, and at most how many."""
-        return []
-
-    # What is built on it (`aside`).
-
-    def wait_in_rooms(self, experiment: Experiment, sizes: Sequence[Size]) -> None:
-        """Hold back a room for a gang for which no room has slots."""
-        raise NotImplementedError
-
-    def serve_in_rooms(self, experiment: Experiment, number: int) -> Outcome:
-        assert experiment.constraints is not None
-        wanted = experiment.slots_per_trial
-        rooms = self.ground.rooms(experiment.constraints, wanted)
-        if not rooms:
-            kind = TooLarge if wanted > self.pool.capacity else NoRoom
-            self.note(experiment, kind(**gang(experiment), slots_offered=self.pool.capacity))
-            return "never"
-        if self.claimed:
-            self.note(experiment, Behind(**gang(experiment)))
-            return "held"
-        sizes = [Size(self.ground.free_in(room), self.coming_in(room), room) for room in rooms]
-        best = max(sizes, key=lambda size: (size.free + size.coming, size.room))
-        if best.free + best.coming >= wanted:
-            self._keep(best.room, wanted - best.free)
-            self.note(experiment, Soon(**gang(experiment), slots_free=best.free))
-            return "soon"
-        if self._make_way_in(experiment, number, sizes):
-            return "soon"
-        self.wait_in_rooms(experiment, sizes)
-        return "aside"
-
-    def _make_way_in(self, experiment: Experiment, number: int, sizes: Sequence[Size]) -> bool:
+    def make_way(self, demand: Demand, sizes: Sequence[Size]) -> bool:
         """Whether others give it its slots in one of the rooms: by shrinking, else at the least cost."""
-        wanted = experiment.slots_per_trial
-        given = self.given_for(experiment)
+        given = self.given_for(demand.experiment)
         if not given.preempted and not given.shrunk:
             return False
-        near = sorted(sizes, key=lambda size: (-size.free - size.coming, size.room))
-        shrinking = [size for size in near if given.shrunk and given.enough(size, wanted, preempted=False)]
-        for size in shrinking[:ROOMS_MAX]:
-            if self.shrink_for(experiment, wanted - size.free - size.coming, size.room):
-                self._keep(size.room, size.coming)
+        near = sorted(sizes, key=lambda size: (-size.soon, size.room))
+        return self._shrink(demand, near, given) or self._preempt(demand, near, given)
+
+    def _shrink(self, demand: Demand, near: Sequence[Size], given: Given) -> bool:
+        enough = [size for size in near if given.shrunk and given.enough(size, demand.wanted, preempted=False)]
+        for size in enough[:ROOMS_MAX]:
+            if self._shrinking.shrink_for(demand.experiment, demand.wanted - size.soon, size.room):
+                self._supply.keep(size.room, size.coming)
                 return True
-        best: tuple[tuple[int, ...], Size, list[Candidate], int] | None = None
+        return False
+
+    def _preempt(self, demand: Demand, near: Sequence[Size], given: Given) -> bool:
+        best: tuple[tuple[int, ...], Size, list[Candidate]] | None = None
+        """(cost, room, those that go)."""
         compared = 0
-        for size in [size for size in near if given.enough(size, wanted, preempted=True)][:ROOMS_TRIED_MAX]:
-            missing = wanted - size.free - size.coming
-            chosen = self.victims_for(experiment, missing, self.candidates_in(experiment, size.room), size.room)
+        for size in [size for size in near if given.enough(size, demand.wanted, preempted=True)][:ROOMS_TRIED_MAX]:
+            chosen = self._reclaiming.victims_for(demand.experiment, demand.wanted - size.soon, size.room)
             if not chosen:
                 continue
-            costs = [cost_of(victim, self.now_us) for victim in chosen]
+            costs = [cost_of(victim, self._decisions.now_us) for victim in chosen]
             total = tuple(sum(column) for column in zip(*costs, strict=True))
             if best is None or total < best[0]:
-                best = (total, size, chosen, missing)
+                best = (total, size, chosen)
             compared += 1
             if compared == ROOMS_MAX:
                 break
         if best is None:
             return False
-        _, size, chosen, missing = best
-        self.preempt(experiment, number, chosen, size.free, size.coming, missing)
-        freed = sum(victim.freed for victim in chosen)
-        self.shrink_for(experiment, missing - freed, size.room)
+        _, size, chosen = best
+        missing, freed = demand.wanted - size.soon, sum(victim.freed for victim in chosen)
+        self._reclaiming.preempt(demand, chosen, size.free, size.coming, missing)
+        self._shrinking.shrink_for(demand.experiment, missing - freed, size.room)
         for victim in chosen:
-            self._comes(victim.allocation)
-        self._keep(size.room, size.coming + min(missing, freed))
+            self._supply.comes(victim.allocation)
+        self._supply.keep(size.room, size.coming + min(missing, freed))
         return True
 
     def given_for(self, experiment: Experiment) -> Given:
         """The same for all of one priority. During a pass it only becomes less."""
-        given = self._given.get(experiment.priority)
+        taken, given = self._decisions.taken, self._given.get(experiment.priority)
         if given is None:
             given = self._given[experiment.priority] = Given()
-            for item in self.givers(experiment):
-                allocation = self.state.allocations[item]
-                if item in self.taken or allocation.leaving or self.rank(experiment, allocation) is None:
+            for item in self._rules.givers(experiment):
+                allocation = self._decisions.state.allocations[item]
+                if item in taken or allocation.leaving or self._rules.rank(experiment, allocation) is None:
                     continue
-                given.of[item] = self.usable_of(allocation)
+                given.of[item] = self._supply.usable_of(allocation)
                 for agent_id, count in given.of[item]:
                     given.preempted[agent_id] = given.preempted.get(agent_id, 0) + count
-            for agent_id, count in self.shrinkable_on(experiment):
+            for agent_id, count in self._shrinking.shrinkable_on(experiment):
                 given.shrunk[agent_id] = given.shrunk.get(agent_id, 0) + count
-        given.without(sorted(self.taken.intersection(given.of)))
+        given.without(sorted(taken.intersection(given.of)))
         return given
-
-    # Keeping slots.
-
-    def _keep(self, room: Room, coming: int) -> tuple[list[str], Promised]:
-        """Nothing behind may use what is free there, nor so many of the slots being freed."""
-        promised: Promised = []
-        for agent_id in room if coming > 0 else ():
-            count = min(coming, self._coming_on(agent_id))
-            if count:
-                self._comes_on(agent_id, -count)
-                promised.append((agent_id, count))
-                coming -= count
-        return self.free.hide(room), promised
-
-    def _comes(self, allocation: Allocation) -> None:
-        """It leaves from now on."""
-        for agent_id, count in self.usable_of(allocation):
-            self._comes_on(agent_id, count)
-
-    def comes_back(self, allocation: Allocation) -> int:
-        """Slots that the gang that is served now can use once the allocation is released."""
-        if not self.held_agents:
-            return slots_coming_back(self.state, self.pool, allocation)
-        return sum(count for agent_id, count in self.usable_of(allocation) if agent_id not in self.held_agents)
-
-    def usable_of(self, allocation: Allocation) -> Promised:
-        """Where slots can be used again when it has left."""
-        found: Promised = []
-        for agent_id, slot_ids in allocation.given_up:
-            agent = self.state.agents[agent_id]
-            usable = usable_slots(self.pool, agent)
-            count = len(slot_ids) if usable is agent.slots else sum(slot in usable for slot in slot_ids)
-            if count:
-                found.append((agent_id, count))
-        return found
-
-    def _comes_on(self, agent_id: str, count: int) -> None:
-        known = self._known_coming()
-        known[agent_id] = known.get(agent_id, 0) + count
-        self.leaving = max(0, self.leaving + count)
-
-    def _coming_on(self, agent_id: str) -> int:
-        return self._known_coming().get(agent_id, 0)
-
-    def coming_in(self, room: Room) -> int:
-        known = self._known_coming()
-        return sum(known.get(agent_id, 0) for agent_id in room) if known else 0
-
-    def _known_coming(self) -> dict[str, int]:
-        if self._coming is None:
-            self._coming = {}
-            for item in self.pool.leaving:
-                for agent_id, count in self.usable_of(self.state.allocations[item]):
-                    self._coming[agent_id] = self._coming.get(agent_id, 0) + count
-        return self._coming
-
-    def candidates_in(self, experiment: Experiment, room: Room) -> list[Candidate]:
-        """Running gangs there that may be preempted for it."""
-        found: dict[str, Candidate] = {}
-        for agent_id in room:
-            if agent_id in self.held_agents:
-                continue
-            agent = self.state.agents[agent_id]
-            usable = usable_slots(self.pool, agent)
-            for slot, item in agent.used:
-                allocation = self.state.allocations[item]
-                if slot not in usable or allocation.leaving or item in self.taken:
-                    continue
-                rank = found[item].rank if item in found else self.rank(experiment, allocation)
-                if rank is not None:
-                    freed = found[item].freed + 1 if item in found else 1
-                    found[item] = Candidate(allocation, freed, rank)
-        return [found[item] for item in sorted(found)]

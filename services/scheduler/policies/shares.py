@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tenuto.services.scheduler.policies.remainder import Loser, give
+from tenuto.services.scheduler.policies.rounding import Loser, give
 
 EPSILON = 1e-9
 """Sums of shares are off by less than this."""

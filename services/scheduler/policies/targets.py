@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from operator import is_
 
-from tenuto.services.scheduler.policies.reach import Reach, coming, reach_of, restricted
-from tenuto.services.scheduler.policies.remainder import Loser, Remainder
+from tenuto.services.scheduler.policies.feasibility import Reach, coming, reach_of, restricted
+from tenuto.services.scheduler.policies.giving_way import slots_kept
+from tenuto.services.scheduler.policies.rounding import Loser, Remainder
 from tenuto.services.scheduler.policies.shares import Node, divide, rounded
-from tenuto.services.scheduler.policies.staying import slots_kept
 from tenuto.services.scheduler.policies.usage import at_last_step, factor
 from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of
 

@@ -19,8 +19,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tenuto.services.scheduler.policies.giving_way import slots_kept
 from tenuto.services.scheduler.policies.shares import EPSILON
-from tenuto.services.scheduler.policies.staying import slots_kept
 from tenuto.services.scheduler.policies.targets import Remembered
 from tenuto.services.scheduler.state import Experiment, Pool, State
 

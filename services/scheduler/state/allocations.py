@@ -8,7 +8,7 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.policies.staying import gives_way
+from tenuto.services.scheduler.policies.giving_way import gives_way
 from tenuto.services.scheduler.policies.usage import settle
 from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
 from tenuto.services.scheduler.state.indexes import (

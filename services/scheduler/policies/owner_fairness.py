@@ -36,7 +36,7 @@ class _Group:
     held: int
     """Slots in this pool."""
     waiting: int
-    """Of them those that wait."""
+    """Experiments that wait."""
     queues: dict[int, list[tuple[float, int]]]
     """Priority -> (place, experiment) of those that wait, sorted."""
 
@@ -69,7 +69,7 @@ def _group(pool: Pool, members: Members) -> _Group:
     return _Group(members, slots, sum([len(queue) for queue in queues.values()]), queues)
 
 
-class Equals:
+class OwnerFairness:
     """The experiments that wait at each priority, in the order in which they are next. During one pass."""
 
     def __init__(self, state: State, pool: Pool) -> None:

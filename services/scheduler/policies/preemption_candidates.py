@@ -20,7 +20,7 @@ Gang = tuple[float, Allocation]
 """(slots per weight that its experiment holds until it goes, the gang)."""
 
 
-class Spared:
+class PreemptionCandidates:
     """During one pass. `taken`: who was told to leave in it, which the pass adds to."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Spared:
         self._start: dict[int, int] = {}
         """So many of the first of these were taken."""
         self._gangs: dict[int, list[Gang]] = {}
-        """What may go, listed whole; none where it is to be found anew."""
+        """Of elastic experiments: what may go, listed whole; none where it is to be found anew."""
         self._elastic_left: dict[int, int] = {}
         """Slots of elastic experiments; none where they are to be counted anew."""
         self._version: dict[int, int] = {}
@@ -189,9 +189,7 @@ class Spared:
     def _gangs_of(self, key: int) -> list[Gang]:
         gangs = self._gangs.get(key)
         if gangs is None:
-            experiment = self._state.experiments[key]
-            gangs = self._elastic_gangs(experiment) if experiment.elastic else list(self._walk(experiment))
-            self._gangs[key] = gangs
+            gangs = self._gangs[key] = self._elastic_gangs(self._state.experiments[key])
         return gangs
 
     def _running(self, experiment: Experiment) -> list[Allocation]:

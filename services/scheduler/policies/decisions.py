@@ -1,0 +1,183 @@
+"""What one pass over one pool has decided so far: its events, and what these change for what is decided next.
+
+Every part of a pass reads it; only here drafts are added. The state itself stays as it was when the pass began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationPreempted
+from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.ids import allocation_id, trial_id
+from tenuto.schemas.sentences.leaving import Preempts
+from tenuto.schemas.sentences.waiting import Preempting, Waiting
+from tenuto.services.scheduler.policies.giving_way import gives_way
+from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
+from tenuto.services.scheduler.policies.placement import for_trial
+from tenuto.services.scheduler.policies.reasons import gang
+from tenuto.services.scheduler.policies.resizing import parts_of, resized
+from tenuto.services.scheduler.policies.victims import Candidate
+from tenuto.services.scheduler.state.slotsets import SlotSet, count
+from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+
+
+class Demand(NamedTuple):
+    """One trial that waits for slots."""
+
+    experiment: Experiment
+    """As this trial asks: it may not go where it failed before."""
+    number: int
+    """Of the trial."""
+    used: int
+    """Slots that the experiment holds or was promised."""
+
+    @property
+    def wanted(self) -> int:
+        """Least slots that it can start with."""
+        return self.experiment.slots_per_trial
+
+    @property
+    def trial_id(self) -> str:
+        return trial_id(self.experiment.experiment_id, self.number)
+
+
+def demand_of(experiment: Experiment, number: int, used: int) -> Demand:
+    return Demand(for_trial(experiment, number), number, used)
+
+
+class Decisions:
+    def __init__(self, state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None, policy: str) -> None:
+        """`notes`: filled with why each experiment waits, for whoever asks. It changes no decision. `policy`: its name."""
+        self.state, self.pool, self.now_us, self.notes, self.policy = state, pool, now_us, notes, policy
+        self.drafts: list[EventData] = []
+        self.taken: set[str] = set()
+        """Allocations that were told in this pass to leave, for good or to go on with other slots."""
+        self.granted: dict[int, int] = {}
+        """Experiment -> slots granted in this pass, and those by which its trials grow."""
+        self.granted_to: dict[str, int] = {}
+        """The same by owner."""
+        self.grown: dict[int, int] = {}
+        """Experiment -> slots by which its trials grow."""
+        self.fairness: OwnerFairness | None = None
+        """Hears what owners gain and lose, under policies that go by it."""
+        self._next: dict[str, SlotSet] = {}
+        """Allocation -> slots that its trial goes on with, as decided in this pass."""
+        self._draft_at: dict[str, int] = {}
+        """Allocation -> where its change of size is among the drafts: there is one at most."""
+
+    def note(self, experiment: Experiment, waiting: Waiting) -> None:
+        """The first reason that was come upon is the one that is told."""
+        if self.notes is not None and experiment.experiment_id not in self.notes:
+            self.notes[experiment.experiment_id] = waiting
+
+    # Sizes of running trials, as far as they are decided.
+
+    def slots_soon(self, allocation: Allocation) -> SlotSet:
+        """Slots with which its trial goes on."""
+        return self._next.get(allocation.allocation_id) or allocation.next or allocation.slots
+
+    def next_size(self, item: str) -> int:
+        """Slots with which the trial of an allocation goes on that was told so in this pass; 0: it was told to leave for good."""
+        return count(self._next[item]) if item in self._next else 0
+
+    def surplus(self, allocation: Allocation) -> int:
+        """Slots above its least that it could give up; none if it is about to grow, or was just told to leave."""
+        experiment = self.state.experiments[allocation.experiment_id]
+        item = allocation.allocation_id
+        told = item in self.taken and item not in self._next
+        if not gives_way(experiment, allocation) or told or allocation.gained or self.next_size(item) > allocation.size:
+            return 0
+        return count(self.slots_soon(allocation)) - experiment.slots_per_trial
+
+    # Deciding.
+
+    def _gains(self, experiment: Experiment, slots: int) -> None:
+        self.granted[experiment.experiment_id] = self.granted.get(experiment.experiment_id, 0) + slots
+        for owner in experiment.owners:
+            self.granted_to[owner] = self.granted_to.get(owner, 0) + slots
+
+    def grant(
+        self,
+        demand: Demand,
+        slots: tuple[AgentSlots, ...],
+        reason: Reason,
+        *,
+        lender: str = "",
+        backfill_until_us: int | None = None,
+        turn_until_us: int | None = None,
+    ) -> None:
+        """`lender`: the other pool whose slots these are."""
+        experiment, size = demand.experiment, sum(len(part.slot_ids) for part in slots)
+        self._gains(experiment, size)
+        self.drafts.append(
+            AllocationGranted(
+                pool=lender or self.pool.name,
+                allocation_id=allocation_id(demand.trial_id, experiment.trials[demand.number].grants + 1),
+                trial_id=demand.trial_id,
+                experiment_id=experiment.experiment_id,
+                slots=slots,
+                reason=reason,
+                backfill_until_us=backfill_until_us,
+                turn_until_us=turn_until_us,
+            )
+        )
+        if self.fairness is not None:
+            self.fairness.granted(experiment, 0 if lender else size)
+
+    def preempt(self, demand: Demand, chosen: Sequence[Candidate], why: Sequence[dict[str, Any]], **slots: int) -> None:
+        """The chosen gangs leave for the demand. `why`: what the policy compared, of each; `slots`: `slots_free`,
+        `slots_leaving` and `slots_missing` of `Preempts`."""
+        experiment = demand.experiment
+        for victim, compared in zip(chosen, why, strict=True):
+            allocation = victim.allocation
+            other = self.state.experiments[allocation.experiment_id]
+            self.taken.add(allocation.allocation_id)
+            numbers = Preempts(
+                priority=other.priority,
+                wanted_by_trial=demand.trial_id,
+                wanted_by_priority=experiment.priority,
+                slots_wanted=experiment.slots_per_trial,
+                slots_freed=victim.freed,
+                victims=len(chosen),
+                **slots,
+                **compared,
+            )
+            self.drafts.append(
+                AllocationPreempted(
+                    pool=self.pool.name,
+                    allocation_id=allocation.allocation_id,
+                    trial_id=trial_id(allocation.experiment_id, allocation.trial_number),
+                    experiment_id=allocation.experiment_id,
+                    reason=numbers.reason(f"{self.policy}.preempts"),
+                )
+            )
+            if self.fairness is not None:
+                self.fairness.add(other, -allocation.size)
+        self.note(experiment, Preempting(**gang(experiment), victims=len(chosen)))
+
+    def resize(self, allocation: Allocation, slots: SlotSet, reason: Reason) -> None:
+        """Its trial goes on with these slots, in place of what was decided about its size before."""
+        if self.fairness is not None:
+            change = count(slots) - count(self.slots_soon(allocation))
+            self.fairness.add(self.state.experiments[allocation.experiment_id], change)
+        draft = resized(allocation, slots, reason)
+        at = self._draft_at.setdefault(allocation.allocation_id, len(self.drafts))
+        self.drafts[at:] = [draft, *self.drafts[at + 1 :]]
+        self._next[allocation.allocation_id] = slots
+        self.taken.add(allocation.allocation_id)
+
+    def grow(self, experiment: Experiment, slots: int) -> None:
+        """A trial of it gets so many slots more than it has, or was granted."""
+        self._gains(experiment, slots)
+        self.grown[experiment.experiment_id] = self.grown.get(experiment.experiment_id, 0) + slots
+
+    def enlarge_grant(self, at: int, slots: SlotSet) -> None:
+        """The trial that is granted slots by this draft starts with these instead."""
+        draft = self.drafts[at]
+        assert isinstance(draft, AllocationGranted)
+        most = self.state.experiments[draft.experiment_id].slots_most
+        reason = draft.reason.model_copy(update={"numbers": {**draft.reason.numbers, "slots_max": most}})
+        self.drafts[at] = draft.model_copy(update={"slots": parts_of(slots), "reason": reason})

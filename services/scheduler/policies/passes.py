@@ -1,0 +1,94 @@
+"""One pass over one pool: the parts that decide together, and who knows whom.
+
+Each part has one job, and knows only those above it:
+
+    Decisions     what was decided so far, and the drafts of it
+    Supply        free slots, and slots being freed
+    Rules         what the policy answers (`priority`, `fair_share`, `fifo`)
+    Quotas        what limits and quotas leave
+    Shrinking     elastic trials give up slots
+    Reclaiming    who shrinks and who is preempted for a gang
+    Rooms         the same for a gang with constraints
+    Reservations  starts and rooms that held gangs are promised
+    Starting      which slots a gang is granted now
+    Serving       the phases that a gang goes through when it is its turn
+    Backfill      gangs that start ahead of held ones
+    Growth        elastic trials grow into what is left
+
+The policy's queue, above all of them, says who is served next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tenuto.schemas.events import EventData
+from tenuto.schemas.sentences.waiting import Waiting
+from tenuto.services.scheduler.policies.backfill import Backfill
+from tenuto.services.scheduler.policies.decisions import Decisions
+from tenuto.services.scheduler.policies.growing import Growth
+from tenuto.services.scheduler.policies.quotas import QuotaKeeping, Quotas
+from tenuto.services.scheduler.policies.reclaiming import Reclaiming
+from tenuto.services.scheduler.policies.reservations import Reservations
+from tenuto.services.scheduler.policies.rooms import Rooms
+from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.serving import Serving
+from tenuto.services.scheduler.policies.shrinking import Shrinking
+from tenuto.services.scheduler.policies.starting import Starting
+from tenuto.services.scheduler.policies.supply import Supply
+from tenuto.services.scheduler.state import Pool, State
+
+R = TypeVar("R", bound=Rules)
+
+
+class Parts(Generic[R]):
+    """Of one pass. Making them looks at nothing: what a part needs to know it finds when it is first asked."""
+
+    def __init__(
+        self,
+        state: State,
+        pool: Pool,
+        now_us: int,
+        notes: dict[int, Waiting] | None,
+        policy: str,
+        rules: Callable[[Decisions, Supply], R],
+    ) -> None:
+        self.decisions = Decisions(state, pool, now_us, notes, policy)
+        self.supply = Supply(self.decisions)
+        self.rules = rules(self.decisions, self.supply)
+        self.quotas = Quotas(self.decisions, self.rules)
+        self.shrinking = Shrinking(self.decisions, self.supply, self.rules)
+        self.reclaiming = Reclaiming(self.decisions, self.supply, self.rules, self.shrinking)
+        self.quota_keeping = QuotaKeeping(self.decisions, self.supply, self.rules, self.quotas, self.reclaiming)
+        self.rooms = Rooms(self.decisions, self.supply, self.rules, self.shrinking, self.reclaiming)
+        self.reservations = Reservations(self.decisions, self.supply, self.rules, self.shrinking, self.rooms)
+        self.starting = Starting(self.decisions, self.supply, self.rules, self.quotas, self.reservations.in_rooms)
+        self.serving = Serving(
+            self.decisions,
+            self.supply,
+            self.quotas,
+            self.shrinking,
+            self.reclaiming,
+            self.rooms,
+            self.reservations,
+            self.starting,
+        )
+        self.backfill = Backfill(self.decisions, self.supply, self.quotas, self.reservations, self.starting)
+        self.growth = Growth(self.decisions, self.supply, self.rules, self.quotas, self.shrinking)
+
+    @property
+    def slots_wait_for_nobody(self) -> bool:
+        """No gang waits that could use free slots as soon as there are enough."""
+        return not (self.serving.blocked or self.supply.claimed)
+
+
+def planned(parts: Parts[R], serve_queue: Callable[[Parts[R]], None]) -> list[EventData]:
+    """Grants, preemptions and changes of size that should happen now, in order. Empty when there is nothing to do. `serve_queue`:
+    serves those that wait, in the policy's order."""
+    pool = parts.decisions.pool
+    if pool.queue:
+        serve_queue(parts)
+    if (pool.elastic or parts.decisions.drafts) and parts.slots_wait_for_nobody:
+        parts.growth.grow()
+    return parts.decisions.drafts

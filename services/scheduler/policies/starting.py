@@ -1,0 +1,113 @@
+"""Which gangs start now: on free slots, on those of reserved rooms where they delay nobody, or on those of another pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenuto.schemas.events.pool import AgentSlots
+from tenuto.schemas.sentences.grants import Backfills, Fits, Granted, Lent
+from tenuto.services.scheduler.policies.decisions import Decisions, Demand
+from tenuto.services.scheduler.policies.lending import Lenders
+from tenuto.services.scheduler.policies.quotas import Quotas
+from tenuto.services.scheduler.policies.room_reservations import RoomReservations, Start
+from tenuto.services.scheduler.policies.rules import Rules
+from tenuto.services.scheduler.policies.supply import Supply
+from tenuto.services.scheduler.state import Experiment, Pool
+
+
+class Starting:
+    def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, quotas: Quotas, reserved: RoomReservations) -> None:
+        self._decisions, self._supply, self._rules, self._quotas, self._reserved = decisions, supply, rules, quotas, reserved
+        self._lenders: Lenders | None = None
+
+    # Each returns the slots that it starts on; 0: it does not.
+
+    def on_free_slots(self, demand: Demand) -> int:
+        """An elastic trial waits for slots that are being freed, if they give it all it should have."""
+        if self._supply.claimed:
+            return 0
+        free, wanted = self._supply.free.count, self.size_wanted(demand)
+        if wanted > free and free + self._supply.leaving < wanted:
+            wanted = max(free, demand.wanted)
+        slots = self._supply.ground.take(demand.experiment.constraints, wanted)
+        if slots is None and wanted > demand.wanted and free >= wanted:
+            slots = self._supply.ground.take(demand.experiment.constraints, demand.wanted)
+        return 0 if slots is None else self.grant(demand, slots, free)
+
+    def on_reserved_slots(self, demand: Demand) -> int:
+        """Where it ends before the gangs start for which rooms are reserved, or uses what these leave over."""
+        found = self._reserved.take(demand)
+        if found is None:
+            return 0
+        slots, free, first = found
+        return self.grant(demand, slots, free, backfill=first)
+
+    def on_lent_slots(self, demand: Demand) -> int:
+        """On those of a fallback pool that nobody of its own waits for."""
+        experiment = demand.experiment
+        for name in experiment.fallback_pools:
+            if self._lenders is None:
+                self._lenders = Lenders(self._decisions.state, self._decisions.now_us, self._quotas.left)
+            ground = self._lenders.ground(name)
+            if ground is None:
+                continue
+            free = ground.free.count
+            wanted = self._size_lent(demand, ground.pool, free)
+            slots = ground.take(experiment.constraints, wanted)
+            if slots is None and wanted > demand.wanted:
+                slots = ground.take(experiment.constraints, demand.wanted)
+            if slots is not None:
+                return self.grant(demand, slots, free, lender=name)
+        return 0
+
+    # Sizes.
+
+    def size_wanted(self, demand: Demand) -> int:
+        """Slots that the trial should have; an elastic one can start with less. Under fair share its part of the experiment's."""
+        experiment = demand.experiment
+        if not experiment.elastic:
+            return demand.wanted
+        part = self._rules.part_of_share(experiment)
+        return max(demand.wanted, self._quotas.most(experiment, demand.used, part)) if part > demand.wanted else demand.wanted
+
+    def _size_lent(self, demand: Demand, lender: Pool, free: int) -> int:
+        """Where the lender has no trials that could grow: an even part of its free slots for each of those that wait."""
+        experiment = demand.experiment
+        if not experiment.elastic or lender.elastic:
+            return demand.wanted
+        most = min(experiment.slots_most, free // max(1, len(experiment.waiting)))
+        return max(demand.wanted, self._quotas.most(experiment, demand.used, most))
+
+    # Granting.
+
+    def grant(
+        self, demand: Demand, slots: tuple[AgentSlots, ...], free: int, *, lender: str = "", backfill: Start | None = None
+    ) -> int:
+        """`free`: slots that were free before. `backfill`: the start of a held gang that it must not delay by running longer than
+        it says. Returns how many slots these are."""
+        experiment, size = demand.experiment, sum(len(part.slot_ids) for part in slots)
+        numbers: dict[str, Any] = {
+            **self._rules.order(experiment),
+            "slots_wanted": size,
+            "slots_free": free,
+            "experiment_slots_used": demand.used,
+            "experiment_slots_max": experiment.max_slots,
+        }
+        rule, why = _why(experiment, size, numbers, lender, backfill)
+        self._decisions.grant(
+            demand,
+            slots,
+            why.reason(f"{self._decisions.policy}.{rule}"),
+            lender=lender,
+            backfill_until_us=backfill.start_us if backfill else None,
+            turn_until_us=None if lender else self._rules.turn_until(experiment),
+        )
+        return size
+
+
+def _why(experiment: Experiment, size: int, numbers: dict[str, Any], lender: str, backfill: Start | None) -> tuple[str, Granted]:
+    """The rule and what it compared."""
+    if lender:
+        least = None if size == experiment.slots_per_trial else experiment.slots_per_trial
+        return "lent", Lent(**numbers, home_pool=experiment.pool, slots_min=least)
+    return ("fits", Fits(**numbers)) if backfill is None else ("backfills", Backfills(**numbers))
