@@ -127,9 +127,11 @@ class Decisions:
         if self.fairness is not None:
             self.fairness.granted(experiment, 0 if lender else size)
 
-    def preempt(self, demand: Demand, chosen: Sequence[Candidate], why: Sequence[dict[str, Any]], **slots: int) -> None:
-        """The chosen gangs leave for the demand. `why`: what the policy compared, of each; `slots`: `slots_free`,
-        `slots_leaving` and `slots_missing` of `Preempts`."""
+    def preempt(
+        self, demand: Demand, chosen: Sequence[Candidate], why: Sequence[dict[str, Any]], *, free: int, leaving: int, missing: int
+    ) -> None:
+        """The chosen gangs leave for the demand, of which so many slots are free, being freed and missing. `why`: what the policy
+        compared, of each."""
         experiment = demand.experiment
         for victim, compared in zip(chosen, why, strict=True):
             allocation = victim.allocation
@@ -142,7 +144,9 @@ class Decisions:
                 slots_wanted=experiment.slots_per_trial,
                 slots_freed=victim.freed,
                 victims=len(chosen),
-                **slots,
+                slots_free=free,
+                slots_leaving=leaving,
+                slots_missing=missing,
                 **compared,
             )
             self.drafts.append(

@@ -171,8 +171,8 @@ class QuotaKeeping:
             ]
             if of_owner:
                 why = {"quota_of": owner, "quota_slots": self._state.shares[owner].max_slots}
-                slots = {"slots_free": free, "slots_leaving": leaving, "slots_missing": short[owner]}
-                self._decisions.preempt(demand, of_owner, [why] * len(of_owner), **slots)
+                reasons = [why] * len(of_owner)
+                self._decisions.preempt(demand, of_owner, reasons, free=free, leaving=leaving, missing=short[owner])
         for item in chosen:
             self._quotas.frees(self._state.experiments[item.allocation.experiment_id], item.freed)
         self._supply.leaving += sum(going.values())

@@ -103,4 +103,4 @@ class Reclaiming:
     def preempt(self, demand: Demand, chosen: Sequence[Candidate], free: int, leaving: int, missing: int) -> None:
         """The chosen gangs leave for the demand, of which so many slots are free, being freed and missing."""
         why = [self._rules.why_preempted(demand, victim) for victim in chosen]
-        self._decisions.preempt(demand, chosen, why, slots_free=free, slots_leaving=leaving, slots_missing=missing)
+        self._decisions.preempt(demand, chosen, why, free=free, leaving=leaving, missing=missing)
