@@ -19,14 +19,14 @@ REMEMBERED_MAX = 10_000
 
 
 class Reach(NamedTuple):
-    """Of gangs of one kind and size in one pool."""
+    """What one pool could hold of gangs of one kind and size, if nothing else ran."""
 
     gangs: int
-    """That fit at once, if nothing else ran."""
+    """Gangs that fit at once."""
     largest: int
     """Slots of the largest room."""
     slots: int
-    """Of all rooms that hold a gang."""
+    """Slots of all rooms that could hold such a gang."""
 
 
 NOWHERE = Reach(0, 0, 0)

@@ -37,14 +37,15 @@ class PreemptionCandidates:
         self._comes_back = comes_back or (lambda allocation: slots_coming_back(state, pool, allocation))
         self._known_taken: set[str] = set(taken)
         self._order: dict[int, list[Allocation]] = {}
-        """Of the experiments that were looked at and are not elastic: their gangs as they stood when the pass began."""
+        """Experiment that is not elastic -> its gangs as they stood when the pass began, of those that were looked at."""
         self._start: dict[int, int] = {}
-        """So many of the first of these were taken."""
+        """Experiment -> number of gangs at the beginning of that order that were taken."""
         self._gangs: dict[int, list[Gang]] = {}
-        """Of elastic experiments: what may go, listed whole; none where it is to be found anew."""
+        """Elastic experiment -> its gangs that may go; absent where they are to be found anew."""
         self._elastic_left: dict[int, int] = {}
-        """Slots of elastic experiments; none where they are to be counted anew."""
+        """Elastic experiment -> slots that it holds until more of it goes; absent where they are to be counted anew."""
         self._version: dict[int, int] = {}
+        """Experiment above its share -> number of its gangs taken since: older entries of heaps are void."""
         self._elastic: list[int] = []
         self._heaps: dict[int, list[tuple[float, int, int]]] = {}
         """Slots of a gang -> (-slots per weight, experiment, version)."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FEW = 8
-"""Up to one in so many of those that lose are put in their places one by one; of more all are sorted anew."""
+"""While at most one in so many leaves that lose by rounding changes, each is put in its place; of more all are sorted anew."""
 
 
 class Loser(NamedTuple):
@@ -47,7 +47,7 @@ class Remainder:
         """Experiment -> its rounded share, with its step if it gets that."""
         self._losers: list[Loser] = []
         self._at = 0
-        """So many of the first ones get their steps."""
+        """Number of losers at the beginning of that order that get their steps."""
         self._given = 0
         """The sum of their steps."""
         self._behind: list[Loser] = []
