@@ -20,8 +20,8 @@ from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.resizing import parts_of, resized
 from tenuto.services.scheduler.policies.victims import Candidate
-from tenuto.services.scheduler.state.slotsets import SlotSet, count
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state.slotsets import SlotSet, count
 
 
 class Demand(NamedTuple):

@@ -21,8 +21,8 @@ from tenuto.services.scheduler.policies.resizing import Growing, merged
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.shrinking import Shrinking
 from tenuto.services.scheduler.policies.supply import Supply
-from tenuto.services.scheduler.state.slotsets import count
 from tenuto.services.scheduler.state import Experiment
+from tenuto.services.scheduler.state.slotsets import count
 
 GUEST_RANK = 100
 """Behind all priorities: trials of other pools grow last."""

@@ -31,7 +31,6 @@ from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED, Outcome
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
-from tenuto.services.scheduler.state.slotsets import SlotSet, count
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:

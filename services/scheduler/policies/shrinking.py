@@ -16,8 +16,8 @@ from tenuto.services.scheduler.policies.resizing import droppable, smaller
 from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.supply import OnAgents, Supply
 from tenuto.services.scheduler.policies.victims import Candidate, cheapest
-from tenuto.services.scheduler.state.slotsets import SlotSet, count
 from tenuto.services.scheduler.state import Allocation, Experiment
+from tenuto.services.scheduler.state.slotsets import SlotSet, count
 
 
 class Shrinking:
