@@ -37,7 +37,7 @@ class Backfill:
             demand = demand_of(experiment, number, used)
             closed = self._reservations.in_rooms.close_for(experiment)
             size = self._start(demand)
-            self._reservations.in_rooms.open(closed)
+            self._reservations.in_rooms.reopen(closed)
             size = size or self._starting.on_lent_slots(demand)
             if not size:
                 self._decisions.note(experiment, Behind(**gang(experiment)))

@@ -43,7 +43,7 @@ class Reservations:
         """The start of a gang if it is held; None where the ends of too few running gangs are known."""
         closed = self.in_rooms.close_for(experiment)
         start = self._start_of(experiment)
-        self.in_rooms.open(closed)
+        self.in_rooms.reopen(closed)
         return start
 
     def _start_of(self, experiment: Experiment) -> Start | None:

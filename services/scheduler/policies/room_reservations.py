@@ -159,12 +159,12 @@ class RoomReservations:
 
     def open_all(self) -> None:
         """From now on those are served from which the gangs could have the slots back."""
-        self.open([item for item in self._reserved if not item.open])
+        self.reopen([item for item in self._reserved if not item.open])
         self._supply.held_agents.clear()
         self._waiting.clear()
         self._tried.clear()
 
-    def open(self, closed: Sequence[HeldRoom]) -> None:
+    def reopen(self, closed: Sequence[HeldRoom]) -> None:
         for item in closed:
             self._supply.free.show(item.agents)
             self._supply.held_agents.difference_update(item.agents)
@@ -172,7 +172,7 @@ class RoomReservations:
             item.open = True
 
     def close_for(self, experiment: Experiment) -> list[HeldRoom]:
-        """Those that were open are closed to an experiment from which the gangs could not have the slots back, until `open`."""
+        """Those that were open are closed to an experiment from which the gangs could not have the slots back, until `reopen`."""
         closed = [item for item in self._reserved if item.open and self._rules.bound_by(experiment, item.experiment)]
         for item in closed:
             hidden = set(self._supply.free.hide(item.agents))

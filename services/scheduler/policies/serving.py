@@ -59,7 +59,7 @@ class Serving:
         demand = demand_of(experiment, number, used)
         closed = self._reservations.in_rooms.close_for(experiment)
         served = self._starts(demand) or self._waits(demand)
-        self._reservations.in_rooms.open(closed)
+        self._reservations.in_rooms.reopen(closed)
         return served
 
     def _starts(self, demand: Demand) -> Served | None:
