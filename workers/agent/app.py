@@ -1,4 +1,4 @@
-"""The agent, put together: runs, the worker door, the road to the bus, heartbeats."""
+"""The agent's composition root: runs, the server for workers, publishing to the bus, heartbeats."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from tenuto.workers.agent.spool import Spool
 logger = logging.getLogger(__name__)
 
 STOP_GRACE_SECONDS_MAX = 8.0
-"""When the agent is told to stop, its workers get so long to save; those who stop the agent wait a little longer than this."""
+"""Time that workers get to save when the agent is told to stop; the supervisor of the agent waits a little longer than this."""
 FLUSH_SECONDS_MAX = 2.0
-"""When stopping, for the last reports to be committed. What is not stays in the spool for the next start."""
+"""Longest wait, when stopping, for the last reports to be committed. Others stay in the spool for the next start."""
 
 
 class AgentError(RuntimeError):
@@ -59,7 +59,7 @@ class AgentError(RuntimeError):
 
 
 class AgentApp:
-    """`open`, `run` until cancelled, then `stop` (ends the workers) or not (they go on), and `close`."""
+    """Lifecycle: `open`, `run` until cancelled, then `stop` (ends the workers) or not (they go on), and `close`."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class AgentApp:
         command: Sequence[str] | None = None,
         slots: tuple[Slot, ...] | None = None,
     ) -> None:
-        """`command` instead of our own harness; then workers never start warm. Raises AgentError where a setting is missing, and
-        NoSlots."""
+        """`command`: run instead of our own harness; then workers never start warm. Raises AgentError if a setting is missing,
+        and NoSlots."""
         self._directory = Path(_required(settings.agent_directory, "TENUTO_AGENT_DIRECTORY")).absolute()
         self._shared = Path(_required(settings.shared_directory, "TENUTO_SHARED_DIRECTORY")).absolute()
         self._stores = stores_of(str(self._shared), settings.stores_file)
@@ -93,14 +93,14 @@ class AgentApp:
         self._disk = Disk()
         self._connection: Database | None = None
         self._opened = False
-        """There is a manager: the database was found in order."""
+        """True: the manager exists, because the database was found intact."""
         self._server: WorkerServer | None = None
         self._bus: Client | None = None
         self._taking: asyncio.Task[None] | None = None
-        """What the last heartbeat's answer brought is being written down."""
+        """Task that writes down the assignments of the last heartbeat's answer."""
 
     async def open(self) -> None:
-        """Takes the directory, finds earlier workers again, and opens the worker door. Needs no bus. Raises AgentError."""
+        """Takes the directory, finds earlier workers again, and opens the server for workers. Needs no bus. Raises AgentError."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             self._lock = _open_lock(self._directory / LOCK)
@@ -145,7 +145,7 @@ class AgentApp:
         await self._server.start()
 
     async def run(self) -> None:
-        """Until cancelled. The bus may be away: workers go on, and their reports wait on disk."""
+        """Runs until cancelled. The bus may be unreachable: workers go on, and their reports wait on disk."""
         self._bus = await bus_module.connect(self._settings, f"agent {self._node.agent_id}")
         bus = self._bus
         await bus.subscribe(subjects.assign(self._node.agent_id), cb=self._on_assign)
@@ -160,11 +160,11 @@ class AgentApp:
         await run_together(**publishing, heartbeats=self._heartbeats(bus), spare_heart=self._spare_heart.run())
 
     async def lost(self) -> str:
-        """Returns when the directory or the database is gone or damaged: why, and what to do."""
+        """Returns when the directory or the database is gone or damaged: one sentence with the reason and what to do."""
         return await self._home.lost()
 
     async def leave(self) -> None:
-        """After `lost`: ends all workers. What can still be written down and told is."""
+        """Ends all workers after `lost`. Whatever can still be written and reported is."""
         if self._home.writable:
             await self.stop()
         await self.manager.abandon()
@@ -188,7 +188,8 @@ class AgentApp:
                     await self.manager.committed.next().wait()
 
     async def close(self) -> None:
-        """Lets go of everything; workers that still run go on, and the next agent on this directory finds them."""
+        """Ends all workers, each with a checkpoint if it can, and waits a little for the last reports to be committed. `run`
+        must still be active."""
         connection, self._connection = self._connection, None
         if self._opened:
             await self.manager.close()
@@ -207,7 +208,7 @@ class AgentApp:
         return str(self._clock.new_id())
 
     async def _heartbeats(self, bus: Client) -> None:
-        """What is to be written down does not hold them up: a slow disk is no reason to be taken for lost."""
+        """Sends heartbeats. Writing down assignments does not delay them: a slow disk is no reason to be taken for lost."""
         try:
             await self._beat(bus)
         finally:
@@ -234,7 +235,7 @@ class AgentApp:
                     self._seldom.over()
                 if answer.assignments is not None and (self._taking is None or self._taking.done()):
                     if self._taking is not None:
-                        self._taking.result()  # raises what was not foreseen
+                        self._taking.result()  # raises unexpected errors
                     self._taking = asyncio.create_task(self._take(answer.assignments), name="take-assignments")
             obey_cancellation()
             await asyncio.sleep(max(0.0, due - self._clock.monotonic()))
@@ -242,7 +243,7 @@ class AgentApp:
     async def _take(self, assignments: Assignments) -> None:
         try:
             await self.manager.assign(assignments)
-        except (sqlite3.Error, OSError) as error:  # a full disk: the next heartbeat brings them again
+        except (sqlite3.Error, OSError) as error:  # such as a full disk: the next heartbeat brings them again
             self._seldom.warn(f"an assignment could not be taken: {error}")
 
     def _heartbeat(self) -> Heartbeat:

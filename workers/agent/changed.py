@@ -1,4 +1,4 @@
-"""Wakes whoever waits for a change."""
+"""A signal of changes, for tasks that wait for one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 
 
 class Changed:
-    """Take `next()`, look at the thing, then wait for the event taken: a change in between is not missed."""
+    """Signals changes to waiting tasks. Take `next()`, check the condition, then wait for the event taken: a change in between
+    is not missed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -20,8 +21,8 @@ class Changed:
 
 
 def obey_cancellation() -> None:
-    """Raises CancelledError if this task was cancelled. Needed after a NATS request: before Python 3.12 `asyncio.wait_for`, on
-    which it stands, forgets a cancellation that comes together with the answer."""
+    """Raises CancelledError if this task was cancelled. Needed after a NATS request: before Python 3.12 it uses
+    `asyncio.wait_for`, which forgets a cancellation that arrives together with the answer."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

@@ -1,4 +1,4 @@
-"""Model directories on this node: unpacked once from the shared archive, named by the archive's SHA-256."""
+"""Contexts (model directories) on this node: unpacked once from the shared archive, named by the archive's SHA-256."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from tenuto.kernel.account import PASSING
 
 CONTEXTS_KEPT_MAX = 50
-"""Unpacked contexts kept for the next run; code is small, and unpacking again takes well under a second."""
+"""Most unpacked contexts kept for the next run; code is small, and unpacking again takes well under a second."""
 READ_BYTES = 1 << 20
 
 
 class ContextUnavailable(Exception):
-    """The archive cannot be read here: no fault of the user's code."""
+    """The archive cannot be read here, through no fault of the user's code."""
 
 
 class Contexts:
     def __init__(self, shared_directory: Path, directory: Path, *, for_others: bool = False) -> None:
-        """`for_others`: workers have another account, which may read what is unpacked and change nothing of it."""
+        """`for_others`: workers run as another account, which may read unpacked contexts but not change them."""
         self._shared, self._directory, self._for_others = shared_directory, directory, for_others
         self._locks: dict[str, asyncio.Lock] = {}
 
@@ -32,7 +32,7 @@ class Contexts:
         return self._directory / context_hash
 
     async def unpack(self, context_hash: str) -> Path:
-        """Raises ContextUnavailable."""
+        """Directory of the unpacked context. Raises ContextUnavailable."""
         async with self._locks.setdefault(context_hash, asyncio.Lock()):
             path = self.path(context_hash)
             if not path.is_dir():
@@ -41,11 +41,11 @@ class Contexts:
                 )
             else:
                 with contextlib.suppress(OSError):
-                    os.utime(path)  # the least recently used one goes first
+                    os.utime(path)  # marks it as used: `prune` deletes the least recently used ones
             return path
 
     def prune(self, in_use: Iterable[str]) -> None:
-        """Deletes the least recently used beyond the limit, never one in use."""
+        """Deletes the least recently used contexts beyond the limit, never one in use."""
         keep = set(in_use)
         with contextlib.suppress(OSError):
             paths = sorted(self._directory.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -67,7 +67,7 @@ def _unpack(archive: Path, path: Path, *, for_others: bool) -> None:
                 raise ContextUnavailable(f"{archive} is damaged: its SHA-256 is {digest.hexdigest()}, not {path.name}.")
             file.seek(0)
             with tarfile.open(fileobj=file, mode="r:gz") as tar:
-                tar.extractall(temporary, filter="data")  # nothing outside, no devices
+                tar.extractall(temporary, filter="data")  # refuses paths outside the directory, and devices
         if for_others:
             path.parent.chmod(PASSING)
             _open_for_reading(temporary)

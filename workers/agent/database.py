@@ -1,4 +1,4 @@
-"""The agent's one file on disk: its runs and its spool, changed together in transactions."""
+"""The agent's database, one SQLite file: its runs and its spool, changed together in transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 BUSY_SECONDS_MAX = 5.0
-"""An agent that is being replaced may still hold the file for a moment."""
+"""Longest wait for the file: an agent that is being replaced may still hold it for a moment."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -81,16 +81,16 @@ CREATE TABLE IF NOT EXISTS runs (
 
 
 class Database(sqlite3.Connection):
-    """Says when a transaction was taken back, so that what is counted in memory can be counted again."""
+    """A connection that reports rollbacks, so that counts in memory can be made again."""
 
     on_rollback: Callable[[], None] | None = None
 
 
 def open_database(path: Path) -> Database:
-    """Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also after a power failure,
-    unless its transaction says otherwise."""
+    """Opens the database. Transactions are explicit (`BEGIN` by `transaction`); a commit is on disk when it returns, also
+    after a power failure, unless its transaction says otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # It holds the tokens of the workers: closed before there is anything in it, and SQLite makes its two companions alike.
+    # It holds the workers' tokens, so it is made private while empty; SQLite gives its two companion files the same mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in (path, *(path.with_name(f"{path.name}-{name}") for name in ("wal", "shm"))):
         with contextlib.suppress(FileNotFoundError):
@@ -103,7 +103,8 @@ def open_database(path: Path) -> Database:
 
 
 def check_database(connection: sqlite3.Connection) -> None:
-    """Raises sqlite3.DatabaseError where the file is damaged. Milliseconds: it holds what waits, which is seldom much."""
+    """Raises sqlite3.DatabaseError if the file is damaged. Takes milliseconds: it holds only waiting reports and runs, which
+    are few."""
     (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     if found != "ok":
         error = sqlite3.DatabaseError(found)
@@ -112,16 +113,16 @@ def check_database(connection: sqlite3.Connection) -> None:
 
 
 class transaction:  # noqa: N801 - reads as a statement: `with transaction(connection):`
-    """All or nothing. `power_safe=False`: the end of any process loses nothing of it, a power failure may, together with all that
-    came after. That spares an fsync where the loss does no harm: about workers that the power failure ended as well, what the
-    launcher says again, what a receiver still knows."""
+    """A transaction, all or nothing. `power_safe=False`: no end of a process loses it, but a power failure may, together with
+    all later ones. That saves an fsync where such a loss is harmless: state of workers that the power failure ends as well,
+    messages that the launcher repeats, positions that a receiver still knows."""
 
     def __init__(self, connection: sqlite3.Connection, *, power_safe: bool = True) -> None:
         self._connection, self._power_safe = connection, power_safe
 
     def __enter__(self) -> sqlite3.Connection:
         if not self._power_safe:
-            self._connection.execute("PRAGMA synchronous = NORMAL")  # of a write-ahead log: synced by the next full commit
+            self._connection.execute("PRAGMA synchronous = NORMAL")  # with a write-ahead log: synced by the next full commit
         self._connection.execute("BEGIN IMMEDIATE")
         return self._connection
 
@@ -141,15 +142,15 @@ class transaction:  # noqa: N801 - reads as a statement: `with transaction(conne
 
 
 class Disk:
-    """Runs database calls one after the other in a thread of their own: an fsync never holds up heartbeats."""
+    """Runs database calls one after the other in a thread of their own, so that an fsync never delays heartbeats."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="agent-disk")
         self.failed: Callable[[BaseException], None] = lambda _: None
-        """Is told of each error of SQLite."""
+        """Callback for each error of SQLite."""
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        # Shielded: a transaction that began is waited for by nobody else if its caller is cancelled, but it does complete.
+        # Shielded: a transaction that has begun completes even if its caller is cancelled.
         future = asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*args, **kwargs))
         future.add_done_callback(self._done)
         try:
@@ -159,7 +160,7 @@ class Disk:
             raise
 
     def _done(self, future: asyncio.Future[T]) -> None:
-        """Damage counts also where nobody waits for the answer any more."""
+        """Reports errors, also to a caller that was cancelled: a damaged file must be noticed."""
         if not future.cancelled() and isinstance(error := future.exception(), sqlite3.Error):
             self.failed(error)
 

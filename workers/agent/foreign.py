@@ -1,7 +1,7 @@
-"""Reads and writes files in directories that users' code may write to.
+"""Reads and writes files in directories that users' code can write to.
 
-Such code may put a link to somebody else's file in place of its own, or a pipe that nobody writes to: an agent with more rights
-than its workers would publish the one as the trial's output, and wait for ever at the other.
+Such code may replace its own file by a link to somebody else's, or by a pipe that nobody writes to: an agent with more rights
+than its workers would publish the former as the trial's output, and wait for ever at the latter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tenuto.schemas.text import storable
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 TEXT_BYTES_MAX = 1 << 20
-"""Of what is read whole: an exit code, an address, the sentence about an error."""
+"""Most bytes of a file that is read whole: an exit code, an address, the sentence about an error."""
 
 
 def is_shortage(error: OSError) -> bool:
@@ -27,7 +27,7 @@ def is_shortage(error: OSError) -> bool:
 
 
 def open_foreign(path: Path, owner: int | None) -> BinaryIO:
-    """For reading: a regular file, no link, of that account (None: whoever's). Raises OSError."""
+    """Opens a file for reading: a regular file, no link, owned by that account (None: any account). Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         state = os.fstat(descriptor)
@@ -43,13 +43,13 @@ def open_foreign(path: Path, owner: int | None) -> BinaryIO:
 
 
 def read_foreign(path: Path, owner: int | None) -> str:
-    """Its beginning, as text that can be stored. Raises OSError."""
+    """Beginning of the file, as text that can be stored. Raises OSError."""
     with open_foreign(path, owner) as file:
         return storable(file.read(TEXT_BYTES_MAX).decode(errors="replace"))
 
 
 def place(path: Path, text: str) -> None:
-    """Puts a file there at once, readable by others. A link in its place is replaced, never followed. Raises OSError."""
+    """Writes a file atomically, readable by others. A link in its place is replaced, never followed. Raises OSError."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with os.fdopen(descriptor, "w") as file:

@@ -1,4 +1,4 @@
-"""A gang over several agents: its ranks find each other through what the launcher records."""
+"""Addresses for a gang over several agents, whose ranks find each other through the launcher's record."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tenuto.workers.agent.runtimes.runtime import Runtime
 logger = logging.getLogger(__name__)
 
 ROUTE_PORT = 9
-"""Nothing is sent there: the kernel is asked for the way only."""
+"""Port for asking the kernel for a route; nothing is sent to it."""
 
 
 class NoInterface(RuntimeError):
-    """The network interface that was asked for is not there."""
+    """The requested network interface does not exist."""
 
 
 def find_interface(wanted: str, bus_host: str) -> tuple[str, str]:
-    """(address, name) by which other nodes reach this one: of the interface that `wanted` names, by its name or an address of it;
-    else of the one on the way to the bus, which all nodes can reach. Raises NoInterface."""
+    """(address, interface) by which other nodes reach this one: the interface that `wanted` names, by its name or one of its
+    addresses; else the one on the route to the bus, which all nodes can reach. Raises NoInterface."""
     addresses = {
         item.address: name
         for name, items in psutil.net_if_addrs().items()
@@ -47,10 +47,10 @@ def find_interface(wanted: str, bus_host: str) -> tuple[str, str]:
 
 
 async def place_rendezvous(assignment: Assignment, agent_id: str, runtime: Runtime) -> None:
-    """Where the supervisor of this agent's ranks looks for it."""
+    """Writes rank 0's address where the supervisor of this agent's ranks reads it."""
     if not assignment.rendezvous or assignment.slots[0].agent_id == agent_id:
         return
     try:
         await runtime.place_rendezvous(assignment.allocation_id, assignment.rendezvous)
-    except OSError as error:  # the directory is the worker's: what it does there harms itself alone
+    except OSError as error:  # the directory is the worker's own, so it can only harm itself
         logger.warning("the ranks of %s cannot be told where rank 0 listens: %s", assignment.allocation_id, error)

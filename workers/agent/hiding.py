@@ -1,4 +1,4 @@
-"""Secrets of a run: kept in the agent's own directory while it lives, and hidden in what it prints before that is spooled."""
+"""Secrets of a run: kept in the agent's own directory while the run lives, and masked in its output before that is spooled."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 LINE_CHARACTERS_MIN = 6
-"""A secret of several lines is printed line by line; a shorter line of it says nothing and would hide words."""
+"""Shortest line of a secret that is masked: a secret of several lines is printed line by line, and a shorter line gives
+nothing away but would mask ordinary words."""
 UNREADABLE = "[not shown: the secrets of this run cannot be read]"
 FOLDER = "secrets"
 
 
 class Hide:
-    """Puts marks in place of secrets: `known` has the mark of each."""
+    """Replaces secrets by marks. `known`: mark of each secret."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self._known = {piece: known[piece] for piece in sorted(known, key=lambda piece: (-len(piece), piece))}
@@ -28,8 +29,8 @@ class Hide:
         return text
 
     def torn(self, text: str, *, at_end: bool) -> str:
-        """Of a text that was put together from parts of longer ones: also what is left of a secret at the begin of a line, and
-        (`at_end`) at the end of the text. The first line has its begin."""
+        """Masks a text that was put together from parts of longer ones: also the rest of a secret at the beginning of a line,
+        and (`at_end`) the beginning of a secret at the end of the text. The first line is complete at its beginning."""
         first, *rest = self(text).split("\n")
         text = "\n".join([first, *map(self._without_suffix, rest)])
         for piece, mark in self._known.items() if at_end and len(text) >= LINE_CHARACTERS_MIN else ():
@@ -50,7 +51,7 @@ class Hide:
         return line
 
     def cut(self, data: bytes) -> int:
-        """How much of `data`, which goes on, can be looked at for itself: no secret lies across the cut."""
+        """Number of bytes of `data`, which continues, that can be masked on their own: no secret lies across the cut."""
         pieces = [piece.encode() for piece in self._known]
         end = len(data) - max((len(piece) for piece in pieces), default=1) + 1
         if end <= 0:
@@ -77,7 +78,7 @@ nothing = Hide({})
 
 
 def hiding(values: Mapping[str, str]) -> Hide:
-    """Puts `[secret NAME]` in place of the value of each variable, whole or a line of it."""
+    """Mask that puts `[secret NAME]` in place of the value of each variable, whole or a line of it."""
     known: dict[str, str] = {}
     for name, value in values.items():
         for piece in (value, *value.splitlines()):
@@ -87,7 +88,8 @@ def hiding(values: Mapping[str, str]) -> Hide:
 
 
 def keep(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None:
-    """An agent that is started again on `directory` while the run goes on must still know what to hide. Raises OSError."""
+    """Stores the secrets of a run, so that an agent that is restarted on `directory` while the run goes on can mask them.
+    Raises OSError."""
     path = _path(directory, allocation_id)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -97,8 +99,8 @@ def keep(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None
 
 
 def kept_hiding(directory: Path, allocation_id: str) -> Hide:
-    """Hides nothing where the run did not start, and everything where what it was started with cannot be read, as after a power
-    failure."""
+    """Mask of a run. It masks nothing if the run did not start, and everything if the stored secrets cannot be read, as after
+    a power failure."""
     try:
         values = json.loads(_path(directory, allocation_id).read_text())
     except FileNotFoundError:
@@ -114,12 +116,12 @@ def forget(directory: Path, allocation_id: str) -> None:
 
 
 def sweep(directory: Path, live: Collection[str]) -> None:
-    """Removes what earlier agents on `directory` kept of runs that nobody carries on, as after their database was lost."""
+    """Removes stored secrets of runs that no agent carries on, such as after a loss of the database."""
     for path in (directory / FOLDER).glob("*.json"):
         if path.stem not in live:
             path.unlink(missing_ok=True)
 
 
 def _path(directory: Path, allocation_id: str) -> Path:
-    """Not in the run's own directory, which its workers' account can write."""
+    """File of the secrets; not in the run's own directory, which its workers' account can write."""
     return directory / FOLDER / f"{allocation_id}.json"

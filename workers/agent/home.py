@@ -1,4 +1,4 @@
-"""The agent's own directory and file: what shows that they are gone or damaged, and what to do then."""
+"""Watch over the agent's directory and database: signs that they are gone or damaged, and the sentence for the operator."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tenuto.kernel.backoff import Seldom
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between looks at the directory: how long an agent whose directory was removed takes work that it cannot do."""
+"""Pause between checks of the directory: an agent whose directory was removed accepts work that it cannot do for this time."""
 DATABASE = "agent.sqlite"
 LOCK = "agent.lock"
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _LOST = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-"""Not among them: a full disk (training goes on, and reports are tried again) and a file that is busy."""
+"""SQLite's errors after which the file is lost. Not among them: a full disk (training goes on, and reports are tried again)
+and a busy file."""
 
 
 def database_problem(error: BaseException, path: Path) -> str | None:
-    """A sentence where the agent cannot go on with this file: what, why, what to do."""
+    """Sentence for an error with which the agent cannot go on: what, why, what to do. None: it can."""
     if not isinstance(error, sqlite3.Error):
         return None
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of the extended code
@@ -38,26 +39,26 @@ def database_problem(error: BaseException, path: Path) -> str | None:
 
 
 class Home:
-    """Notices that the directory was removed or replaced. Files that are open go on, so nothing else would tell."""
+    """Notices that the directory was removed or replaced. Open files still work then, so nothing else would show it."""
 
     def __init__(self, directory: Path) -> None:
-        """To be made when the files are there."""
+        """To be made once the files exist."""
         self._directory = directory
         self._lost = asyncio.Event()
         self._problem = ""
         self._seldom = Seldom(logger)
         self._known: dict[Path, tuple[int, int]] = {}
-        """What each file was when it was first looked at."""
+        """Device and inode of each file, when first seen."""
         self._gone()
 
     def failed(self, error: BaseException) -> None:
-        """A call to the database failed so."""
+        """A call to the database raised this error."""
         if not self._problem and (problem := database_problem(error, self._directory / DATABASE)) is not None:
             self._problem = problem
             self._lost.set()
 
     async def lost(self) -> str:
-        """Returns when the agent cannot go on: why, and what to do."""
+        """Returns when the agent cannot go on: one sentence with the reason and what to do."""
         while not self._problem:
             if gone := self._gone():
                 return (
@@ -73,12 +74,12 @@ class Home:
 
     @property
     def writable(self) -> bool:
-        """Whether the database still takes what is written: a removed file that is open does."""
+        """True if the database still accepts writes: a removed file that is open does."""
         return not self._problem
 
     def _gone(self) -> list[Path]:
-        """What was removed or replaced. A file that cannot be looked at now, as on a network disk that is away, is as it was:
-        whether the database can still be used shows by itself."""
+        """Files that were removed or replaced. A file that cannot be examined now, such as on an unreachable network disk,
+        counts as unchanged: the database itself shows whether it can still be used."""
         gone: list[Path] = []
         for path in (self._directory / LOCK, self._directory / DATABASE):
             try:

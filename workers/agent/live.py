@@ -1,4 +1,4 @@
-"""A run that is not done, as the agent has it in memory."""
+"""A live run: one that is not done, as the agent keeps it in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.workers.agent.runs import Run
 from tenuto.workers.agent.runtimes.runtime import Offsets
 
 RETRY_SECONDS = 1.0
-"""Before a run is carried on after an unexpected error, such as a full disk; doubles each time, up to RETRY_SECONDS_MAX."""
+"""Wait before a run is carried on after an unexpected error, such as a full disk; doubles each time, up to RETRY_SECONDS_MAX."""
 RETRY_SECONDS_MAX = 30.0
 
 
@@ -23,21 +23,23 @@ class Live:
 
     run: Run
     changed: Changed = field(default_factory=Changed)
-    """Its directive changed, or it ended."""
+    """Signal that the run's directive changed, or that it ended."""
     grace: asyncio.TimerHandle | None = None
-    """Until it has to have left."""
+    """Timer at whose end the workers must have left. None: they were not told to leave."""
     ending: asyncio.Task[None] | None = None
-    """It has not left in time, and is killed."""
+    """Task that kills the workers because they did not leave in time."""
     task: asyncio.Task[None] | None = None
     followed: bool = False
-    """It ended only because other parts of its gang did. Forgotten by an agent that is started again: another part tells why."""
+    """True: the run ended only because other parts of its gang did. A restarted agent does not remember it; another part has
+    the cause."""
     matcher: Matcher | None = None
-    """Of what it prints. An agent that is started again makes it anew: a match may be reported twice, which changes nothing."""
+    """Matcher of log policies on the run's output. A restarted agent makes it anew: a match may be reported twice, which
+    changes nothing."""
     rank_offsets: dict[int, Offsets] | None = None
-    """Of a gang: what of each rank's output is in the spool. None: not read yet."""
+    """Offsets of each rank's output that is in the spool, if the run is a gang. None: not read yet."""
     backoff: Backoff = field(default_factory=lambda: Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX))
-    """Of errors while it was carried on."""
+    """Waits after errors while the run was carried on."""
     pause: asyncio.TimerHandle | None = None
-    """After such an error, until it is carried on again."""
+    """Timer after such an error, at whose end the run is carried on again."""
     hide: Hide | None = None
-    """Puts marks in place of its secrets. None: not read yet."""
+    """Mask of the run's secrets. None: not read yet."""

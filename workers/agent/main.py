@@ -1,4 +1,4 @@
-"""The agent as a process: logging, signals, exit codes."""
+"""The agent's process: logging, signals, exit codes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tenuto.workers.agent.slots import NoSlots
 logger = logging.getLogger(__name__)
 
 EXIT_SETTINGS = 64
-"""Starting again will not help: a person has to change something."""
+"""Exit code: starting again does not help, because an operator has to change something."""
 EXIT_LOST = 74
-"""Its directory or database went away while it ran (EX_IOERR of sysexits.h); a new start says what is left."""
+"""Exit code: the directory or database was lost while the agent ran (EX_IOERR of sysexits.h); the next start says what is
+left."""
 
 
 class AgentLost(RuntimeError):
@@ -28,8 +29,8 @@ class AgentLost(RuntimeError):
 
 
 def main() -> None:
-    """SIGTERM, SIGINT: workers save and leave, then the agent. SIGHUP: the agent leaves, workers go on until the next agent
-    on the same directory finds them (for an upgrade). A kill -9 is like SIGHUP."""
+    """Runs the agent. SIGTERM, SIGINT: workers save and leave, then the agent. SIGHUP: the agent leaves, and workers go on
+    until the next agent on the same directory finds them (for an upgrade). A kill -9 is like SIGHUP."""
     try:
         settings = Settings.from_environment()
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -62,7 +63,7 @@ async def _run(settings: Settings) -> None:
         awaited: set[asyncio.Future[Any]] = {running, received, lost}
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if not received.done():
-            await asyncio.wait({lost}, timeout=LOOK_SECONDS)  # a database that fails may end the other first
+            await asyncio.wait({lost}, timeout=LOOK_SECONDS)  # `lost` has the better reason
         if lost.done():
             logger.critical("%s", lost.result())
             await app.leave()

@@ -1,4 +1,5 @@
-"""Carries each run from its assignment to the record of its end. Each phase of its life is on disk before the next begins."""
+"""The manager carries each run from its assignment to the record of its end. Each phase of a run is on disk before the next
+begins."""
 
 from __future__ import annotations
 
@@ -35,11 +36,11 @@ from tenuto.workers.agent.starting import Starter
 logger = logging.getLogger(__name__)
 
 OUTPUT_SECONDS = 0.5
-"""How often a run's output is read: soon enough for people who watch, and one disk write for all that was printed."""
+"""Pause between reads of a run's output: soon enough for people who watch, and one disk write for all new lines."""
 TOKEN_BYTES = 32
 KILLED_SECONDS_MAX = 5.0
-"""When the agent stops, for the ends of killed workers to be seen and written down: a fraction of a second, where the disk is not
-full. What is not written down, the next agent on this directory finds."""
+"""Longest wait, when the agent stops, for the ends of killed workers to be seen and stored: usually a fraction of a second,
+unless the disk is full. The next agent on this directory finds the others."""
 
 
 class Manager:
@@ -60,9 +61,9 @@ class Manager:
     ) -> None:
         self.node, self.tokens = node, tokens
         self.spooled = Changed()
-        """Reports were added to the spool."""
+        """Signal that reports were added to the spool."""
         self.committed = Changed()
-        """Reports left the spool."""
+        """Signal that reports left the spool."""
         self._runtime, self._runs, self._disk, self._contexts, self._grace_seconds = runtime, runs, disk, contexts, grace_seconds
         self._printed = Printed(node, runtime, runs, spool, disk, clock, self.spooled)
         self._starter = Starter(node, runtime, contexts, self._printed.tell)
@@ -70,16 +71,17 @@ class Manager:
         self._live: dict[str, Live] = {}
         self._done: dict[str, Run] = {}
         self._assigned: tuple[Assignment, ...] | None = None
-        """None until the launcher has said: an agent that was just started again must not kill what it found."""
+        """Assignments of the launcher. None until the first message: a restarted agent must not kill the workers that it
+        found."""
         self._position = 0
         self._reconciling = asyncio.Lock()
         self._stopping = False
-        """No run begins; those that are there go on to their ends."""
+        """True: no run begins; present runs go on to their ends."""
         self._let_go = False
-        """Nothing of a run is carried on any more."""
+        """True: no run is carried on any more."""
 
     async def open(self) -> None:
-        """Finds the workers of an earlier agent on this directory, and kills those that nobody can own."""
+        """Finds the workers of an earlier agent on this directory, and kills those that belong to no run."""
         for run in await self._disk(self._runs.all):
             if run.phase == "done":
                 self._done[run.allocation_id] = run
@@ -102,11 +104,11 @@ class Manager:
 
     @property
     def allocations(self) -> tuple[str, ...]:
-        """For heartbeats: all whose end is not yet in the record."""
+        """Allocations for heartbeats: all whose end is not in the record yet."""
         return tuple(sorted(self._live))
 
     def live(self, allocation_id: str) -> Live | None:
-        """A run whose workers may speak: starting or running."""
+        """A run whose workers may report: starting or running. None: there is no such run."""
         live = self._live.get(allocation_id)
         return live if live is not None and live.run.holds_slots else None
 
@@ -114,16 +116,17 @@ class Manager:
         return self._contexts.path(assignment.context_hash)
 
     async def assign(self, assignments: Assignments) -> str:
-        """Makes it so. Returns why not, or an empty string: then all is on disk."""
+        """Makes the agent run these assignments. Returns the reason if it cannot, or an empty string once all is on disk."""
         if self._stopping:
             return "the agent is stopping"
+        # The launcher answers heartbeats and sends assignments on its own, so an older message may overtake a newer one.
         if assignments.position < self._position:
             return "an older assignment than the last"
         self._position = assignments.position
         self._assigned = assignments.assignments
         if new := self.tokens.new(assignments.tokens):
             await self._disk(self.tokens.note, new)
-        self.tokens.complete.set()  # what the launcher does not know by now, it will not tell
+        self.tokens.complete.set()  # tokens that this message lacks will not come later
         self._starter.tell_secrets(assignments.secrets)
         await self._reconcile()
         return ""
@@ -153,15 +156,15 @@ class Manager:
                 await self.abandon()
 
     async def abandon(self) -> None:
-        """Kills all workers without writing anything down: the agent's disk is gone, and its lease tells the rest."""
+        """Kills all workers without writing anything: the agent's disk is lost, and the launcher notices by its lease."""
         self._stopping = self._let_go = True
-        for live in [*self._live.values()]:  # others may end, and be forgotten, meanwhile
+        for live in [*self._live.values()]:  # a copy: runs may end and be removed during the loop
             if live.run.handle is not None:
                 await self._runtime.kill(live.run.handle)
             await self._runtime.kill_all(live.run.allocation_id)
 
     async def close(self) -> None:
-        """Lets go of the runs; their workers go on."""
+        """Releases the runs; their workers go on."""
         self._stopping = self._let_go = True
         tasks = [task for live in self._live.values() for task in (live.task, live.ending) if task is not None]
         for live in self._live.values():
@@ -222,7 +225,7 @@ class Manager:
         live.changed.notify()
 
     def _set_grace(self, live: Live) -> None:
-        """A worker that was told to leave gets so long; told to go on after all, it is left alone."""
+        """Starts the grace period of workers that were told to leave; cancels it if they are told to go on after all."""
         leaving = live.run.assignment.action != "run" and live.run.holds_slots
         if leaving and live.grace is None:
             live.grace = asyncio.get_running_loop().call_later(self._grace_seconds, self._grace_over, live)
@@ -234,7 +237,7 @@ class Manager:
         live.ending = asyncio.create_task(self._end(live), name=f"end-{live.run.allocation_id}")
 
     async def _end(self, live: Live) -> None:
-        """Kills what has not left in time, however often the disk refuses to note that first."""
+        """Kills workers that did not leave in time, however often the disk refuses to store that first."""
         backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         while live.run.holds_slots and live.run.assignment.action != "run":
             try:
@@ -249,7 +252,7 @@ class Manager:
         if not live.run.holds_slots:
             return
         if live.run.killed_for is None:
-            # On disk first: whoever finds the workers gone must know why.
+            # On disk first, so that an agent that finds the workers gone knows why.
             await self._disk(self._runs.note_kill, live.run.allocation_id, action)
             live.run = replace(live.run, killed_for=action)
             logger.info("killing the workers of allocation %s (%s)", live.run.allocation_id, action)
@@ -266,26 +269,27 @@ class Manager:
     def _carried(self, live: Live, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             pause = min(live.backoff.failed(), RETRY_SECONDS if self._stopping else RETRY_SECONDS_MAX)
-            defect = None if isinstance(error, OSError | sqlite3.Error) else error  # a full disk says enough in one line
+            defect = None if isinstance(error, OSError | sqlite3.Error) else error  # for a full disk, one line is enough
             logger.error("allocation %s: %s; trying again in %.0f s", live.run.allocation_id, error, pause, exc_info=defect)
             live.pause = asyncio.get_running_loop().call_later(pause, self._carry, live)
         else:
             live.backoff.worked()
 
     async def _carry_on(self, live: Live) -> None:
-        """From whatever phase the run is in. Each phase is on disk before the next begins, so an agent can end anywhere."""
+        """Carries a run on from its present phase. Each phase is on disk before the next begins, so an agent can end at any
+        point."""
         if live.run.phase == "starting":
             await self._start(live)
         if live.run.phase == "running":
             await self._watch(live)
-        await self._reconcile()  # its slots may be what another one waits for
+        await self._reconcile()  # another run may wait for its slots
         if live.run.phase == "ended":
             await self._printed.drain(live)
             await self._reports.exited(live)
             live.run = replace(live.run, phase="reported")
         if live.run.phase == "reported":
             hiding.forget(self.node.directory, live.run.allocation_id)
-            await self._runtime.clean(live.run.allocation_id)  # gigabytes perhaps: its slots are free by now
+            await self._runtime.clean(live.run.allocation_id)  # may take long (gigabytes), so only after the slots are free
             await self._reports.committed(live.run.allocation_id)
             await self._forget(live)
 
@@ -296,12 +300,14 @@ class Manager:
             await self._note_end(live, handle)
             return
         try:
+            # Before `go`, so that an agent that dies in between still finds the worker.
             await self._disk(self._runs.note_handle, run.allocation_id, handle, self._reports.started(run.assignment))
         except BaseException:
             await self._runtime.abandon(handle)
             raise
         live.run = replace(live.run, phase="running", handle=handle)
         await self._runtime.go(handle)
+        # A kill that came before the handle was known had nothing to kill.
         if live.run.killed_for is not None:
             await self._runtime.kill(handle)
         self.spooled.notify()
@@ -314,7 +320,7 @@ class Manager:
         try:
             while not gone.done():
                 if await self._printed.read(live, final=False):
-                    live.backoff.worked()  # the disk takes what it prints
+                    live.backoff.worked()  # the disk accepts its output again
                 await asyncio.wait({gone}, timeout=OUTPUT_SECONDS)
         finally:
             gone.cancel()

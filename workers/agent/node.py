@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LOOPBACK = ("127.0.0.1", "lo")
-"""Of a gang that is on one agent: no other node has to reach it."""
+"""(address, interface) of a gang on one agent: no other node has to reach it."""
 
 
 @dataclass(frozen=True)
 class Node:
     agent_id: str
     directory: Path
-    """The agent's own, on this node's disk."""
+    """The agent's own directory, on this node's disk."""
     address: str = LOOPBACK[0]
-    """Where other nodes reach this one's ranks."""
+    """Address at which other nodes reach this node's ranks."""
     interface: str = LOOPBACK[1]
-    """Name of the interface that has it."""
+    """Name of the interface with that address."""

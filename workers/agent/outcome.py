@@ -1,4 +1,4 @@
-"""How a run's end is named, from what is left of its worker and what the agent did to it. Pure."""
+"""Outcome of a run, from the traces of its worker and what the agent did to it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE
 from tenuto.workers.launch.words import how_it_ended
 
 EXIT_OUTCOMES: dict[int, WorkersOutcome] = {0: "finished", 80: "preempted", 81: "paused"}
-"""The harness's exit codes; all others are failures of the user's code."""
+"""Outcomes by exit code of the harness; all other codes are failures of the user's code."""
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,18 @@ class End:
     exit_code: int | None
     error: str | None
     followed: bool = False
-    """It ended only because other parts of its gang did."""
+    """True: the run ended only because other parts of its gang did."""
 
 
 def name_end(found: Exit, killed_for: Action | None, hide: Hide) -> End:
-    """`hide`: secrets, before what is said of the end is shortened."""
+    """The end of a run. `hide`: mask of its secrets, applied before texts are shortened."""
     exit_code = found.code
     if exit_code is not None and exit_code in EXIT_OUTCOMES:
         return End(EXIT_OUTCOMES[exit_code], exit_code, None)
     if exit_code in (EXIT_CODE_FOLLOWED, EXIT_CODE_INFRASTRUCTURE, EXIT_CODE_HUNG):
         return End("lost", exit_code, _error_text(found, hide), followed=exit_code == EXIT_CODE_FOLLOWED)
     if exit_code is None or exit_code > SIGNAL_EXIT_BASE:
-        said = _said(found, hide)  # by the supervisor of a gang, about the first of its ranks that failed
+        said = _said(found, hide)  # from the supervisor of a gang, about the first rank that failed
         if killed_for is not None:
             return End(OUTCOME_OF_LEAVING[killed_for], exit_code, said or _killed_text(killed_for), followed=not said)
         return End("lost", exit_code, said or _signal_text(exit_code))
@@ -53,11 +53,11 @@ def _signal_text(exit_code: int | None) -> str:
 
 
 def _said(found: Exit, hide: Hide) -> str:
-    """Whoever wrote it may have shortened it, and knows no secrets."""
+    """Error sentence of the worker, without secrets. Its writer may have shortened it, and knows no secrets."""
     return hide.torn(found.said, at_end=len(found.said) >= ERROR_CHARACTERS_MAX)[:ERROR_CHARACTERS_MAX]
 
 
 def _error_text(found: Exit, hide: Hide) -> str:
-    """What the harness wrote for the user, else the end of standard error."""
+    """Error sentence that the harness wrote for the user, else the end of standard error."""
     text = "\n".join([f"The worker process exited with code {found.code}.", *found.last_lines])
     return _said(found, hide) or hide.torn(text, at_end=False)[:ERROR_CHARACTERS_MAX]

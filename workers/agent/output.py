@@ -1,4 +1,4 @@
-"""What a run's workers print, as reports: their lines, without secrets, and what log policies look for in them."""
+"""Output of a run's workers as reports: their lines, without secrets, and matches of log policies."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ logger = logging.getLogger(__name__)
 LINE_CHARACTERS_MAX = 8_000
 LINES_PER_REPORT_MAX = 500
 LINE_SHOWN_MAX = 500
-"""Of a matched line, in the record."""
+"""Most characters of a matched line in the record."""
 Texts = dict[Literal["stdout", "stderr"], tuple[str, ...]]
 
 
 def log_texts(output: Output, hide: Hide) -> Texts:
-    """As they may be stored and shown."""
+    """The lines of an output, ready to be stored and shown."""
     return {"stdout": _texts(output.stdout, hide), "stderr": _texts(output.stderr, hide)}
 
 
 def _texts(lines: Iterable[str], hide: Hide) -> tuple[str, ...]:
-    """Secrets go before anything else sees the lines: in one that was cut, a part of them would be left."""
+    """Lines without secrets. Masking comes first: a line that was cut before could keep a part of a secret."""
     return tuple(storable(hide(line))[:LINE_CHARACTERS_MAX] for line in lines)
 
 
@@ -39,7 +39,7 @@ def _texts(lines: Iterable[str], hide: Hide) -> tuple[str, ...]:
 class RankOutput:
     reports: list[LogsReport]
     offsets: dict[int, Offsets]
-    """Of the ranks that printed something, where to go on."""
+    """Offsets to go on from, of the ranks that printed something."""
 
 
 async def read_ranks(
@@ -52,7 +52,7 @@ async def read_ranks(
     final: bool,
     hide: Hide = nothing,
 ) -> RankOutput:
-    """What the ranks of a gang on this agent have printed since."""
+    """New output of the gang's ranks on this agent."""
     found = RankOutput([], {})
     for rank in ranks_on(assignment, agent_id):
         before = offsets.get(rank, (0, 0))
@@ -65,7 +65,7 @@ async def read_ranks(
 
 
 class Matcher:
-    """Looks for the patterns of an experiment's log policies in what a run prints. Each is reported once."""
+    """Searches a run's output for the patterns of its experiment's log policies. Each pattern is reported once."""
 
     def __init__(self, assignment: Assignment, agent_id: str) -> None:
         self._assignment, self._agent_id = assignment, agent_id
@@ -73,7 +73,7 @@ class Matcher:
         for policy in assignment.config.log_policies:
             try:
                 self._open.append((matcher(policy.pattern), policy))
-            except PatternError as error:  # submitted to an earlier version, which took it
+            except PatternError as error:  # submitted to an earlier version, which accepted it
                 logger.warning("trial %s: the pattern %r is not looked for: %s", assignment.trial_id, policy.pattern, error)
 
     def found(self, reports: Iterable[LogsReport]) -> list[LogMatchReport]:

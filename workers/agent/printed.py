@@ -1,4 +1,4 @@
-"""Moves what runs print into the spool, without their secrets."""
+"""Moves the output of runs into the spool, without their secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenuto.workers.agent.spool import NewReport, Spool
 
 
 class Printed:
-    """Of all runs of one agent. Each run's output is read by one task at a time."""
+    """Spools the output of all runs of one agent. Each run's output is read by one task at a time."""
 
     def __init__(
         self, node: Node, runtime: Runtime, runs: Runs, spool: Spool, disk: Disk, clock: Clock, spooled: Changed
@@ -35,12 +35,12 @@ class Printed:
         return live.hide
 
     async def drain(self, live: Live) -> None:
-        """Its workers are gone: all that is left, an unfinished last line too."""
+        """Reads the rest of the output after the workers are gone, including an unfinished last line."""
         while await self.read(live, final=True):
             pass
 
     async def read(self, live: Live, *, final: bool) -> bool:
-        """False: there was nothing."""
+        """Moves new output into the spool; False if there was none."""
         run, before = live.run, (live.run.stdout_offset, live.run.stderr_offset)
         if is_gang(run.assignment) and await self._read_ranks(live, final=final):
             return True
@@ -58,7 +58,7 @@ class Printed:
         return True
 
     async def tell(self, live: Live, text: str) -> None:
-        """A line of the agent's own in the log of a run."""
+        """Adds a line of the agent's own to the log of a run."""
         run = live.run
         rank = rank_on(run.assignment, self._node.agent_id)
         line = LogLine(time_us=self._clock.now_us(), rank=rank, stream="tenuto", text=text)
@@ -83,7 +83,7 @@ class Printed:
         return True
 
     def _reports(self, live: Live, reports: list[LogsReport]) -> list[NewReport]:
-        """The lines, and what follows from them: both go into the spool at once."""
+        """The lines, and the matches of log policies in them; both enter the spool in one transaction."""
         item, trace = live.run.allocation_id, live.run.assignment.trace
         if live.matcher is None:
             live.matcher = Matcher(live.run.assignment, self._node.agent_id)

@@ -1,6 +1,6 @@
-"""Carries the spool to the receivers: publishes each lane in order, and drops a report when it is told that it is committed.
+"""Carries the spool to the receivers: publishes each lane in order, and drops a report when its commit is confirmed.
 
-What is sent when is decided in `sending.py`; here it is done.
+`sending.py` decides what is sent and when; this module does it.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ from tenuto.workers.agent.spool import Spool, SpoolReport
 logger = logging.getLogger(__name__)
 
 PUBLISH_REPORTS_MAX = 100
-"""Published at once: the acknowledgements of a hundred come back together."""
+"""Most reports published at once; their acknowledgements come back together."""
 PUBLISH_SECONDS_MAX = 5.0
 ASK_SECONDS_MAX = 2.0
-"""For an answer. Longer for one that first clears the stream: CLEAR_SECONDS_MAX."""
+"""Longest wait for the answer to a position request; if the request also clears the stream, CLEAR_SECONDS_MAX."""
 CLEAR_SECONDS_MAX = 10.0
 LINK_SECONDS_BETWEEN = 0.2
-"""Between looks at a link that is away, with reports to send."""
+"""Pause between checks of a lost link while reports wait."""
 
 
 class LanePublisher:
-    """One lane. Runs as long as the agent; the bus may come and go."""
+    """Publisher of one lane. It runs as long as the agent, through any loss of the bus."""
 
     def __init__(
         self, lane: Lane, agent_id: str, bus: Client, spool: Spool, disk: Disk, spooled: Changed, committed: Changed,
         new_spool_id: Callable[[], str], *, first_round: int | None = None, token_of: Callable[[str], str] = lambda _: "",
     ) -> None:  # fmt: skip
-        """`first_round`: never used before by this spool; the time does. `token_of`: what reports about that allocation carry."""
+        """`first_round`: a round number never used before by this spool; default: the time. `token_of`: token of an
+        allocation, carried by reports about it."""
         self._token_of = token_of
         self._lane, self._agent_id, self._bus, self._spool, self._disk = lane, agent_id, bus, spool, disk
         self._spooled, self._committed, self._new_spool_id = spooled, committed, new_spool_id
@@ -66,12 +67,12 @@ class LanePublisher:
         self._state = sending.begin(first_round or time.time_ns() // 1_000_000, 0, time.monotonic())
         self._spool_id = spool.id
         self._stream_last = 0
-        """Highest stream sequence at which the stream took a report: one that is not beyond it is of a stream made anew."""
+        """Highest stream sequence of a report. A sequence not beyond it shows that the stream was made anew."""
         self._reconnects = 0
         self._seldom = Seldom(logger)
         self._seldom_asked = Seldom(logger)
         self.published = 0
-        """Messages given to the bus since the start."""
+        """Number of messages given to the bus since the start."""
 
     async def run(self) -> None:
         subscription = await self._bus.subscribe(subjects.committed(self._lane, self._agent_id), cb=self._on_committed)
@@ -81,7 +82,7 @@ class LanePublisher:
             await self._ask()
             while True:
                 obey_cancellation()
-                if self._spool_id != self._spool.id:  # another lane found that the spool must begin again
+                if self._spool_id != self._spool.id:  # another lane has begun the spool again
                     self._follow_spool()
                 await self._look_at_link()
                 await self._step()
@@ -103,8 +104,9 @@ class LanePublisher:
                 await _first_of(spooled, committed, timeout_seconds=timeout_seconds)
 
     async def _look_at_link(self) -> None:
-        """While the link is away nothing is sent: the client would keep it and send it late."""
-        while not self._bus.is_connected:  # noqa: ASYNC110 - the client tells nobody else that it is back
+        """Waits for the link. While it is lost nothing is published, because the client would keep messages and send them
+        late."""
+        while not self._bus.is_connected:  # noqa: ASYNC110 - the client has no event for this
             await asyncio.sleep(LINK_SECONDS_BETWEEN)
         reconnects = self._bus.stats["reconnects"]
         if reconnects != self._reconnects:
@@ -143,7 +145,7 @@ class LanePublisher:
         return self._spool.pending(self._lane, after, limit)
 
     async def _publish(self, report: SpoolReport, spool_id: str, round: int, followed: bool) -> int:
-        """Stream sequence of the message; 0 where the stream had it already."""
+        """Publishes a report. Returns the stream sequence of the message; 0 if the stream had it already."""
         headers = {
             HEADER_AGENT: self._agent_id,
             HEADER_SPOOL: spool_id,
@@ -151,8 +153,8 @@ class LanePublisher:
             HEADER_ROUND: str(round),
             HEADER_KIND: report.kind,
             HEADER_TOKEN: self._token_of(report.allocation_id),
-            # Sent again in the same round because the answer was lost, it is stored once. A new round has new ids: what was
-            # dropped behind a gap must not be kept out.
+            # A report that is sent again in the same round, because the answer was lost, is stored once. A new round has new ids:
+            # reports that were dropped behind a gap must be stored again.
             HEADER_MESSAGE_ID: f"{spool_id}.{self._lane}.{report.sequence}.{round}",
         }
         if report.trace:
@@ -186,7 +188,7 @@ class LanePublisher:
         await self._hear(word)
 
     async def _hear(self, word: Committed) -> bool:
-        """False: it is not about this spool as it is now."""
+        """Takes a commit message; False if it is not about this spool as it is now."""
         if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
             return False
         if word.sequence > self._spool.last(self._lane):
@@ -197,7 +199,7 @@ class LanePublisher:
         if news:
             await self._disk(self._spool.commit, self._lane, word.sequence, word.spool_id)
             if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
-                return False  # it began again meanwhile: that number is about another report now
+                return False  # the spool began again meanwhile: the number now means another report
         before = self._state
         self._state = sending.told(before, word.sequence, word.resend, word.round, time.monotonic())
         if news or self._state is not before:
@@ -205,8 +207,8 @@ class LanePublisher:
         return True
 
     async def _ask(self) -> None:
-        """What has the receiver committed, and what does the stream still hold?"""
-        # Known before it is asked: the answer may be older than what comes to be known meanwhile, and that is no forgetting.
+        """Asks the receiver for its committed position, and for the number of messages in the stream."""
+        # Read before the question: an answer older than commits heard meanwhile does not mean that the receiver forgot them.
         spool_id, before = self._spool.id, self._state
         known = await self._disk(self._spool.committed, self._lane)
         self._state = sending.asked(self._state, time.monotonic())

@@ -1,4 +1,4 @@
-"""What the agent must do so that its runs become what the launcher assigned. Pure."""
+"""Reconciliation: the steps by which the agent's runs become those that the launcher assigned. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Refuse:
-    """It must leave before it started: its exit is reported without a process."""
+    """The run must leave before it started: its exit is reported without a process."""
 
     assignment: Assignment
     outcome: WorkersOutcome
@@ -26,7 +26,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Direct:
-    """Tell the workers of a run what they should do now."""
+    """Tell the workers of a run their new directive."""
 
     assignment: Assignment
 
@@ -35,7 +35,7 @@ class Direct:
 class Kill:
     allocation_id: str
     action: Action
-    """What it was told before: decides how its end is named."""
+    """Directive that the workers had before; it decides the outcome."""
 
 
 Step = Start | Refuse | Direct | Kill
@@ -46,13 +46,13 @@ OUTCOME_OF_LEAVING: dict[Action, WorkersOutcome] = {
     "pause": "paused",
     "kill": "lost",
 }
-"""How a run ended whose workers are gone and left no exit code, by what it had been told to do."""
+"""Outcome of a run whose workers are gone without an exit code, by their last directive."""
 
 
 def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]) -> list[Step]:
     """Steps in the order to take them: kills first, then directives, then starts in the order assigned.
 
-    A start whose slots are still held by another run is left for the next call (after that run has ended). A run that ended,
+    A start whose slots are still held by another run is left for the next call (after that run has ended). A run that has ended,
     or is done, is never started again.
     """
     known = {run.allocation_id: run for run in runs}
@@ -69,7 +69,7 @@ def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]
         elif assignment.action == "kill":
             kills.append(Kill(run.allocation_id, "kill"))
         elif _told(assignment) != _told(run.assignment):
-            # What it resumed from, and all else, stays as it was when it started.
+            # All other fields, such as the checkpoint it resumed from, keep their values of the start.
             update = dict(zip(CHANGING, _told(assignment), strict=True))
             directions.append(Direct(run.assignment.model_copy(update=update)))
     busy = {slot for run in known.values() if run.holds_slots for slot in slots_on(run.assignment, agent_id)}
@@ -87,7 +87,7 @@ def reconcile(agent_id: str, runs: Iterable[Run], assigned: Sequence[Assignment]
 
 
 CHANGING = ("action", "target_length", "rendezvous")
-"""What an assignment may say anew while its workers run."""
+"""Fields of an assignment that may change while its workers run."""
 
 
 def _told(assignment: Assignment) -> tuple[object, ...]:

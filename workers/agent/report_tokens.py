@@ -1,4 +1,4 @@
-"""What this agent's reports carry, by allocation: the launcher tells it with the assignments. Workers never see it."""
+"""Tokens that this agent's reports carry, by allocation: the launcher sends them with the assignments. Workers never see them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from tenuto.workers.agent.database import transaction
 
 
 class ReportTokens:
-    """Methods that write are called through one `Disk`; `of` reads memory only."""
+    """Tokens on disk and in memory. Methods that write are called through one `Disk`; `of` reads memory only."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._known: dict[str, str] = dict(connection.execute("SELECT allocation_id, token FROM report_tokens"))
         self.complete = asyncio.Event()
-        """Nothing of an allocation whose token is still to be told is on its way to the record."""
+        """Set once no more tokens of present allocations are expected; reports may be published from then on."""
 
     def of(self, allocation_id: str) -> str:
-        """Empty where it is not known."""
+        """Token of an allocation; empty if it is not known."""
         return self._known.get(allocation_id, "")
 
     def lacks(self, allocation_ids: Iterable[str]) -> bool:
         return any(allocation_id not in self._known for allocation_id in allocation_ids)
 
     def new(self, tokens: Mapping[str, str]) -> dict[str, str]:
-        """Those that are not known yet."""
+        """Tokens that are not known yet."""
         return {key: token for key, token in tokens.items() if self._known.get(key) != token}
 
     def note(self, tokens: Mapping[str, str]) -> None:
-        """The launcher can say it again, so a power failure may take it back."""
+        """Stores tokens. The launcher repeats them, so a power failure may undo this."""
         with transaction(self._connection, power_safe=False):
             self._connection.executemany("INSERT OR REPLACE INTO report_tokens VALUES (?, ?)", list(tokens.items()))
         self._known |= tokens

@@ -1,4 +1,4 @@
-"""The agent's side of the conversation with workers: gRPC, a token per allocation."""
+"""The agent's gRPC server for workers, with one token per allocation."""
 
 from __future__ import annotations
 
@@ -33,16 +33,18 @@ logger = logging.getLogger(__name__)
 
 REPORTS_PER_CALL_MAX = 1_000
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
-"""A checkpoint report lists its files; a thousand reports in one call stay below this."""
+"""Largest message: a checkpoint report lists its files, and a thousand reports in one call stay below this."""
 REPORT_BYTES_MAX = 7 * 1024 * 1024
-"""One report, below what the bus takes as one message (8 MiB): a larger one could never leave the spool."""
+"""Largest report, below the bus's limit for one message (8 MiB): a larger one could never leave the spool."""
 TOO_LARGE_BYTES_KEPT = 4_096
-"""Of a larger report: its beginning is parked where people can see it."""
+"""Bytes kept of a larger report: its beginning is parked, where operators can see it."""
 PACED_REPORTS = 500
-"""Facts of one allocation that wait for numbers: with so many its worker's call is answered when some of them have gone on. So a
-trial that makes facts faster than they can be recorded is slowed down to that, and its end need not wait for many of them."""
+"""Facts of one allocation that wait for numbers before its worker is slowed down: its call is then answered when some of them
+have been numbered. A trial that reports facts faster than they can be recorded runs at that speed, and its end need not wait
+for many of them."""
 PACE_SECONDS_MAX = 10.0
-"""Where nothing can be recorded for long, the trial fills the disk slowly and goes on. Less than a worker waits for an answer."""
+"""Longest delay of such a call, shorter than a worker's patience. If nothing can be recorded for long, the trial goes on and
+slowly fills the disk."""
 SHUTDOWN_SECONDS = 0.5
 LANES_OF_WORKERS: frozenset[str] = frozenset({"tracker", "metrics", "logs"})
 _ACTIONS: dict[Action, pb.Directive.Action] = {
@@ -82,7 +84,7 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, new)
             else:
                 reports.append((report.sequence, new))
-        # No await between this look and the write's place in the queue: what follows the end of a run on disk comes after.
+        # No await between this check and queueing the write, so that writes after the run's end come after it on disk.
         await self._admit(request.allocation_id, context)
         last = await self._disk(self._spool.append_from_worker, request.allocation_id, request.rank, reports)
         self._manager.spooled.notify()
@@ -111,7 +113,7 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
             await changed.wait()
 
     async def _admit(self, allocation_id: str, context: Context) -> Live:
-        """Aborts the call unless the worker's token fits an allocation that runs here."""
+        """The live run of a call. Aborts the call unless the worker's token fits an allocation that runs here."""
         metadata = context.invocation_metadata() or ()
         given = next((str(value) for key, value in metadata if key == "authorization"), "")
         live = self._manager.live(allocation_id)
@@ -124,14 +126,14 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
 
 
 def checkpoint_directory(stores: Stores, assignment: Assignment) -> Path:
-    """Where a trial's checkpoints go if they go to the cluster's own directory."""
+    """Directory of a trial's checkpoints in the cluster's own store."""
     assert stores.shared is not None
     return stores.shared / str(assignment.experiment_id) / assignment.trial_id
 
 
 def needed_stores(stores: Stores, assignment: Assignment) -> bytes:
-    """For a worker: the experiment's own store, and those of the checkpoints that it may start from. A file that cannot be read
-    is told in the agent's log, and in the worker's, which misses the store."""
+    """Stores that a worker needs: the experiment's own, and those of checkpoints that it may start from. If the declarations
+    cannot be read, the agent's log says so, and the worker reports the missing store."""
     sources = [item for item in (assignment.checkpoint, *assignment.earlier_checkpoints) if item is not None]
     names = {SHARED_STORE, assignment.config.checkpoint_storage.store}
     try:
@@ -143,7 +145,7 @@ def needed_stores(stores: Stores, assignment: Assignment) -> bytes:
 
 
 def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewReport | str:
-    """What to spool, or why not. A body that cannot be read, or is too large, goes on: its receiver parks it."""
+    """Report for the spool, or the reason for refusing it. An unreadable or too large body is passed on and parked."""
     if lane not in LANES_OF_WORKERS:
         return f"workers have no lane {lane!r}"
     if len(body) > REPORT_BYTES_MAX:
@@ -168,14 +170,14 @@ def _new_report(allocation_id: str, lane: str, body: bytes, trace: str) -> NewRe
 
 
 class WorkerServer:
-    """Listens where the agent's runtime says."""
+    """The gRPC server, at the address of the agent's runtime."""
 
     def __init__(self, door: WorkerDoor, endpoint: Endpoint) -> None:
         self._door, self._endpoint = door, endpoint
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Raises OSError or RuntimeError if that is not possible."""
+        """Starts to listen. Raises OSError or RuntimeError if that is not possible."""
         self._endpoint.prepare()
         options = [("grpc.max_receive_message_length", MESSAGE_BYTES_MAX), ("grpc.so_reuseport", 0)]
         self._server = grpc.aio.server(options=options)

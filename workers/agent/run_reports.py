@@ -1,4 +1,4 @@
-"""What the agent itself reports of its runs, each in its turn: a report after the one of the end would be refused."""
+"""The agent's own reports about its runs, in their order: a report after that of the end would be refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RunReports:
         return _new(report, assignment)
 
     async def rendezvous(self, live: Live) -> None:
-        """Rank 0's side of a gang over several agents says once where it listens. Twice does no harm."""
+        """Reports once at which address rank 0's side of a gang over several agents listens. A repetition is harmless."""
         assignment = live.run.assignment
         if len(assignment.slots) < 2 or assignment.slots[0].agent_id != self._node.agent_id or assignment.rendezvous:
             return
@@ -62,13 +62,13 @@ class RunReports:
                 )
                 await self._disk(self._spool.append, _new(report, assignment))
                 break
-            except (OSError, ValueError, sqlite3.Error) as error:  # the other ranks wait for it: a full disk may be well again
+            except (OSError, ValueError, sqlite3.Error) as error:  # tried again, because the other ranks wait for it
                 logger.warning("allocation %s: where rank 0 listens cannot be reported: %s", assignment.allocation_id, error)
                 await asyncio.sleep(backoff.failed())
         self._spooled.notify()
 
     async def exited(self, live: Live) -> None:
-        """After all that the tracker is told of the run is committed."""
+        """Reports the end of a run, after all tracker reports of the run are committed."""
         run = live.run
         assert run.outcome is not None
         report = WorkersExitedReport(
@@ -82,6 +82,7 @@ class RunReports:
         )
         exited = _new(report, run.assignment)
         while True:
+            # Taken before the check, so that a commit during it is not missed.
             committed = self._committed.next()
             if await self._disk(self._runs.note_reported, run.allocation_id, exited):
                 break
@@ -89,7 +90,7 @@ class RunReports:
         self._spooled.notify()
 
     async def committed(self, allocation_id: str) -> None:
-        """Returns when the launcher has recorded all that it was told of the run."""
+        """Returns when the launcher has recorded all reports about the run."""
         while True:
             changed = self._committed.next()
             if await self._disk(self._spool.waiting, "launcher", allocation_id) == 0:

@@ -1,4 +1,4 @@
-"""The runs that this agent knows: one per allocation that it started, on disk until nobody can ask for it again."""
+"""Runs of this agent: one per allocation that it started, on disk until no assignment can name it again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.agent.spool import NewReport, Spool
 
 Phase = Literal["starting", "running", "ended", "reported", "done"]
-"""starting: on disk, nothing of it ran yet. running: its handle is known. ended: nothing of it runs any more. reported: its exit
-is in the spool. done: its exit is in the record; kept so that an old assignment cannot start it again."""
+"""starting: stored, and no process of the run exists yet. running: its handle is known. ended: none of its processes is left.
+reported: its exit is in the spool. done: its exit is in the record; kept so that an old assignment cannot start it again."""
 DONE_RUNS_KEPT_MAX = 1_000
-"""An assignment that names an ended allocation is at most a few seconds old; a thousand runs take longer than that."""
+"""Most done runs kept. An assignment that names an ended allocation is at most a few seconds old; a thousand runs take longer."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Run:
     token: str
     assignment: Assignment
     handle: Handle | None = None
-    """Of what its runtime has started. None: nothing yet."""
+    """Handle of what the runtime has started. None: nothing yet."""
     killed_for: Action | None = None
-    """The agent killed it: for this."""
+    """Directive for which the agent killed the workers. None: it did not."""
     outcome: WorkersOutcome | None = None
     exit_code: int | None = None
     error: str | None = None
     stdout_offset: int = 0
     stderr_offset: int = 0
-    """Bytes of its output that are in the spool."""
+    """Bytes of the run's output (standard output, standard error) that are in the spool."""
 
     @property
     def holds_slots(self) -> bool:
@@ -49,8 +49,8 @@ _COLUMNS = (
 
 
 class Runs:
-    """Not thread-safe: called through one `Disk`. What a run does is about workers, which a power failure ends: only its end,
-    once it is reported, and what it printed must outlast one."""
+    """Runs on disk. Not thread-safe: called through one `Disk`. Most changes concern workers, which a power failure ends
+    anyway; only the end of a run, once reported, and its output must survive one."""
 
     def __init__(self, connection: sqlite3.Connection, spool: Spool) -> None:
         self._connection, self._spool = connection, spool
@@ -97,7 +97,7 @@ class Runs:
             )
 
     def note_logs(self, allocation_id: str, reports: list[NewReport], stdout_offset: int, stderr_offset: int) -> None:
-        """The lines go into the spool and the offsets move in one transaction: no line is lost or doubled."""
+        """Moves lines into the spool and the offsets with them, in one transaction: no line is lost or doubled."""
         with transaction(self._connection):
             for report in reports:
                 self._spool.append_in(report)
@@ -107,7 +107,7 @@ class Runs:
             )
 
     def note_rank_logs(self, allocation_id: str, reports: list[NewReport], offsets: Mapping[int, tuple[int, int]]) -> None:
-        """The same for the ranks of a gang: (stdout, stderr) by rank."""
+        """Like `note_logs` for the ranks of a gang. `offsets`: (stdout, stderr) by rank."""
         with transaction(self._connection):
             for report in reports:
                 self._spool.append_in(report)
@@ -123,7 +123,7 @@ class Runs:
         return {rank: (out, err) for rank, out, err in rows}
 
     def note_reported(self, allocation_id: str, exited: NewReport) -> bool:
-        """False, and nothing is noted: the tracker has not committed all reports of the run."""
+        """Stores the exit report; False, with nothing stored, if the tracker has not committed all reports of the run."""
         if self._spool.waiting("tracker", allocation_id):
             return False
         with transaction(self._connection):
@@ -132,7 +132,7 @@ class Runs:
         return True
 
     def note_done(self, allocation_id: str) -> list[str]:
-        """Returns the allocations that are forgotten now."""
+        """Marks a run as done. Returns the allocations that were removed because they are too old."""
         with transaction(self._connection, power_safe=False):
             self._connection.execute("UPDATE runs SET phase = 'done' WHERE allocation_id = ?", (allocation_id,))
             self._spool.forget_worker_in(allocation_id)

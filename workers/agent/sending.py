@@ -1,13 +1,14 @@
-"""Decides what a lane of the agent sends, and when: pure, so that its bounds can be tested (tests/unit/test_no_storms.py).
+"""Decisions of a lane: what the agent sends, and when. Pure, so that its bounds can be tested (tests/unit/test_no_storms.py).
 
-A report that the stream has taken is safe there until its receiver takes it, however long that is. So nothing is sent again
-because time has passed. A new round, which begins at the first report that is not committed, needs a proof of a loss:
+A report that the stream has accepted is safe there until its receiver takes it, however long that is. So nothing is sent again
+only because time has passed. A new round, which begins at the first report that is not committed, needs proof of a loss:
 
 - the receiver met a gap in this round, or
-- the stream held none of the lane's messages, and after that the receiver's position was still behind what was sent.
+- the stream held none of the lane's messages, and the receiver's position, read after that, was still behind the last report
+sent.
 
-Rounds are spaced with a growing pause, and each halves the window, which then grows by one per commit. So all that is sent in
-vain is bounded by a constant number for each report, and a constant number for each loss.
+Rounds are spaced with a growing pause, and each halves the window, which then grows by one per commit. So the number of needless
+messages is bounded by a constant for each report, and a constant for each loss.
 
 Times are seconds of a monotonic clock.
 """
@@ -19,72 +20,75 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 WINDOW_FIRST = 100
-"""Reports that may be out (sent and not committed) at the start."""
+"""Reports that may be in flight (sent and not committed) at the start."""
 WINDOW_MAX = 500
-"""At 5,000 committed reports per second a tenth of a second: so long a report of another trial waits behind them."""
+"""Most reports in flight. At 5,000 committed reports per second these take a tenth of a second, for which a report of another
+trial waits behind them."""
 WINDOW_SLOW = 50
-"""Where commits take longer than DELAY_TARGET_SECONDS the window shrinks so far: enough to share commits of a slow receiver."""
+"""Smallest window if commits take longer than DELAY_TARGET_SECONDS: enough to share commits of a slow receiver."""
 WINDOW_MIN = 4
-"""After losses it shrinks so far: a stream that loses most of what it gets is sent little."""
+"""Smallest window after losses: little is sent to a stream that loses most of it."""
 DELAY_TARGET_SECONDS = 0.1
-"""From sending to commit, beyond what the way alone takes. The window is as large as commits at the measured rate fill so much
-time: a report of another trial waits behind it, and a larger one would be committed no sooner."""
+"""Target time from sending to commit, beyond the time of the transfer alone. The window is as large as commits at the measured
+rate fill this time: a report of another trial waits behind it, and a larger window would commit no sooner."""
 WAY_KNOWN_SECONDS = 10.0
-"""The least time from sending to commit is that of the way alone, for so long. Then it is measured anew, with few reports (as BBR
-does: Cardwell et al., ACM Queue 14(5), 2016): on a machine that became busy the way takes longer."""
+"""Time for which the least time from sending to commit counts as that of the transfer alone. Then it is measured anew, with
+few reports (as BBR does: Cardwell et al., ACM Queue 14(5), 2016), because the transfer takes longer on a machine that became
+busy."""
 WAY_REPORTS = 10
-"""On the road while the way is measured: of more, some would wait for the others."""
+"""Reports in flight while the transfer is measured: with more, some would wait for others."""
 ROUND_SECONDS_MIN = 0.2
 ROUND_SECONDS_MAX = 30.0
 """Pause before a new round: doubles with each round that brought no commit."""
 ASK_SECONDS_MIN = 2.0
 ASK_SECONDS_MAX = 60.0
-"""Reports are out and no word of a commit comes: the receiver is asked for its position, after a pause that doubles each time."""
+"""Pause before the receiver is asked for its position, if reports are in flight and no commit is heard; doubles each time."""
 RETRY_SECONDS_MIN = 0.2
 RETRY_SECONDS_MAX = 10.0
-"""Pause after the stream did not take a report: doubles each time. The ids of messages keep out those that it took after all."""
+"""Pause after the stream did not accept a report; doubles each time. Message ids keep out reports that it accepted after all."""
 STORED_REPORTS_MAX = 10 * WINDOW_MAX
-"""More messages of one lane than the rules above can have put into the stream: left by an earlier version, they are cleared."""
+"""Messages of one lane in the stream above which they are cleared: more than the rules above can have sent, so they are left
+from an earlier version."""
 
 
 @dataclass(frozen=True)
 class Mark:
     sequence: int
-    """Of the report that is timed."""
+    """Sequence number of the report that is timed."""
     sent_at: float
     out: int
-    """Reports on the road then, it among them: as many are committed in the time that it takes."""
+    """Reports in flight at that time, including this one: as many are committed in the time that it takes."""
 
 
 @dataclass(frozen=True)
 class Sending:
-    """What a lane knows about its reports on the road."""
+    """State of a lane's reports in flight."""
 
     round: int
     heard: int = 0
-    """Last report that is committed, as far as is known."""
+    """Last report that is known to be committed."""
     sent: int = 0
-    """Last report that the stream took in this round, with all before it."""
+    """Last report that the stream accepted in this round, with all before it."""
     window: int = WINDOW_FIRST
     ask_at: float = 0.0
     ask_seconds: float = ASK_SECONDS_MIN
     clear: bool = False
-    """The next question asks to clear the stream of the lane's messages."""
+    """True: the next question asks to clear the stream of the lane's messages."""
     round_at: float | None = None
-    """A new round begins then."""
+    """Time at which a new round begins. None: none is due."""
     round_seconds: float = ROUND_SECONDS_MIN
     round_heard: int = 0
-    """`heard` when the round began."""
+    """`heard` at the beginning of the round."""
     retry_at: float = 0.0
     retry_seconds: float = RETRY_SECONDS_MIN
     mark: Mark | None = None
-    """The next commit at or beyond it tells how long commits take."""
+    """Report that is timed; the next commit at or beyond it tells how long commits take."""
     way_seconds: float = math.inf
-    """Least time from sending to commit of late."""
+    """Least recent time from sending to commit."""
     way_at: float = -math.inf
-    """When that was measured."""
+    """Time of that measurement."""
     window_before: int | None = None
-    """Of the window that is made small to measure the way: its size before."""
+    """Size of the window before it was made small to measure the transfer. None: it was not."""
 
     @property
     def out(self) -> int:
@@ -92,13 +96,13 @@ class Sending:
 
     @property
     def room_until(self) -> int:
-        """Sequence up to which reports may be sent."""
+        """Last sequence number up to which reports may be sent."""
         return self.heard + self.window
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to do now. `wait`: for a change, at most until then."""
+    """Next action. `wait`: for a change, at most until `until`."""
 
     do: Literal["publish", "ask", "wait"]
     limit: int = 0
@@ -106,12 +110,12 @@ class Step:
 
 
 def begin(round: int, committed: int, now: float) -> Sending:
-    """At the agent's start, or where its spool began again. `round` is one that was never used before."""
+    """State at the agent's start, or after its spool began again. `round` is a number never used before."""
     return Sending(round=round, heard=committed, sent=committed, round_heard=committed, ask_at=now)
 
 
 def next_step(state: Sending, last: int, now: float, batch_max: int) -> tuple[Sending, Step]:
-    """`last` is the newest report of the lane."""
+    """The next step of a lane. `last`: its newest report."""
     if state.round_at is not None and now >= state.round_at:
         state = _new_round(state, now)
     until = [state.round_at] if state.round_at is not None else []
@@ -120,7 +124,7 @@ def next_step(state: Sending, last: int, now: float, batch_max: int) -> tuple[Se
             return state, Step("ask")
         until.append(state.ask_at)
     limit = min(state.room_until, last) - state.sent
-    if limit > 0 and state.round_at is None:  # what would follow a gap is dropped
+    if limit > 0 and state.round_at is None:  # reports behind a gap would be dropped
         if now >= state.retry_at:
             return state, Step("publish", min(limit, batch_max))
         until.append(state.retry_at)
@@ -128,7 +132,7 @@ def next_step(state: Sending, last: int, now: float, batch_max: int) -> tuple[Se
 
 
 def published(state: Sending, through: int, complete: bool, now: float) -> Sending:
-    """The stream took the reports up to `through`; `complete`: all that were sent."""
+    """The stream accepted the reports up to `through`. `complete`: these are all that were sent."""
     if through > state.sent:
         if state.out == 0:
             state = replace(state, ask_at=now + ASK_SECONDS_MIN, ask_seconds=ASK_SECONDS_MIN)
@@ -141,16 +145,16 @@ def published(state: Sending, through: int, complete: bool, now: float) -> Sendi
 
 
 def reconnected(state: Sending, now: float) -> Sending:
-    """The link was lost, or the stream was made anew: a question tells whether reports were lost with it."""
+    """The link was lost, or the stream was made anew: the lane asks soon whether reports were lost."""
     return replace(state, retry_at=now, retry_seconds=RETRY_SECONDS_MIN, ask_at=min(state.ask_at, now + ROUND_SECONDS_MIN))
 
 
 def told(state: Sending, sequence: int, resend: bool, round: int, now: float) -> Sending:
-    """A word of the receiver's. One that brings nothing new changes nothing."""
+    """A message of the receiver. One without news changes nothing."""
     if sequence > state.heard:
         state = _committed(state, sequence, now)
     if resend and sequence < state.heard:
-        # Late, or the receiver has forgotten reports: its answer tells which.
+        # The message is late, or the receiver has forgotten reports: its answer to a question tells which.
         return replace(state, ask_at=min(state.ask_at, now + state.round_seconds))
     if resend and round == state.round and state.out > 0:
         return _lost(state, now)
@@ -158,7 +162,7 @@ def told(state: Sending, sequence: int, resend: bool, round: int, now: float) ->
 
 
 def asked(state: Sending, now: float) -> Sending:
-    """A question is on its way."""
+    """A question was sent."""
     return replace(
         state,
         ask_at=now + state.ask_seconds,
@@ -168,7 +172,7 @@ def asked(state: Sending, now: float) -> Sending:
 
 
 def answered(state: Sending, before: Sending, sequence: int, stored: int | None, now: float) -> Sending:
-    """The answer to a question that was asked with the state `before`."""
+    """The answer to a question that was asked in the state `before`."""
     if sequence > state.heard:
         state = _committed(state, sequence, now)
     if stored is None:
@@ -224,8 +228,8 @@ def _measured(state: Sending, news: int, mark: Mark, now: float) -> Sending:
     if delay_seconds <= state.way_seconds or (old and few):
         state = replace(state, way_seconds=delay_seconds, way_at=now)
     elif old and state.window_before is not None:
-        return state  # sent before the window was made small
-    if state.window_before is not None:  # so few tell nothing about a window as large as before
+        return state  # this report was sent before the window was made small
+    if state.window_before is not None:  # so few reports say nothing about the earlier window
         return replace(state, window=state.window_before, window_before=None)
     window = _fitting(state.window, news, mark.out, delay_seconds, state.way_seconds)
     if old and state.way_at < now:
@@ -234,8 +238,8 @@ def _measured(state: Sending, news: int, mark: Mark, now: float) -> Sending:
 
 
 def _fitting(window: int, news: int, out: int, delay_seconds: float, way_seconds: float) -> int:
-    """A window whose reports take the way and DELAY_TARGET_SECONDS, as far as one commit can tell. What did not fill the window
-    says nothing for a larger one; nor does it grow by more than was committed."""
+    """Window whose reports take the transfer and DELAY_TARGET_SECONDS, as far as one commit can tell. Reports that did not
+    fill the window are no evidence for a larger one; nor does it grow by more than was committed."""
     most_seconds = way_seconds + DELAY_TARGET_SECONDS
     fitting = int(out * most_seconds / max(delay_seconds, 1e-6))
     if delay_seconds > most_seconds:

@@ -1,4 +1,4 @@
-"""An agent's share of an assignment: its slots and ranks. Pure."""
+"""The part of an assignment that is on one agent: its slots and ranks. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tenuto.schemas.assignments import Assignment
 
 
 def is_gang(assignment: Assignment) -> bool:
-    """It trains on several slots, so a supervisor starts one process for each."""
+    """True if the trial trains on several slots, so that a supervisor starts one process for each."""
     return sum(len(part.slot_ids) for part in assignment.slots) > 1
 
 
@@ -15,7 +15,7 @@ def slots_on(assignment: Assignment, agent_id: str) -> tuple[int, ...]:
 
 
 def ranks_on(assignment: Assignment, agent_id: str) -> range:
-    """One rank per slot of the gang, in the order of the slots."""
+    """Ranks on this agent: one per slot of the gang, in the order of the slots."""
     first = 0
     for part in assignment.slots:
         if part.agent_id == agent_id:
@@ -25,5 +25,5 @@ def ranks_on(assignment: Assignment, agent_id: str) -> range:
 
 
 def rank_on(assignment: Assignment, agent_id: str) -> int:
-    """The first of this agent's ranks."""
+    """First of this agent's ranks."""
     return ranks_on(assignment, agent_id).start

@@ -1,4 +1,4 @@
-"""The slots that a node offers: its GPUs as NVML names them, or CPU shares where there are none."""
+"""Slots that a node offers: its GPUs as NVML names them, or CPU shares if it has none."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class NoSlots(RuntimeError):
 
 
 def find_slots(cpu_slots: int) -> tuple[Slot, ...]:
-    """`cpu_slots` counts where there is no GPU; 0: one per core that this process may use.
+    """Slots of this node. `cpu_slots`: number of slots if there is no GPU; 0: one per core that this process may use.
 
-    Raises NoSlots where the driver is there but fails: offering CPU slots instead would silently train on the wrong device.
+    Raises NoSlots if the driver exists but fails: offering CPU slots instead would silently train on the wrong device.
     """
     gpus = _gpus()
     if gpus:
@@ -54,7 +54,7 @@ def _gpu(pynvml: object, index: int) -> Slot:
 
 
 def _text(value: str | bytes) -> str:
-    """Older bindings return bytes."""
+    """The value as text; older bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -66,9 +66,9 @@ def _cores() -> int:
 
 
 def device_variables(slots: tuple[Slot, ...]) -> dict[str, str]:
-    """Environment that shows a worker its own devices only."""
+    """Environment that shows a worker only its own devices."""
     if any(slot.kind == "cuda" for slot in slots):
         return {"CUDA_VISIBLE_DEVICES": ",".join(slot.uuid or str(slot.slot_id) for slot in slots)}
-    # Several workers on one node must not each start a thread per core. One without slots has one thread and sees no GPU.
+    # Several workers on one node must not each start a thread per core. A worker without slots has one thread and no GPU.
     threads = str(max(1, len(slots)))
     return {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}

@@ -1,8 +1,8 @@
 """Heartbeats from a thread of its own while the agent's event loop is busy.
 
-What the event loop does takes milliseconds, but a worker may send it 64 MiB of reports in one call, many workers may do so at
-once, and a loop that stands still for longer than its lease would lose every trial of the node. So a second connection repeats
-the last heartbeat meanwhile, marked as repeated: it says that the agent is alive, and nothing about what runs there now.
+The event loop's work takes milliseconds, but a worker may send it 64 MiB of reports in one call, many workers may do so at once,
+and an agent whose loop is blocked for longer than its lease would lose every trial of the node. So a second connection repeats
+the last heartbeat meanwhile, marked as repeated: the agent is alive, and the list of its allocations may be out of date.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tenuto.schemas.assignments import Heartbeat
 logger = logging.getLogger(__name__)
 
 LATE_HEARTBEATS = 2
-"""So many heartbeats without one of the event loop's own: it is busy."""
+"""Heartbeats that the event loop must have missed before the thread repeats the last one."""
 BUSY_SECONDS_MAX = 300.0
-"""An event loop that stands still for longer does not come back: the agent is given up, and its trials go on elsewhere."""
+"""Longest time that heartbeats are repeated. An event loop that is blocked for longer does not recover: the agent is given up,
+and its trials go on elsewhere."""
 
 
 class SpareHeart:
@@ -34,16 +35,16 @@ class SpareHeart:
         self._last: tuple[Heartbeat, float] | None = None
         self._stopping = threading.Event()
         self.repeated = 0
-        """Heartbeats sent from here since the start."""
+        """Number of heartbeats that this thread has sent since the start."""
 
     def note(self, heartbeat: Heartbeat) -> None:
-        """The event loop sends this one now."""
+        """The event loop sends this heartbeat now."""
         self._last = heartbeat, time.monotonic()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         self._stopping.clear()
-        thread = threading.Thread(target=self._live, name="spare-heart", daemon=True)  # a bus that is away holds up no end
+        thread = threading.Thread(target=self._live, name="spare-heart", daemon=True)  # an unreachable bus must not delay the end
         thread.start()
         try:
             await asyncio.Event().wait()

@@ -1,10 +1,12 @@
-"""Reports on their way to the record: on disk from the moment a worker is told so, until the receiver has committed them.
+"""The spool: reports on their way to the record. A report is on disk before its worker gets an answer, and until the receiver has
+committed it.
 
-Each lane numbers its reports 1, 2, 3, ... under the spool's id. Where the receiver's count and ours cannot both be true (one of
-the two lost its disk), a new id is drawn and what is left is numbered anew; receivers recognise repeated facts by their content.
+Each lane numbers its reports 1, 2, 3, ... under the spool's id. If the receiver's count and ours cannot both be true (one of the
+two lost its disk), a new id is drawn and the remaining reports are numbered anew; receivers recognise repeated facts by their
+content.
 
-A report is numbered only when it may be sent soon. Until then it stands in its allocation's queue, and the allocations take turns
-in getting numbers: so one that reports without end delays no other by more than what is on the road.
+A report is numbered only when it may be sent soon. Until then it is in its allocation's queue, and the allocations take turns in
+getting numbers: so one that reports without end delays no other by more than the reports in flight.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from tenuto.workers.agent.database import Database, transaction
 from tenuto.workers.agent.turns import fair_shares, interleaved
 
 NUMBERED_AHEAD_FIRST = 100
-"""Reports numbered at once while the lane's publisher has not said how many may be on the road."""
+"""Reports numbered ahead until the lane's publisher has set its window."""
 BULK_LANES: frozenset[Lane] = frozenset({"metrics", "logs"})
 BULK_BYTES_MAX = 256 * 1024 * 1024
-"""Metrics and log lines that wait on disk; beyond it new ones are dropped and counted, so that training goes on. Facts (the other
-lanes) are never dropped: a trial makes a few hundred bytes of them per validation."""
+"""Most bytes of metrics and log lines that wait on disk; beyond it new ones are dropped and counted, so that training goes on.
+Facts (the other lanes) are never dropped: a trial makes a few hundred bytes of them per validation."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +47,26 @@ class NewReport:
 
 
 class Spool:
-    """Not thread-safe: called through one `Disk`. Methods named `*_in` belong into the caller's transaction."""
+    """Not thread-safe: called through one `Disk`. Methods named `*_in` belong in the caller's transaction."""
 
     def __init__(self, connection: Database, new_id: str, bulk_bytes_max: int = BULK_BYTES_MAX) -> None:
-        """`new_id` becomes the spool's id if it has none yet."""
+        """`new_id`: id of the spool if it has none yet."""
         self._connection = connection
         self._bulk_bytes_max = bulk_bytes_max
         self.dropped = 0
-        """Bulk reports dropped since the start."""
+        """Number of bulk reports dropped since the start."""
         with transaction(connection):
             connection.execute("INSERT OR IGNORE INTO meta VALUES ('spool_id', ?)", (new_id,))
             connection.executemany("INSERT OR IGNORE INTO lanes VALUES (?, 0, 0)", [(lane,) for lane in LANES])
         self.id: str = connection.execute("SELECT value FROM meta WHERE key = 'spool_id'").fetchone()[0]
         self._last_served: dict[str, str] = {}
-        """Of each lane the allocation that had the last turn."""
+        """Allocation that had the last turn, by lane."""
         self._count()
         self._room_until = {lane: committed + NUMBERED_AHEAD_FIRST for lane, committed in self._committed.items()}
         connection.on_rollback = self._count
 
     def _count(self) -> None:
-        """At the start, and when a transaction that was counted is taken back."""
+        """Counts anew what is on disk, at the start and after a rollback of a transaction that was already counted."""
         rows = self._connection.execute("SELECT lane, last, committed FROM lanes").fetchall()
         self._last: dict[str, int] = {lane: last for lane, last, _ in rows}
         self._committed: dict[str, int] = {lane: committed for lane, _, committed in rows}
@@ -78,23 +80,23 @@ class Spool:
         self._bulk_bytes = self._sum_bulk()
 
     def last(self, lane: Lane) -> int:
-        """Sequence of the lane's newest report that has one. Reads memory only."""
+        """Sequence number of the lane's newest numbered report. Reads memory only."""
         return self._last[lane]
 
     def queued(self, lane: Lane) -> int:
-        """Reports of the lane that are not numbered yet. Reads memory only."""
+        """Number of reports of the lane that are not numbered yet. Reads memory only."""
         return self._queued_reports[lane]
 
     def set_room(self, lane: Lane, until: int) -> None:
-        """Reports are numbered up to there."""
+        """Sets the last sequence number up to which reports are numbered."""
         self._room_until[lane] = until
 
     def queued_of(self, lane: Lane, allocation_id: str) -> int:
-        """Of one allocation. Reads memory only."""
+        """Number of reports of one allocation that are not numbered yet. Reads memory only."""
         return self._queued[lane].get(allocation_id, 0)
 
     def backlog(self) -> dict[str, int]:
-        """Reports that are not committed, of each lane that has some. Reads memory only."""
+        """Number of uncommitted reports by lane; lanes without any are absent. Reads memory only."""
         waiting: dict[str, int] = {lane: self._last[lane] - self._committed[lane] + self._queued_reports[lane] for lane in LANES}
         return {lane: count for lane, count in waiting.items() if count > 0}
 
@@ -107,12 +109,13 @@ class Spool:
                 self.append_in(report)
 
     def append_in(self, report: NewReport) -> bool:
-        """False: a bulk report that was dropped."""
+        """Adds a report; False if it is a bulk report that was dropped."""
         if report.lane in BULK_LANES:
             if self._bulk_bytes + len(report.body) > self._bulk_bytes_max:
                 self.dropped += 1
                 return False
             self._bulk_bytes += len(report.body)
+        # Also while the queue is not empty: a new report must not overtake those that wait.
         if self._queued[report.lane] or self._last[report.lane] >= self._room_until[report.lane]:
             self._numbers += 1
             self._connection.execute(
@@ -137,8 +140,8 @@ class Spool:
         self._last[report.lane] = sequence
 
     def number_some(self, lane: Lane, limit: int) -> None:
-        """Gives numbers to reports of the queues, the allocations in turns. On disk before anything is sent: a number that a
-        power failure took back would be given to another report."""
+        """Numbers queued reports, the allocations in turns. This is on disk before anything is sent: a number that a power
+        failure undid would be given to another report."""
         queued = self._queued[lane]
         shares = fair_shares(queued, limit, self._last_served.get(lane, ""))
         if not shares:
@@ -167,9 +170,9 @@ class Spool:
         self._queued_reports[lane] -= sum(len(reports) for _, reports in taken)
 
     def append_from_worker(self, allocation_id: str, rank: int, reports: Sequence[tuple[int, NewReport]]) -> int:
-        """Takes the reports that follow what this rank sent before; repeated ones and those after a gap are left out.
+        """Takes the reports that follow those that this rank sent before; repeated ones and those after a gap are left out.
 
-        Returns the rank's last sequence that is in the spool.
+        Returns the rank's last sequence number in the spool.
         """
         with transaction(self._connection):
             last = self.last_of_worker(allocation_id, rank)
@@ -190,7 +193,7 @@ class Spool:
         self._connection.execute("DELETE FROM worker_sequences WHERE allocation_id = ?", (allocation_id,))
 
     def pending(self, lane: Lane, after: int, limit: int) -> list[SpoolReport]:
-        """Reports that are not committed, with sequence > `after`, in order."""
+        """Uncommitted reports with a sequence number above `after`, in order."""
         rows = self._connection.execute(
             "SELECT lane, sequence, kind, allocation_id, trace, body FROM reports WHERE lane = ? AND sequence > ? "
             "ORDER BY sequence LIMIT ?",
@@ -199,7 +202,7 @@ class Spool:
         return [SpoolReport(*row) for row in rows]
 
     def waiting(self, lane: Lane, allocation_id: str) -> int:
-        """How many of an allocation's reports in this lane are not committed."""
+        """Number of an allocation's uncommitted reports in this lane."""
         row = self._connection.execute(
             "SELECT (SELECT count(*) FROM reports WHERE allocation_id = ?1 AND lane = ?2) + "
             "(SELECT count(*) FROM queued_reports WHERE allocation_id = ?1 AND lane = ?2)",
@@ -208,10 +211,10 @@ class Spool:
         return cast(int, row[0])
 
     def commit(self, lane: Lane, sequence: int, spool_id: str) -> None:
-        """Drops what is in the record. An older count than the one known changes nothing, nor does one about another spool. After
-        a power failure the receiver may have to say it again."""
+        """Drops committed reports. A count older than the known one, or about another spool, changes nothing. After a power
+        failure the receiver may have to repeat it."""
         if spool_id != self.id or sequence > self.last(lane):
-            return  # not about this spool's reports: `begin_again` is the answer, by who can ask again
+            return  # about other reports: the publisher, which can ask again, calls `begin_again`
         with transaction(self._connection, power_safe=False):
             if lane in BULK_LANES:
                 (freed,) = self._connection.execute(
@@ -223,11 +226,11 @@ class Spool:
         self._committed[lane] = max(self._committed[lane], sequence)
 
     def begin_again(self, new_id: str) -> None:
-        """A new spool with what is left of this one, numbered from 1."""
+        """Gives the spool a new id, and numbers its remaining reports from 1."""
         with transaction(self._connection):
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'spool_id'", (new_id,))
             for lane in LANES:
-                # In ascending order a report never takes a number that another one still has.
+                # In ascending order, no report gets a number that another one still has.
                 rows = self._connection.execute(
                     "SELECT sequence FROM reports WHERE lane = ? ORDER BY sequence", (lane,)
                 ).fetchall()

@@ -1,4 +1,4 @@
-"""Gathers what a run needs, model directory and secrets, and has the runtime start it."""
+"""Starts of runs: collects model directory and secrets, and has the runtime start the workers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between looks whether a run that waits for its secrets, or is being prepared, was killed."""
+"""Pause between checks whether a run was killed while it waits for its secrets or is being prepared."""
 
 
 Tell = Callable[[Live, str], Awaitable[None]]
 
 
 class Starter:
-    """Of one agent. Several runs may be started at once."""
+    """Starts the runs of one agent; several may be started at once."""
 
     def __init__(self, node: Node, runtime: Runtime, contexts: Contexts, tell: Tell) -> None:
-        """`tell`: puts a line into the log of a run."""
+        """`tell`: adds a line to the log of a run."""
         self._node, self._runtime, self._contexts, self._tell = node, runtime, contexts, tell
         self._secrets: dict[str, str] = {}
-        """Values by reference, as the launcher said them last; in memory only."""
+        """Secret values by reference, from the launcher's last message; in memory only."""
         self._told = Changed()
 
     def tell_secrets(self, values: Mapping[str, str]) -> None:
@@ -41,7 +41,7 @@ class Starter:
         self._told.notify()
 
     async def start(self, live: Live) -> Handle | End:
-        """Of what waits for its go; or how it ended, if it could not be started."""
+        """Handle of the started run, which waits for its go; or its end, if it could not be started."""
         run = live.run
         try:
             context = await self._contexts.unpack(run.assignment.context_hash)
@@ -55,13 +55,13 @@ class Starter:
                 return name_end(Exit(None), live.run.killed_for, hiding.nothing)
             if work.secrets:
                 hiding.keep(self._node.directory, run.allocation_id, work.secrets)
-            await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # which may have come since
+            await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # it may have arrived meanwhile
             return await self._runtime.start(work)
         except OSError as error:
             return End("lost", None, f"the worker process could not be started: {error}")
 
     async def _prepared(self, live: Live, work: Work) -> bool:
-        """False: the run was killed meanwhile, as an image may take minutes to come. Raises OSError."""
+        """Prepares the run; False if it was killed meanwhile, for an image may take minutes to load. Raises OSError."""
         preparing = asyncio.create_task(self._runtime.prepare(work), name=f"prepare-{work.allocation_id}")
         try:
             while not preparing.done() and live.run.killed_for is None:
@@ -73,12 +73,12 @@ class Starter:
         return live.run.killed_for is None
 
     async def _secret_values(self, live: Live) -> dict[str, str]:
-        """By variable. Waits for those that the launcher did not say yet, unless the run is killed."""
+        """Secret values by variable. Waits for values that the launcher has not sent yet, unless the run is killed."""
         wanted = live.run.assignment.config.environment.secrets
         looks = 0
         while (missing := sorted(set(wanted.values()) - self._secrets.keys())) and live.run.killed_for is None:
             looks += 1
-            if looks == 2:  # it is no matter of the order in which messages come
+            if looks == 2:  # the first time, the message may just be late
                 logger.info("allocation %s waits for the secrets %s", live.run.allocation_id, ", ".join(missing))
                 await self._tell(live, _waits(missing))
             told = self._told.next()

@@ -1,4 +1,4 @@
-"""Divides room among those that wait for it, one after the other. Pure."""
+"""Division of room among those that wait for it, in turns. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 def fair_shares(waiting: Mapping[str, int], room: int, last_served: str) -> dict[str, int]:
-    """Places of `room` for each name, as equal as the numbers that wait allow. The name after `last_served`, in alphabetical
-    order, is served first: where room is little, all get their turn."""
+    """Shares of `room` by name, as equal as the waiting numbers allow. The name after `last_served`, in alphabetical order, is
+    served first, so that all get their turn when there is little room."""
     names = sorted(name for name, count in waiting.items() if count > 0)
     order = [name for name in names if name > last_served] + [name for name in names if name <= last_served]
     shares = dict.fromkeys(order, 0)
@@ -27,6 +27,6 @@ def fair_shares(waiting: Mapping[str, int], room: int, last_served: str) -> dict
 
 
 def interleaved(queues: Sequence[Sequence[T]]) -> list[T]:
-    """One of each, then a second one of each, and so on; each queue's own order is kept."""
+    """One item of each queue, then a second one of each, and so on; the order within a queue is kept."""
     nothing = object()
     return [item for turn in zip_longest(*queues, fillvalue=nothing) for item in turn if item is not nothing]  # type: ignore[misc]

@@ -1,3 +1,2 @@
-"""How the agent runs workers: one protocol (`runtime.py`), and a folder for each way to do it. All else of the agent knows the
-protocol only. `choose.py` names the runtimes that there are; tests/contract/test_runtime.py tries each of them.
-"""
+"""Runtimes: ways of running workers. One protocol (`runtime.py`), and a folder for each implementation. The rest of the agent
+knows only the protocol. `choose.py` selects the runtime; tests/contract/test_runtime.py tests each of them."""

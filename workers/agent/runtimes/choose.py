@@ -1,4 +1,4 @@
-"""The runtimes that there are, and the one that an agent has."""
+"""Selection of the agent's runtime."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def make_runtime(
     command: Sequence[str] | None = None,
     slots: tuple[Slot, ...] | None = None,
 ) -> Runtime:
-    """`shared`: the directory that all agents see. `environment` that workers inherit, instead of this process's. `command`
-    instead of our own harness; then workers never start warm. Raises RuntimeUnavailable and NoSlots."""
+    """The runtime for these settings. `shared`: directory that all agents see. `environment`: inherited by workers instead of
+    this process's. `command`: run instead of our own harness; then workers never start warm. Raises RuntimeUnavailable and
+    NoSlots."""
     try:
         account = find_account(settings.worker_user) if settings.worker_user else None
     except NoAccount as error:

@@ -1,19 +1,19 @@
-"""What the agent asks of whatever runs its workers, and what it is promised. tests/contract/test_runtime.py tries each promise.
+"""The protocol between the agent and a runtime, and the runtime's promises. tests/contract/test_runtime.py tests each promise.
 
-A run goes through these calls, in this order: `prepare`, `start`, `go`, `output` as often as somebody may have printed, `wait`,
-`clean`. An agent may die between any two of them; the next one on the same directory goes on with the handle, which is all that
-is on disk.
+A run goes through these calls, in this order: `prepare`, `start`, `go`, `output` repeatedly, `wait`, `clean`. An agent may die
+between any two of them; the next one on the same directory goes on with the handle, which is all that is on disk.
 
 - **Workers outlive the agent.** Only `kill` and `kill_all` end them.
-- **Nothing of the user's runs before `go`.** Where the agent dies before it has noted the handle, what was started leaves, or
-  `find` names it. Where it dies between the note and `go`, the next agent's `wait` returns at once, without an exit code.
-- **`wait` returns when nothing of the run is left**: slots are free then, whatever the user's code has started and left behind.
-- **What a worker wrote, and how it ended, can be asked for until `clean`**, also of what ended while no agent was there.
+- **None of the user's code runs before `go`.** If the agent dies before it has stored the handle, the started process leaves, or
+`find` names it. If it dies between storing and `go`, the next agent's `wait` returns at once, without an exit code.
+- **`wait` returns when no process of the run is left**: slots are free then, whatever the user's code has started and left
+behind.
+- **Output and exit can be read until `clean`**, also of a worker that ended while no agent was running.
 - **A worker starts in its model directory**, and finds directories of the node under the same paths: that one, its checkpoints,
-  directories of stores.
-- **What workers write is never trusted**: whatever is read of it is bounded, and is no link to somebody else's file.
+directories of stores.
+- **Files written by workers are never trusted**: reading them is bounded, and follows no link to somebody else's file.
 
-Raised everywhere: OSError for what may work when it is tried again.
+All calls raise OSError for failures that may pass.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.events.agent import Slot
 
 Handle = NewType("Handle", str)
-"""Of what a run was started as, for that run only: never mistaken for a later one. Only its runtime can read it."""
+"""Identity of a started run; never mistaken for a later one. Only the runtime can read it."""
 Offsets = tuple[int, int]
-"""How much of standard output and of standard error was read: (0, 0) at the beginning, afterwards what `output` returned last."""
+"""Bytes read of standard output and standard error: (0, 0) at the beginning, later the value that `output` returned last."""
 
 Cut = Callable[[bytes], int]
-"""Of a line that is too long, and goes on: how much of these bytes, at least one, may be taken for a line."""
+"""Function that cuts a line that is too long and continues: number of its bytes, at least one, that may be taken as a line."""
 
 
 class RuntimeUnavailable(RuntimeError):
-    """Workers cannot be run so on this node; `str(error)` says why and what to do."""
+    """This runtime cannot run workers on this node; `str(error)` says why and what to do."""
 
 
 class StillRunning(RuntimeError):
-    """Something of a run does not die. Its slots stay taken."""
+    """A process of a run does not die. Its slots stay taken."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What to run: this agent's part of an allocation."""
+    """Description of a run: this agent's part of an allocation."""
 
     assignment: Assignment
     context: Path
-    """The model directory: workers may read it."""
+    """The model directory, which workers may read."""
     token: str = field(repr=False)
-    """By which the agent knows its worker. In no environment that other processes can read."""
+    """Token by which the agent recognises its worker. It must not be in an environment that other processes can read."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Environment variables of the worker, of which nothing may be left on disk or be printed."""
+    """Environment variables of the worker whose values must not stay on disk or be printed."""
 
     @property
     def allocation_id(self) -> str:
@@ -62,50 +62,52 @@ class Work:
 
 @dataclass(frozen=True)
 class Output:
-    """What was printed since, without empty lines. As it was printed: secrets are not hidden yet."""
+    """New output, without empty lines. Secrets are not masked yet."""
 
     stdout: tuple[str, ...]
     stderr: tuple[str, ...]
     offsets: Offsets
-    """Where to go on; the same as before if there was nothing."""
+    """Offsets to go on from; unchanged if there was no output."""
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How a worker ended, from what it left behind. Secrets are not hidden yet."""
+    """End of a worker, from the traces that it left. Secrets are not masked yet."""
 
     code: int | None
-    """As a shell tells it: 128 and the number for a signal. None: nobody was left to tell, as where all was killed."""
+    """Exit code as a shell reports it: 128 plus the number for a signal. None: not known, because no process was left to
+    report it."""
     said: str = ""
-    """The sentence that it wrote for the user, about what went wrong."""
+    """Sentence for the user that the worker wrote about an error."""
     last_lines: tuple[str, ...] = ()
-    """The end of standard error, where something went wrong and it wrote no sentence."""
+    """End of standard error, if there was an error without such a sentence."""
 
 
 class Endpoint(Protocol):
-    """Where the agent listens for its workers. The same for every agent on a directory, as workers outlive it."""
+    """Address at which the agent listens for its workers. It is the same for every agent on a directory, because workers
+    outlive it."""
 
     @property
     def address(self) -> str:
-        """As gRPC names it, on the agent's side."""
+        """Address as gRPC names it, on the agent's side."""
         ...
 
     def prepare(self) -> None:
-        """Before the agent listens. Raises OSError."""
+        """Prepares the address before the agent listens. Raises OSError."""
         ...
 
     def opened(self) -> None:
-        """The agent listens: lets its workers, and nobody else, reach it. Raises OSError."""
+        """The agent listens now: opens the address to its workers, and to nobody else. Raises OSError."""
         ...
 
 
 class Runtime(Protocol):
-    """Of one agent. Calls about different runs may overlap; those about one run follow each other, but for `kill`, `kill_all` and
-    `output`, which may come while `wait` does."""
+    """Runtime of one agent. Calls about different runs may overlap; those about one run follow each other, except `kill`,
+    `kill_all` and `output`, which may come during `wait`."""
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """What the node offers."""
+        """Slots that the node offers."""
         ...
 
     @property
@@ -113,75 +115,76 @@ class Runtime(Protocol):
 
     @property
     def separate_account(self) -> bool:
-        """Workers run as another account than the agent, which must let them pass to what they may read."""
+        """True: workers run as another account than the agent, which must let them pass to the files that they may read."""
         ...
 
     async def open(self) -> None:
-        """Makes what all runs need. The agent's directory is there, and is this agent's alone. Raises RuntimeUnavailable."""
+        """Prepares what all runs need. The agent's directory exists, and no other agent uses it. Raises RuntimeUnavailable."""
         ...
 
     async def warm_up(self) -> None:
-        """Begins with what makes the first start quicker. Does not wait for it."""
+        """Begins preparations that make the first start faster. Does not wait for them."""
         ...
 
     async def close(self) -> None:
-        """Lets go of everything. What was given its `go` runs on, the rest leaves."""
+        """Releases all resources. Workers that were given their `go` run on, others leave."""
         ...
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:
-        """What runs here of runs of this directory, by allocation, whoever started it. What leaves by itself once the others are
-        gone is not among it."""
+        """Processes of this directory's runs, by allocation, whichever agent started them. Helpers that leave by themselves
+        once the others are gone are not included."""
         ...
 
     async def sweep(self, live: Collection[str]) -> None:
-        """Removes what was kept on disk of allocations that are not among `live`."""
+        """Removes files of allocations that are not in `live`."""
         ...
 
     async def prepare(self, work: Work) -> None:
-        """Makes what the run needs on disk: its own directories; an image, if it needs one. What an earlier try has left is
-        removed. It may take minutes, and is cancelled where the run is killed meanwhile. Raises OSError."""
+        """Prepares a run on disk: its directories, and an image if it needs one. Files of an earlier attempt are removed. This
+        may take minutes, and is cancelled if the run is killed meanwhile. Raises OSError."""
         ...
 
     async def start(self, work: Work) -> Handle:
-        """After `prepare`: what waits for its `go`. Raises OSError."""
+        """Starts a prepared run, which then waits for its `go`. Raises OSError."""
         ...
 
     async def go(self, handle: Handle) -> None:
-        """Lets it run. Does nothing where it was killed meanwhile: `wait` tells that."""
+        """Lets the run begin. Does nothing if it was killed meanwhile, which `wait` reports."""
         ...
 
     async def abandon(self, handle: Handle) -> None:
-        """In place of `go`: it leaves without having run anything."""
+        """Replaces `go`: the worker leaves without having run anything."""
         ...
 
     async def kill(self, handle: Handle) -> None:
-        """Kills the worker and what is with it. Does not wait for their end, and does nothing where they have ended."""
+        """Kills the worker and the processes with it. Does not wait for their end, and does nothing if they have ended."""
         ...
 
     async def kill_all(self, allocation_id: str) -> bool:
-        """Kills whatever runs of that allocation, and waits for its end. False: something did not die."""
+        """Kills all processes of the allocation, and waits for their end. False: one did not die."""
         ...
 
     async def wait(self, allocation_id: str, handle: Handle) -> Exit:
-        """Returns when the worker has ended, and nothing of its run is left: what it left behind is killed. It may be cancelled,
-        and called again. Raises StillRunning."""
+        """Returns when the worker has ended, and no process of its run is left: remaining ones are killed. It may be
+        cancelled, and called again. Raises StillRunning."""
         ...
 
     async def output(self, allocation_id: str, rank: int | None, offsets: Offsets, *, final: bool, cut: Cut = len) -> Output:
-        """What the worker (of a gang: its supervisor) has printed since; or the rank of that number. Complete lines, some hundred
-        kilobytes at most; an unfinished last line only if it is `final`, or alone takes up all of that: then up to
-        where it may be `cut`."""
+        """New output of the worker (of a gang: its supervisor), or of the rank with that number. Complete lines, some hundred
+        kilobytes at most; an unfinished last line only if it is `final`, or alone fills the limit: then up to the number of
+        bytes that `cut` allows."""
         ...
 
     async def opened_rendezvous(self, allocation_id: str) -> str:
-        """Waits until the supervisor of a gang's rank 0, which runs here, has said where it listens. Raises OSError."""
+        """Waits until the supervisor of a gang's rank 0, which runs here, has written the address at which it listens. Raises
+        OSError."""
         ...
 
     async def place_rendezvous(self, allocation_id: str, address: str) -> None:
-        """Tells a gang's supervisor here where rank 0's listens, before its start or later. What it was told first counts. Does
-        nothing where there is no such run. Raises OSError."""
+        """Gives a gang's supervisor on this node the address of rank 0's, before its start or later. The first address counts.
+        Does nothing if there is no such run. Raises OSError."""
         ...
 
     async def clean(self, allocation_id: str) -> None:
-        """Removes all that was kept of a run whose workers are gone."""
+        """Removes all files of a run whose workers are gone."""
         ...

@@ -1,4 +1,4 @@
-"""What a worker is told in its environment, whatever runs it."""
+"""Environment variables by which a worker learns of its run, with any runtime."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tenuto.workers.launch.token import TOKEN_VARIABLE
 def worker_variables(
     work: Work, node: Node, *, address: str, directory: str, error_file: str, command: tuple[str, ...]
 ) -> dict[str, str]:
-    """`address`: of the agent, as gRPC names it. `directory`, `error_file`: the run's own. `command`: of a gang's rank that
-    starts cold. All as the worker sees them: in a container they may be others."""
+    """Variables of a run's worker. `address`: of the agent, as gRPC names it. `directory`, `error_file`: the run's own.
+    `command`: of a gang's rank that starts cold. All paths are as the worker sees them: in a container they may differ."""
     assignment = work.assignment
     told = {
         "TENUTO_AGENT_ADDRESS": address,

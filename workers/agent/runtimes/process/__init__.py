@@ -1,1 +1,2 @@
-"""Workers as processes of the agent's own machine: started cold, or forked from one that has imported the framework."""
+"""Runtime process: workers are processes of the agent's own machine, started cold or forked from one that has imported the
+framework."""

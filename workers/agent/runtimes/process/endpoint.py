@@ -1,4 +1,4 @@
-"""The agent's unix socket: only the account of its workers can reach it."""
+"""The agent's unix socket, which only the account of its workers can reach."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from tenuto.kernel.account import Account
 from tenuto.workers.agent.runtimes.process.scratch import make_private, short_directory
 
 SOCKET_PATH_BYTES_MAX = 100
-"""The kernel takes 107; longer data directories get their socket in the temporary directory."""
+"""Longest path of a socket in the agent's directory; the kernel accepts 107 bytes. A longer path moves to the temporary
+directory."""
 
 
 def socket_path(directory: Path) -> Path:
-    """The same for every agent on this directory, so that workers find the next one where the last one was."""
+    """Path of the socket. It is the same for every agent on this directory, so that workers find the next agent at the address
+    of the last one."""
     path = directory / "agent.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
         return path
@@ -22,24 +24,24 @@ def socket_path(directory: Path) -> Path:
 
 class UnixEndpoint:
     def __init__(self, directory: Path, account: Account | None = None) -> None:
-        """`directory`: the agent's. `account`: that workers run as, where it is not the agent's own."""
+        """`directory`: the agent's. `account`: account of the workers, if it is not the agent's own."""
         self._path, self._account = socket_path(directory), account
         self._shared = self._path.parent != directory
-        """It is where others may make directories, too."""
+        """True: the socket is in a directory where others may create entries, too."""
 
     @property
     def address(self) -> str:
         return f"unix:{self._path}"
 
     def prepare(self) -> None:
-        """Raises OSError."""
+        """Prepares the directory of the socket. Raises OSError."""
         if self._shared:
             make_private(self._path.parent, open_for_passing=self._account is not None)
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path.unlink(missing_ok=True)
 
     def opened(self) -> None:
-        """Raises OSError."""
+        """Opens the socket to the workers' account only. Raises OSError."""
         if self._account is not None:
             self._account.own(self._path, 0o600)
         self._path.chmod(0o600)

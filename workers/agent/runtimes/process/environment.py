@@ -1,4 +1,4 @@
-"""The environment of a worker process."""
+"""Environment of a worker process."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from tenuto.workers.agent.slots import device_variables
 from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
 
 OWN_PREFIX = "TENUTO_"
-"""Of the variables of the agent, of the cluster and of whoever started it, with tokens and passwords among them: none of a
-worker's business."""
+"""Prefix of variables of the agent, the cluster and the user who started it, with tokens and passwords among them; workers do
+not get these."""
 HANDED_DOWN = frozenset({"TENUTO_CLUSTER_DIRECTORY"})
-"""The mark by which a laptop cluster finds all its processes."""
+"""Exceptions: the mark by which a laptop cluster finds all its processes."""
 
 WORKER_COMMAND = (sys.executable, "-m", "tenuto.workers.harness")
 SUPERVISOR_COMMAND = (sys.executable, "-m", "tenuto.workers.launch")
-"""What a gang's part on one agent is started by: it starts the ranks."""
+"""Command of a gang's part on one agent; it starts the ranks."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """What all worker processes of one agent share."""
+    """Facts that all worker processes of one agent share."""
 
     node: Node
     slots: tuple[Slot, ...]
     address: str
-    """Of the agent, as gRPC names it."""
+    """Address of the agent, as gRPC names it."""
     base: Mapping[str, str]
-    """The agent's own environment."""
+    """Environment of the agent itself."""
     command: tuple[str, ...] = WORKER_COMMAND
-    """Of a training process that starts cold."""
+    """Command of a training process that starts cold."""
     account: Account | None = None
-    """That workers run as. None: the agent's own."""
+    """Account of the workers. None: the agent's own."""
 
     @property
     def home(self) -> Path:
-        """Of workers that have an account of their own."""
+        """Home directory of workers with an account of their own."""
         return self.node.directory / "home"
 
     def files(self, allocation_id: str) -> RunFiles:
@@ -55,7 +55,7 @@ class Host:
 
 
 def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
-    """Of all workers on such slots."""
+    """Environment of all workers on these slots."""
     base = {name: value for name, value in host.base.items() if not name.startswith(OWN_PREFIX) or name in HANDED_DOWN}
     if host.account is not None:
         base = {name: value for name, value in base.items() if not name.startswith("XDG_")}
@@ -64,7 +64,7 @@ def common_environment(host: Host, slots: tuple[Slot, ...]) -> dict[str, str]:
 
 
 def worker_environment(host: Host, work: Work, temporary: Path) -> dict[str, str]:
-    """`temporary`: the allocation's own temporary directory."""
+    """Environment of a run's worker. `temporary`: the allocation's own temporary directory."""
     assignment, node, files = work.assignment, host.node, host.files(work.allocation_id)
     held = set(slots_on(assignment, node.agent_id))
     slots = tuple(slot for slot in host.slots if slot.slot_id in held)
@@ -78,5 +78,5 @@ def worker_environment(host: Host, work: Work, temporary: Path) -> dict[str, str
     )
     environment[RUN_VARIABLE] = run_mark(node.directory, work.allocation_id)
     if host.account is not None:
-        environment[PRIVATE_VARIABLE] = "1"  # also where the configuration sets it
+        environment[PRIVATE_VARIABLE] = "1"  # even if the configuration sets it
     return environment

@@ -1,5 +1,5 @@
-"""The files of a run: what its processes print, how they ended, and what they say about it. They write them whether an agent is
-there or not; an agent that comes later reads them."""
+"""Files of a run: output, exit code and error sentence. Its processes write them whether an agent is running or not; a later
+agent reads them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tenuto.workers.agent.runtimes.runtime import Cut, Exit
 from tenuto.workers.endings import STDERR_BYTES_READ, STDERR_LINES_SHOWN
 
 READ_BYTES_MAX = 256 * 1024
-"""Per look: bounds memory and the size of a report for a worker that prints without end."""
+"""Most bytes per read: bounds memory and the size of a report for a worker that prints without end."""
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Where one run's files are."""
+    """Paths of one run's files."""
 
     directory: Path
     owner: int | None = None
-    """The user id that its processes have, where it is not the agent's own: no other's files are read in their place."""
+    """User id of the run's processes, if it is not the agent's own; files of other users are not read."""
 
     @property
     def exit(self) -> Path:
@@ -40,7 +40,7 @@ class RunFiles:
         return self.directory / "error.txt"
 
     def of_rank(self, rank: int) -> RunFiles:
-        """A rank of a gang has files of its own, beside those of its supervisor."""
+        """Files of one rank of a gang, beside those of its supervisor."""
         return RunFiles(self.directory / f"rank-{rank}", self.owner)
 
 
@@ -48,12 +48,12 @@ class RunFiles:
 class Chunk:
     texts: tuple[str, ...]
     offset: int
-    """Where to go on, in bytes."""
+    """Offset to go on from, in bytes."""
 
 
 def read_lines(path: Path, offset: int, *, final: bool, owner: int | None = None, cut: Cut = len) -> Chunk:
-    """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a line
-    too: that is how progress bars print. `cut`: where one that is too long may be cut."""
+    """Complete lines from `offset` on; an unfinished last line only if it is `final` or too long. A carriage return ends a
+    line, too, because progress bars print it. `cut`: number of bytes at which a line that is too long may be cut."""
     try:
         with open_foreign(path, owner) as file:
             file.seek(offset)
@@ -77,7 +77,7 @@ def read_exit(files: RunFiles) -> Exit:
 
 
 def read_exit_code(files: RunFiles) -> int | None:
-    """The worker's exit code as the shell saw it; None: the shell was killed too. Raises OSError if it cannot be seen."""
+    """The worker's exit code as the shell saw it. None: the shell was killed, too. Raises OSError if that cannot be seen."""
     try:
         return int(read_foreign(files.exit, files.owner))
     except ValueError:

@@ -1,8 +1,8 @@
-"""Worker processes: started so that they outlive the agent, found again by identity, waited for, killed with all they started.
+"""Worker processes: started so that they outlive the agent, found again by identity, awaited, and killed with all their children.
 
 A worker runs under a small shell in a session of its own. The shell first waits for a line from the agent: if the agent dies
-before it has noted the process on disk, the pipe closes and the shell leaves without having run anything. Afterwards it writes
-the worker's exit code to a file, so that the code is known even if no agent was there when the worker ended.
+before it has stored the process, the pipe closes and the shell leaves without having run anything. Afterwards it writes the
+worker's exit code to a file, so that the code is known even if no agent was running when the worker ended.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from tenuto.workers.agent.runtimes.runtime import Handle
 from tenuto.workers.launch.token import hand_down_token
 
 RUN_VARIABLE = "TENUTO_RUN"
-"""In the environment of a worker and of all that it starts: `<agent directory>:<allocation id>`. Finds what left the session."""
+"""Variable in the environment of a worker and of all processes that it starts: `<agent directory>:<allocation id>`. Processes
+that left the session are found by it."""
 POLL_SECONDS = 0.2
-"""How often a process is looked at where the kernel cannot tell us of its end (no pidfd)."""
+"""Pause between checks of a process if the kernel cannot signal its end (no pidfd)."""
 KILL_ROUNDS_MAX = 50
-"""Rounds of killing what a worker left behind: each catches what was forked during the one before."""
+"""Most rounds of killing the processes that a worker left: each round catches those forked during the previous one."""
 KILL_ROUND_SECONDS, KILL_FIRST_ROUND_SECONDS = 0.1, 0.01
-"""Between rounds; the first ones are shorter, because what is left is usually about to leave."""
+"""Pause between rounds; the first ones are shorter, because most processes are about to leave."""
 CLEANER_ROUNDS_MAX = 40
-"""Rounds in which helpers that clean up after dead processes are left to do so, nearly four seconds: torch's keeper of shared
-memory waits two for further users before it removes what it kept."""
+"""Rounds in which helpers that clean up after dead processes are spared, nearly four seconds: torch's shared memory manager
+waits two for further users before it removes the memory."""
 _CLEANERS = (b"torch_shm_manager", b"multiprocessing.resource_tracker")
-"""In the command line of such helpers. They end by themselves when the others are gone, and remove the shared memory that those
-held; killed with them, it would stay until the node is started again."""
+"""Marks of such helpers in their command lines. They end by themselves when the others are gone, and remove the shared memory
+that those held; if they were killed, it would stay until the node restarts."""
 _FIELD_PARENT, _FIELD_SESSION, _FIELD_START = 1, 3, 19
 """Fields of /proc/<pid>/stat, counted from the process state."""
 
@@ -56,11 +57,11 @@ echo $code >"$exit_file.partial" && mv "$exit_file.partial" "$exit_file"
 
 @dataclass(frozen=True)
 class Identity:
-    """A process that is not mistaken for a later one with the same pid."""
+    """Identity of a process, which is not mistaken for a later one with the same pid."""
 
     pid: int
     started: int
-    """In the kernel's count: a pid alone may be another process by now."""
+    """Start time in the kernel's count: a pid alone may belong to another process by now."""
 
     @property
     def handle(self) -> Handle:
@@ -73,29 +74,29 @@ class Identity:
 
 
 class Spawned:
-    """A shell that waits for its go."""
+    """A shell that waits for the agent's go."""
 
     def __init__(self, process: subprocess.Popen[bytes], identity: Identity) -> None:
         assert process.stdin is not None
         self._stdin = process.stdin
         self.identity = identity
-        # It is waited for by pid, like the processes of an earlier agent; the object must not wait too, or complain.
+        # The process is awaited by pid, like those of an earlier agent, so the Popen object must neither wait nor warn.
         process.returncode = 0
 
     def go(self) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile: the watcher sees that
+        with contextlib.suppress(BrokenPipeError):  # the shell was killed meanwhile, which `wait_gone` sees
             self._stdin.write(b"go\n")
             self._stdin.close()
 
     def abandon(self) -> None:
-        """The shell leaves without having run anything."""
+        """Makes the shell leave without having run anything."""
         self._stdin.close()
 
 
 def spawn(
     command: Sequence[str], files: RunFiles, environment: Mapping[str, str], cwd: Path, account: Account | None = None
 ) -> Spawned:
-    """In the run's directory, which is there. Raises OSError."""
+    """Starts a shell that waits for its go, with files in the run's existing directory. Raises OSError."""
     with hand_down_token(environment) as (variables, descriptors):
         process = subprocess.Popen(
             ["/bin/sh", "-c", _SHELL, "tenuto-worker", str(files.exit), str(files.stdout), str(files.stderr), *command],
@@ -114,8 +115,8 @@ def spawn(
 
 
 def start_time(pid: int) -> int | None:
-    """The process's start in the kernel's count; None where there is no such process (a zombie counts as none, unless it is
-    our own unwaited child). Raises OSError where the agent has no descriptor left to look with."""
+    """Start time of the process in the kernel's count; None if there is no such process (a zombie counts as none, unless it is
+    our own unwaited child). Raises OSError if the agent has no file descriptor left."""
     fields = _stat(pid)
     if fields is not None:
         dead = fields[0] in ("Z", "X") and int(fields[_FIELD_PARENT]) != os.getpid()
@@ -135,7 +136,7 @@ def _stat(pid: int) -> list[str] | None:
         if is_shortage(error):
             raise
         return None
-    return text[text.rindex(")") + 2 :].split()  # the name before it may hold anything
+    return text[text.rindex(")") + 2 :].split()  # the process name before it may contain any character
 
 
 def is_alive(identity: Identity) -> bool:
@@ -158,13 +159,14 @@ def _exists(pid: int) -> bool:
 
 
 def _reap(pid: int) -> None:
-    """Our own children stay in the process table until they are waited for; others are not ours to wait for."""
+    """Collects a child of this process that has ended, which would otherwise stay in the process table. Other processes are
+    not affected."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 async def wait_gone(identity: Identity) -> None:
-    """Returns when the process has ended, whoever its parent is."""
+    """Returns when the process has ended, whichever process is its parent."""
     try:
         descriptor = os.pidfd_open(identity.pid)
     except (AttributeError, OSError):
@@ -176,7 +178,7 @@ async def wait_gone(identity: Identity) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     try:
-        if is_alive(identity):  # the descriptor was opened by pid: make sure that it is the one we mean
+        if is_alive(identity):  # the pid may belong to another process by now
             loop.add_reader(descriptor, ended.set)
             await ended.wait()
         _reap(identity.pid)
@@ -190,8 +192,8 @@ def run_mark(agent_directory: Path, allocation_id: str) -> str:
 
 
 def marked(agent_directory: Path) -> dict[int, str]:
-    """Processes of this agent's runs, by their environment: pid -> allocation id. Takes some microseconds each. Raises OSError
-    where the agent has no descriptor left to look with."""
+    """Processes of this agent's runs, by their environment: pid -> allocation id. Takes some microseconds per process. Raises
+    OSError if the agent has no file descriptor left."""
     prefix = f"{agent_directory}:"
     found: dict[int, str] = {}
     for pid in psutil.pids():
@@ -202,7 +204,7 @@ def marked(agent_directory: Path) -> dict[int, str]:
 
 
 def _mark_of(pid: int) -> str:
-    """Empty where a process has none, or is gone, or is not ours to look at."""
+    """Mark of a process; empty if it has none, is gone, or may not be read."""
     if not _HAS_PROC:
         with contextlib.suppress(psutil.Error):
             return psutil.Process(pid).environ().get(RUN_VARIABLE, "")
@@ -219,15 +221,15 @@ def _mark_of(pid: int) -> str:
 
 
 def kill(identity: Identity) -> None:
-    """SIGKILL for the shell and its whole process group but the cleaners, if it is still that shell. Does not wait. Raises
-    OSError where the agent has no descriptor left to look with."""
+    """SIGKILL for the shell and its whole process group, except cleaners, if the pid still is that shell. Does not wait. Raises
+    OSError if the agent has no file descriptor left."""
     if start_time(identity.pid) != identity.started:
         return
     if not _HAS_PROC:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(identity.pid, signal.SIGKILL)
         return
-    kill_process(identity.pid)  # first: it must not see the worker end, and write down how
+    kill_process(identity.pid)  # the shell first, so that it cannot write an exit code
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if pid != identity.pid and os.getpgid(pid) == identity.pid and not is_cleaner(pid):
@@ -235,7 +237,7 @@ def kill(identity: Identity) -> None:
 
 
 def is_cleaner(pid: int) -> bool:
-    """A helper that removes what dead processes held, and then leaves by itself."""
+    """True for a helper that removes what dead processes held, and then leaves by itself."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             line = file.read()
@@ -250,7 +252,7 @@ def kill_process(pid: int) -> None:
 
 
 async def kill_rest(agent_directory: Path, allocation_id: str) -> bool:
-    """Kill whatever else of this run is left (helpers that outlived the worker hold its GPU). False: something did not die."""
+    """Kills all remaining processes of this run (helpers that outlived the worker hold its GPU). False: one did not die."""
     for round_number in range(KILL_ROUNDS_MAX):
         left = [pid for pid, of in (await asyncio.to_thread(marked, agent_directory)).items() if of == allocation_id]
         if not left:

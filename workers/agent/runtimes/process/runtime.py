@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 KILL_AGAIN_SECONDS = 0.5
 """After a kill for which the agent had no descriptor left."""
 LOOK_SECONDS = 0.05
-"""How often it is looked whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
+"""Pause between checks whether rank 0's side listens: it does within a fraction of a second, and the others wait for it."""
 
 
 class ProcessRuntime:
@@ -58,8 +58,8 @@ class ProcessRuntime:
         account: Account | None = None,
         warm_environments_max: int = 0,
     ) -> None:
-        """`shared`: the directory that all agents see. `base`: the environment that workers inherit. `account`: that they run as,
-        where it is not the agent's own. `warm_environments_max`: 0 starts all of them cold."""
+        """`shared`: directory that all agents see. `base`: environment that workers inherit. `account`: account of the
+        workers, if it is not the agent's own. `warm_environments_max`: 0 starts all of them cold."""
         self._node, self._shared, self._account = node, shared, account
         self._endpoint = UnixEndpoint(node.directory, account)
         self.host = Host(node, slots, self._endpoint.address, base, tuple(command), account)
@@ -67,11 +67,11 @@ class ProcessRuntime:
         self._scratch = Scratch(node.directory, base, account)
         self._opened = False
         self._temporary: dict[str, Path] = {}
-        """Of allocations that were prepared, until they start."""
+        """Temporary directories of allocations that were prepared, until they start."""
         self._waiting: dict[Handle, Spawned | WarmSpawned] = {}
-        """Started, and not told to go."""
+        """Workers that were started and wait for their go."""
         self._forked: dict[Handle, WarmSpawned] = {}
-        """They run, and say themselves when they end."""
+        """Running workers that were forked from a warm process, and report their end themselves."""
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -98,7 +98,7 @@ class ProcessRuntime:
             spawned.abandon()
         self._waiting.clear()
         await self.warm.close()
-        if self._opened:  # else the directory may be another agent's
+        if self._opened:  # otherwise the directory may belong to another agent
             self._scratch.close()
 
     async def find(self) -> Mapping[str, Sequence[Handle]]:
@@ -113,7 +113,7 @@ class ProcessRuntime:
         await asyncio.to_thread(self._scratch.sweep, live)
 
     async def prepare(self, work: Work) -> None:
-        """The run's directory is given away last: until then no other account can put anything into it."""
+        """Makes the run's directories. The run's own is given away last: until then no other account can put anything into it."""
         directory = self.host.files(work.allocation_id).directory
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(mode=0o700, parents=True)
@@ -127,7 +127,7 @@ class ProcessRuntime:
         environment = worker_environment(self.host, work, self._temporary.pop(work.allocation_id))
         command = SUPERVISOR_COMMAND if is_gang(work.assignment) else self.host.command
         spawned: Spawned | WarmSpawned | None = None
-        if not work.secrets:  # a process that others are forked from must not hold them
+        if not work.secrets:  # a process that others are forked from must not hold secrets
             spawned = await self.warm.spawn(files, environment, work.context, work.assignment.config.entrypoint)
         spawned = spawned or processes.spawn(command, files, environment, work.context, self._account)
         handle = spawned.identity.handle
@@ -186,15 +186,15 @@ class ProcessRuntime:
 
     async def clean(self, allocation_id: str) -> None:
         self._temporary.pop(allocation_id, None)
-        await asyncio.to_thread(self._remove, allocation_id)  # gigabytes perhaps
+        await asyncio.to_thread(self._remove, allocation_id)  # may be gigabytes
 
     def _remove(self, allocation_id: str) -> None:
         self._scratch.remove(allocation_id)
         shutil.rmtree(self.host.files(allocation_id).directory, ignore_errors=True)
 
     def _admit(self, account: Account) -> None:
-        """Makes what processes of another account need. Raises RuntimeUnavailable."""
-        os.umask(0o077)  # what is meant for others is opened to them by name
+        """Prepares directories for processes of another account. Raises RuntimeUnavailable."""
+        os.umask(0o077)  # files for other accounts are opened explicitly
         directory, checkpoints = self._node.directory, self._shared / "checkpoints"
         try:
             check_account(account, directory)

@@ -1,13 +1,13 @@
-"""Warm workers: processes forked from one that has imported their framework already (harness/zygote.py): PyTorch, or Keras where
-the user's code imports it.
+"""Warm workers: processes forked from one that has already imported their framework (harness/zygote.py): PyTorch, or Keras if the
+user's code imports it.
 
-One such process keeps two pairs of forks ahead of need, which stand by for the next runs: a fork of half a gigabyte costs tens of
+One such process, a zygote, keeps two pairs of forks ready for the next runs: a fork of half a gigabyte costs tens of
 milliseconds.
 
-A worker starts warm if it has the same framework, and if its environment differs from that process's only in what is read after
-the imports: who it is, its trace and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, what a config's
-`environment` adds) has such a process of its own; the least recently used one leaves when there are too many. Whatever fails
-here, the worker starts cold.
+A worker starts warm if it has the same framework, and if its environment differs from the zygote's only in variables that are
+read after the imports: its identity, its trace and its GPU. Every other set of variables (OMP_NUM_THREADS, PYTHONPATH, those of a
+configuration's `environment`) has a zygote of its own; the least recently used one leaves if there are too many. After any
+failure here the worker starts cold.
 """
 
 from __future__ import annotations
@@ -35,49 +35,51 @@ from tenuto.workers.launch.token import TOKEN_VARIABLE
 logger = logging.getLogger(__name__)
 
 READY_SECONDS_MAX = 60.0
-"""To import the framework: seconds; on a cold network disk much longer. A cold start would have to wait for the same imports."""
+"""Longest import of the framework: seconds, on a cold network disk much longer. A cold start would have to wait for the same
+imports."""
 FORK_SECONDS_MAX = 5.0
-"""Two forks of a process of half a gigabyte: tens of milliseconds, on a crowded machine many times that."""
+"""Longest fork of a pair from a process of half a gigabyte: tens of milliseconds, on a busy machine many times that."""
 SPARE_PAIRS = 2
-"""A pair needs some 150 ms to rehearse, and a short trial may be over sooner: the next one then finds the other pair, which is
-done. Each costs about 30 MB."""
+"""Pairs kept ready. A pair needs some 150 ms to rehearse, and a short trial may be over sooner: the next one then finds the
+other pair. Each costs about 30 MB."""
 STAND_BY_SECONDS = 0.1
-"""From a start until the next pair is forked ahead: the worker that starts now has the processors first."""
+"""Delay between a start and the next fork ahead, so that the starting worker has the processors first."""
 PER_RUN = frozenset(
     {
         "TENUTO_AGENT_ADDRESS", "TENUTO_ALLOCATION_ID", TOKEN_VARIABLE, "TENUTO_RANK", "TENUTO_ERROR_FILE", RUN_VARIABLE,
         "TRACEPARENT", "CUDA_VISIBLE_DEVICES", GANG_VARIABLE, "TMPDIR",
     }
 )  # fmt: skip
-"""Read when a worker begins, or when the GPU is first used; never while the framework is imported."""
+"""Variables that are read when a worker begins, or when the GPU is first used; never while the framework is imported."""
 
 _FIXED = {"PYTHONHASHSEED": "0", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""The second: should an import ask whether there is a GPU, the driver's own library must not be loaded for that, as it would see
-all of the node's, and for good. Runs have variables of their own."""
+"""Variables of every zygote. The second one: if an import asks whether there is a GPU, the driver's own library must not be
+loaded, because it would see all GPUs of the node from then on. Runs have variables of their own."""
 
 FRAMEWORKS_KNOWN_MAX = 256
-"""Model directories whose framework is remembered: one text is read in a millisecond."""
+"""Most model directories whose framework is remembered; finding it takes a millisecond."""
 
 Key = tuple[tuple[str, str], ...]
 
 
 class WarmSpawned:
-    """The leader of a run's session, which waits for its go."""
+    """The session leader of a warm run, which waits for the agent's go."""
 
     def __init__(self, control: socket.socket, identity: Identity) -> None:
         self._control = control
         self.identity = identity
         self.left_nothing = False
-        """Once it ended: it is known that no process that it started is left."""
+        """Set at its end: True if no process that it started is left."""
 
     def go(self) -> None:
-        with contextlib.suppress(OSError):  # it was killed meanwhile: the watcher sees that
+        with contextlib.suppress(OSError):  # the leader was killed meanwhile, which `wait_ended` sees
             self._control.sendall(b"go\n")
         self._control.setblocking(False)
 
     async def wait_ended(self) -> bool:
-        """True: the worker is gone, and its exit code is in the file. The leader leaves then; to give back half a gigabyte of
-        mappings takes it some milliseconds, which the slots need not wait for. False: the leader died, and said nothing."""
+        """Waits for the end of the worker. True: its exit code is in the file. The leader reports this before it leaves
+        itself, because returning half a gigabyte of mappings takes it some milliseconds, for which the slots need not wait.
+        False: the leader died without a report."""
         try:
             word = await asyncio.get_running_loop().sock_recv(self._control, 1)
             self.left_nothing = word == b"a"
@@ -88,12 +90,12 @@ class WarmSpawned:
             self._control.close()
 
     def abandon(self) -> None:
-        """It leaves without having run anything."""
+        """Makes the leader leave without having run anything."""
         self._control.close()
 
 
 class Zygote:
-    """One process that forks, for one environment. Raises OSError if it cannot be started."""
+    """One process that forks workers, for one environment. Raises OSError if it cannot be started."""
 
     def __init__(self, environment: Mapping[str, str], log: Path, account: Account | None = None) -> None:
         self._channel, theirs = socket.socketpair()
@@ -111,7 +113,7 @@ class Zygote:
                 **(account.process_options if account else {}),
             )
         self._spares: deque[socket.socket] = deque()
-        """Of pairs that were forked ahead and wait for a job, the oldest first."""
+        """Sockets of pairs that were forked ahead and wait for a job, the oldest first."""
         self._closed = False
         self._ready: asyncio.Task[bool] = asyncio.create_task(self._wait_ready(), name="warming")
 
@@ -128,14 +130,14 @@ class Zygote:
         return self._ready.done() and not self._ready.cancelled() and self._ready.result()
 
     async def ready(self) -> bool:
-        """Returns when it has imported the framework, or will not any more: also where it is closed meanwhile."""
+        """Returns when the process has imported the framework (True), or will not (False), also if it is closed meanwhile."""
         await asyncio.wait({self._ready})
         return self.was_ready
 
     async def fork(self, job: Job) -> WarmSpawned:
-        """Hands the job to the pair of processes that stands by, or to a new one. Raises OSError or TimeoutError."""
+        """Gives the job to a waiting pair of processes, or to a new one. Raises OSError or TimeoutError."""
         while self._spares:
-            with contextlib.suppress(OSError, TimeoutError):  # it was killed meanwhile: as if there had been none
+            with contextlib.suppress(OSError, TimeoutError):  # the pair was killed meanwhile: use the next one
                 return await self._hand_over(self._spares.popleft(), job)
         return await self._hand_over(self._ask(), job)
 
@@ -144,7 +146,7 @@ class Zygote:
         while len(self._spares) < SPARE_PAIRS and self.was_ready and not self._closed:
             try:
                 self._spares.append(self._ask())
-            except OSError:  # it ended: the next job finds that out
+            except OSError:  # the zygote ended, which the next job finds
                 return
 
     def _ask(self) -> socket.socket:
@@ -174,14 +176,14 @@ class Zygote:
             raise
 
     async def close(self) -> None:
-        """It leaves at the end of its socket; its forks go on."""
+        """Ends the process, which leaves when its socket is closed; its forks go on."""
         self._closed = True
         self._ready.cancel()
         self._channel.close()
         for spare in self._spares:
             spare.close()
         if not self.was_ready:
-            self._process.kill()  # while it imports it does not look at its socket, and it has no forks
+            self._process.kill()  # while it imports, it does not read its socket and has no forks
         with contextlib.suppress(subprocess.TimeoutExpired):
             await asyncio.to_thread(self._process.wait, FORK_SECONDS_MAX)
             return
@@ -191,24 +193,24 @@ class Zygote:
 
 class WarmPool:
     def __init__(self, directory: Path, environments_max: int, account: Account | None = None) -> None:
-        """`environments_max`: 0 switches warm workers off. `directory`: for the log of what goes wrong while importing.
-        `account`: of the workers, where that is not the agent's own."""
+        """`environments_max`: 0 switches warm workers off. `directory`: for the log of failed imports. `account`: account of
+        the workers, if it is not the agent's own."""
         self._directory, self._environments_max, self._account = directory, environments_max, account
         self._zygotes: dict[Key, Zygote] = {}
-        """The most recently used one last."""
+        """Zygotes by environment, the most recently used one last."""
         self._failed: set[Key] = set()
-        """What could not be imported once is not tried again; a process that died later is."""
+        """Environments whose import failed; they are not tried again. A process that died later is."""
         self._frameworks: dict[tuple[Path, str, str], Framework] = {}
-        """Of the model directories that were looked at last."""
+        """Frameworks of the model directories that were examined last."""
         self.forks = 0
-        """Workers that were started warm."""
+        """Number of workers that were started warm."""
 
     @property
     def on(self) -> bool:
         return self._environments_max > 0 and sys.platform == "linux"
 
     def warm(self, environment: Mapping[str, str], framework: Framework = "torch") -> Zygote | None:
-        """Begins to import for workers of that environment, unless that is done or has failed before."""
+        """Starts a zygote for workers of that environment, unless there is one or its import failed before."""
         kept = {name: value for name, value in environment.items() if name not in PER_RUN}
         key = tuple(sorted((kept | {FRAMEWORK_VARIABLE: framework}).items()))
         if not self.on or key in self._failed:
@@ -232,7 +234,7 @@ class WarmPool:
         return self._frameworks[key]
 
     async def spawn(self, files: RunFiles, environment: Mapping[str, str], cwd: Path, entrypoint: str = "") -> WarmSpawned | None:
-        """None: start it cold. `cwd`: the model directory, in which `entrypoint` is found."""
+        """A warm worker; None: start it cold. `cwd`: the model directory, in which `entrypoint` is found."""
         zygote = self.warm(environment, self._framework(entrypoint, cwd, environment)) if self.on else None
         if zygote is None:
             return None
