@@ -40,7 +40,7 @@ from tenuto.kernel.eventlog import Append
 from tenuto.kernel.ingress import BATCH_REPORTS_MAX
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.events.trial import TrialProgressed
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import PACED_REPORTS

@@ -19,7 +19,7 @@ from tenuto.schemas.events.pool import AgentSlots
 from tenuto.workers.agent import manager as manager_module
 from tenuto.workers.agent.app import AgentApp, AgentError
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.live import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
+from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
 from tenuto.workers.agent.runtimes.process import processes as processes_module
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 from tests.support.control_plane import AGENT, WAIT_SECONDS_MAX, agent_settings, make_assignment, make_context
@@ -54,14 +54,14 @@ class Rig:
         self._position += 1
         return await self.app.manager.assign(Assignments(position=self._position, assignments=assignments))
 
-    async def running(self, allocation_id: str) -> tuple[Live, psutil.Process]:
+    async def running(self, allocation_id: str) -> tuple[LiveRun, psutil.Process]:
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             while (live := self.app.manager.live(allocation_id)) is None or live.run.phase != "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert live.run.handle is not None
         return live, psutil.Process(processes_module.Identity.of(live.run.handle).pid)
 
-    async def paused(self, live: Live, pause_seconds: float = RETRY_SECONDS) -> None:
+    async def paused(self, live: LiveRun, pause_seconds: float = RETRY_SECONDS) -> None:
         """Its task meets a full disk, and pauses after that."""
         task = live.task
         assert task is not None
@@ -163,7 +163,7 @@ async def test_where_rank_0_listens_is_reported_once_the_disk_takes_it(rig: Rig,
     parts = (AgentSlots(agent_id=AGENT, slot_ids=(0,)), AgentSlots(agent_id="node-2", slot_ids=(0,)))
     manager = cast(Any, rig.app.manager)
     assignment = make_assignment(rig.context).model_copy(update={"slots": parts})
-    live = Live(cast(Any, await rig.disk(manager._runs.add, assignment, "token", None)))
+    live = LiveRun(cast(Any, await rig.disk(manager._runs.add, assignment, "token", None)))
     directory = manager._runtime.host.files("1-1-1").directory
     directory.mkdir(parents=True)
     (directory / RENDEZVOUS_FILE).write_text("127.0.0.1:1")

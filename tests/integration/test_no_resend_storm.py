@@ -27,7 +27,7 @@ from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, H
 from tenuto.schemas.subjects import Lane
 from tenuto.services.launcher.handlers.backlog import BACKLOG_REPORTS_MAX, Backlogs
 from tenuto.workers.agent import sending
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.rpc import REPORT_BYTES_MAX, TOO_LARGE_BYTES_KEPT, _new_report

@@ -11,7 +11,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Assignments, Heartbeat, HeartbeatReply
 from tenuto.workers.agent.app import AgentApp
-from tenuto.workers.agent.spare_heart import SpareHeart
+from tenuto.workers.agent.spare_heartbeat import SpareHeartbeat
 
 BEATS = 5
 
@@ -50,7 +50,7 @@ async def test_heartbeats_do_not_wait_for_what_they_brought_to_be_written_down()
     agent = cast(Any, AgentApp.__new__(AgentApp))
     agent._settings, agent._clock, agent._taking = Settings(heartbeat_seconds=0.01), SystemClock(), None
     agent._node = SimpleNamespace(agent_id="a")
-    agent._spare_heart = SpareHeart(agent._settings, "a")
+    agent._spare_heart = SpareHeartbeat(agent._settings, "a")
     agent._seldom, agent.manager = SimpleNamespace(over=lambda: None, warn=lambda text: None), manager
     agent._heartbeat = lambda: Heartbeat(
         agent_id="a", spool_id="s", pool="default", host="h", version="1", slots=(), allocations=(), launcher_sequence=0

@@ -13,7 +13,7 @@ import pytest
 from nats.aio.client import Client
 
 from tenuto.schemas.reports import Committed
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database, transaction
 from tenuto.workers.agent.publishing import LanePublisher
 from tenuto.workers.agent.spool import NewReport, Spool

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tenuto.workers.agent import starting
-from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.outcome import End
 from tenuto.workers.agent.runs import Run
@@ -49,7 +49,7 @@ def starter(runtime: SlowRuntime, directory: Path) -> Starter:
 async def test_a_run_that_is_killed_while_it_is_prepared_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "LOOK_SECONDS", 0.01)
     runtime = SlowRuntime()
-    live = Live(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
+    live = LiveRun(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
     ending = asyncio.create_task(starter(runtime, tmp_path).start(live))
     await runtime.preparing.wait()
     live.run = replace(live.run, killed_for="pause")
@@ -61,7 +61,7 @@ async def test_a_run_that_is_killed_while_it_is_prepared_is_not_started(tmp_path
 
 async def test_a_run_that_cannot_be_prepared_is_lost(tmp_path: Path) -> None:
     runtime = SlowRuntime(OSError("no space left on device"))
-    live = Live(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
+    live = LiveRun(Run("1-1-1", 1, "starting", "token", make_assignment("0" * 64)))
     end = await starter(runtime, tmp_path).start(live)
     assert isinstance(end, End)
     assert (end.outcome, end.error) == ("lost", "the worker process could not be started: no space left on device")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tenuto.workers.agent.database import open_database
-from tenuto.workers.agent.foreign import TEXT_BYTES_MAX, open_foreign, place, read_foreign
 from tenuto.workers.agent.runtimes.process.files import read_lines
+from tenuto.workers.agent.untrusted_files import TEXT_BYTES_MAX, open_foreign, place, read_foreign
 from tenuto.workers.launch.token import DESCRIPTOR_VARIABLE, TOKEN_VARIABLE, hand_down_token, take_token
 
 SHOW = "import os, sys; sys.path.insert(0, sys.argv[1]); from tenuto.workers.launch.token import take_token; " + (

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tenuto.workers.agent import rpc
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.rpc import PACED_REPORTS, WorkerDoor
 
 

@@ -30,11 +30,11 @@ from tenuto.kernel.tasks import run_together, stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.assignments import Assignments, AssignReply, Heartbeat, HeartbeatReply
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.changed import obey_cancellation
+from tenuto.workers.agent.change_signal import obey_cancellation
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Database, Disk, check_database, open_database
+from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch, database_problem
 from tenuto.workers.agent.gangs import NoInterface, find_interface
-from tenuto.workers.agent.home import DATABASE, LOCK, Home, database_problem
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.publishing import LanePublisher
@@ -43,7 +43,7 @@ from tenuto.workers.agent.rpc import WorkerDoor, WorkerServer
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.choose import make_runtime
 from tenuto.workers.agent.runtimes.runtime import RuntimeUnavailable
-from tenuto.workers.agent.spare_heart import SpareHeart
+from tenuto.workers.agent.spare_heartbeat import SpareHeartbeat
 from tenuto.workers.agent.spool import Spool
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class AgentApp:
             raise AgentError(str(error)) from error
         self._labels = _labels(settings.agent_labels)
         self._version = importlib.metadata.version("tenuto")
-        self._spare_heart = SpareHeart(settings, self._node.agent_id)
+        self._spare_heart = SpareHeartbeat(settings, self._node.agent_id)
         self._seldom = Seldom(logger)
         self._lock: IO[str] | None = None
         self._disk = Disk()
@@ -124,7 +124,7 @@ class AgentApp:
             await self._disk(check_database, self._connection)
         except sqlite3.Error as error:
             raise AgentError(database_problem(error, self._directory / DATABASE) or f"{self._directory}: {error}.") from error
-        self._home = Home(self._directory)
+        self._home = DirectoryWatch(self._directory)
         self._disk.failed = self._home.failed
         self.manager = Manager(
             self._node,

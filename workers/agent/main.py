@@ -12,7 +12,7 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.kernel.settings import Settings, SettingsError
 from tenuto.kernel.tasks import stop_task
 from tenuto.workers.agent.app import AgentApp, AgentError
-from tenuto.workers.agent.home import LOOK_SECONDS
+from tenuto.workers.agent.directory_watch import LOOK_SECONDS
 from tenuto.workers.agent.slots import NoSlots
 
 logger = logging.getLogger(__name__)

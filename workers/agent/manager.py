@@ -15,21 +15,21 @@ from tenuto.kernel.backoff import Backoff
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.assignments import Action, Assignment, Assignments
-from tenuto.workers.agent import hiding
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent import secret_masks
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.contexts import Contexts
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.gangs import place_rendezvous
-from tenuto.workers.agent.live import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
+from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
+from tenuto.workers.agent.local_ranks import slots_on
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.outcome import End, name_end
-from tenuto.workers.agent.printed import Printed
+from tenuto.workers.agent.output_spooler import OutputSpooler
 from tenuto.workers.agent.reconcile import Direct, Kill, Refuse, Start, Step, reconcile
 from tenuto.workers.agent.report_tokens import ReportTokens
 from tenuto.workers.agent.run_reports import RunReports
 from tenuto.workers.agent.runs import Run, Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
-from tenuto.workers.agent.shares import slots_on
 from tenuto.workers.agent.spool import NewReport, Spool
 from tenuto.workers.agent.starting import Starter
 
@@ -65,10 +65,10 @@ class Manager:
         self.committed = Changed()
         """Signal that reports left the spool."""
         self._runtime, self._runs, self._disk, self._contexts, self._grace_seconds = runtime, runs, disk, contexts, grace_seconds
-        self._printed = Printed(node, runtime, runs, spool, disk, clock, self.spooled)
+        self._printed = OutputSpooler(node, runtime, runs, spool, disk, clock, self.spooled)
         self._starter = Starter(node, runtime, contexts, self._printed.tell)
         self._reports = RunReports(node, runtime, runs, spool, disk, self.spooled, self.committed)
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveRun] = {}
         self._done: dict[str, Run] = {}
         self._assigned: tuple[Assignment, ...] | None = None
         """Assignments of the launcher. None until the first message: a restarted agent must not kill the workers that it
@@ -86,14 +86,14 @@ class Manager:
             if run.phase == "done":
                 self._done[run.allocation_id] = run
             else:
-                self._live[run.allocation_id] = Live(run)
+                self._live[run.allocation_id] = LiveRun(run)
         for allocation_id, handles in (await self._runtime.find()).items():
             if (found := self._live.get(allocation_id)) is None or not found.run.holds_slots:
                 logger.warning("killing what runs of allocation %s: it is not this agent's any more", allocation_id)
                 for handle in handles:
                     await self._runtime.kill(handle)
         await self._runtime.sweep(set(self._live))
-        await asyncio.to_thread(hiding.sweep, self.node.directory, set(self._live))
+        await asyncio.to_thread(secret_masks.sweep, self.node.directory, set(self._live))
         for live in self._live.values():
             if live.run.phase == "running":
                 logger.info("found the workers of allocation %s again", live.run.allocation_id)
@@ -107,7 +107,7 @@ class Manager:
         """Allocations for heartbeats: all whose end is not in the record yet."""
         return tuple(sorted(self._live))
 
-    def live(self, allocation_id: str) -> Live | None:
+    def live(self, allocation_id: str) -> LiveRun | None:
         """A run whose workers may report: starting or running. None: there is no such run."""
         live = self._live.get(allocation_id)
         return live if live is not None and live.run.holds_slots else None
@@ -172,7 +172,7 @@ class Manager:
                 live.grace.cancel()
         await asyncio.gather(*map(stop_task, tasks))
 
-    async def _wait_ended(self, lives: Iterable[Live]) -> None:
+    async def _wait_ended(self, lives: Iterable[LiveRun]) -> None:
         for live in lives:
             while live.run.holds_slots:
                 await live.changed.next().wait()
@@ -210,21 +210,21 @@ class Manager:
         await self._note_end(live, end)
         self._carry(live)
 
-    async def _add(self, assignment: Assignment, starting: NewReport | None) -> Live:
+    async def _add(self, assignment: Assignment, starting: NewReport | None) -> LiveRun:
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        live = Live(await self._disk(self._runs.add, assignment, token, starting))
+        live = LiveRun(await self._disk(self._runs.add, assignment, token, starting))
         self._live[assignment.allocation_id] = live
         self.spooled.notify()
         return live
 
-    async def _direct(self, live: Live, assignment: Assignment) -> None:
+    async def _direct(self, live: LiveRun, assignment: Assignment) -> None:
         await self._disk(self._runs.note_assignment, assignment)
         live.run = replace(live.run, assignment=assignment)
         await place_rendezvous(assignment, self.node.agent_id, self._runtime)
         self._set_grace(live)
         live.changed.notify()
 
-    def _set_grace(self, live: Live) -> None:
+    def _set_grace(self, live: LiveRun) -> None:
         """Starts the grace period of workers that were told to leave; cancels it if they are told to go on after all."""
         leaving = live.run.assignment.action != "run" and live.run.holds_slots
         if leaving and live.grace is None:
@@ -233,10 +233,10 @@ class Manager:
             live.grace.cancel()
             live.grace = None
 
-    def _grace_over(self, live: Live) -> None:
+    def _grace_over(self, live: LiveRun) -> None:
         live.ending = asyncio.create_task(self._end(live), name=f"end-{live.run.allocation_id}")
 
-    async def _end(self, live: Live) -> None:
+    async def _end(self, live: LiveRun) -> None:
         """Kills workers that did not leave in time, however often the disk refuses to store that first."""
         backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         while live.run.holds_slots and live.run.assignment.action != "run":
@@ -248,7 +248,7 @@ class Manager:
                 logger.error("allocation %s cannot be ended: %s; trying again in %.0f s", live.run.allocation_id, error, pause)
                 await asyncio.sleep(pause)
 
-    async def _kill(self, live: Live, action: Action) -> None:
+    async def _kill(self, live: LiveRun, action: Action) -> None:
         if not live.run.holds_slots:
             return
         if live.run.killed_for is None:
@@ -259,14 +259,14 @@ class Manager:
         if live.run.handle is not None:
             await self._runtime.kill(live.run.handle)
 
-    def _carry(self, live: Live) -> None:
+    def _carry(self, live: LiveRun) -> None:
         live.pause = None
         if self._let_go:
             return
         live.task = asyncio.create_task(self._carry_on(live), name=f"run-{live.run.allocation_id}")
         live.task.add_done_callback(lambda task: self._carried(live, task))
 
-    def _carried(self, live: Live, task: asyncio.Task[None]) -> None:
+    def _carried(self, live: LiveRun, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             pause = min(live.backoff.failed(), RETRY_SECONDS if self._stopping else RETRY_SECONDS_MAX)
             defect = None if isinstance(error, OSError | sqlite3.Error) else error  # for a full disk, one line is enough
@@ -275,7 +275,7 @@ class Manager:
         else:
             live.backoff.worked()
 
-    async def _carry_on(self, live: Live) -> None:
+    async def _carry_on(self, live: LiveRun) -> None:
         """Carries a run on from its present phase. Each phase is on disk before the next begins, so an agent can end at any
         point."""
         if live.run.phase == "starting":
@@ -288,12 +288,12 @@ class Manager:
             await self._reports.exited(live)
             live.run = replace(live.run, phase="reported")
         if live.run.phase == "reported":
-            hiding.forget(self.node.directory, live.run.allocation_id)
+            secret_masks.remove(self.node.directory, live.run.allocation_id)
             await self._runtime.clean(live.run.allocation_id)  # may take long (gigabytes), so only after the slots are free
             await self._reports.committed(live.run.allocation_id)
             await self._forget(live)
 
-    async def _start(self, live: Live) -> None:
+    async def _start(self, live: LiveRun) -> None:
         run = live.run
         handle = await self._starter.start(live)
         if isinstance(handle, End):
@@ -312,7 +312,7 @@ class Manager:
             await self._runtime.kill(handle)
         self.spooled.notify()
 
-    async def _watch(self, live: Live) -> None:
+    async def _watch(self, live: LiveRun) -> None:
         allocation_id, handle = live.run.allocation_id, live.run.handle
         assert handle is not None
         gone = asyncio.create_task(self._runtime.wait(allocation_id, handle), name=f"wait-{allocation_id}")
@@ -327,7 +327,7 @@ class Manager:
             opened.cancel()
         await self._note_end(live, name_end(gone.result(), live.run.killed_for, self._printed.hide(live)))
 
-    async def _note_end(self, live: Live, end: End) -> None:
+    async def _note_end(self, live: LiveRun, end: End) -> None:
         if end.error is not None:
             end = replace(end, error=self._printed.hide(live)(end.error))
         await self._disk(self._runs.note_end, live.run.allocation_id, end.outcome, end.exit_code, end.error)
@@ -338,7 +338,7 @@ class Manager:
         live.changed.notify()
         logger.info("allocation %s ended: %s (exit code %s)", live.run.allocation_id, end.outcome, end.exit_code)
 
-    async def _forget(self, live: Live) -> None:
+    async def _forget(self, live: LiveRun) -> None:
         allocation_id = live.run.allocation_id
         forgotten = await self._disk(self._runs.note_done, allocation_id)
         await self._disk(self.tokens.forget, forgotten)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_HUNG, EXIT_CODE_INFRASTRUCTURE, WorkersOutcome
-from tenuto.workers.agent.hiding import Hide
 from tenuto.workers.agent.reconcile import OUTCOME_OF_LEAVING
 from tenuto.workers.agent.runtimes.runtime import Exit
+from tenuto.workers.agent.secret_masks import Mask
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, SIGNAL_EXIT_BASE
 from tenuto.workers.launch.words import how_it_ended
 
@@ -25,7 +25,7 @@ class End:
     """True: the run ended only because other parts of its gang did."""
 
 
-def name_end(found: Exit, killed_for: Action | None, hide: Hide) -> End:
+def name_end(found: Exit, killed_for: Action | None, hide: Mask) -> End:
     """The end of a run. `hide`: mask of its secrets, applied before texts are shortened."""
     exit_code = found.code
     if exit_code is not None and exit_code in EXIT_OUTCOMES:
@@ -52,12 +52,12 @@ def _signal_text(exit_code: int | None) -> str:
     return f"its worker process {how_it_ended(exit_code)}"
 
 
-def _said(found: Exit, hide: Hide) -> str:
+def _said(found: Exit, hide: Mask) -> str:
     """Error sentence of the worker, without secrets. Its writer may have shortened it, and knows no secrets."""
     return hide.torn(found.said, at_end=len(found.said) >= ERROR_CHARACTERS_MAX)[:ERROR_CHARACTERS_MAX]
 
 
-def _error_text(found: Exit, hide: Hide) -> str:
+def _error_text(found: Exit, hide: Mask) -> str:
     """Error sentence that the harness wrote for the user, else the end of standard error."""
     text = "\n".join([f"The worker process exited with code {found.code}.", *found.last_lines])
     return _said(found, hide) or hide.torn(text, at_end=False)[:ERROR_CHARACTERS_MAX]

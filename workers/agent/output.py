@@ -12,9 +12,9 @@ from tenuto.schemas.config.log_policies import LINE_CHARACTERS_MAX as MATCHED_CH
 from tenuto.schemas.config.log_policies import PatternError, matcher
 from tenuto.schemas.reports import LogLine, LogMatchReport, LogsReport
 from tenuto.schemas.text import storable
-from tenuto.workers.agent.hiding import Hide, nothing
+from tenuto.workers.agent.local_ranks import ranks_on
 from tenuto.workers.agent.runtimes.runtime import Offsets, Output, Runtime
-from tenuto.workers.agent.shares import ranks_on
+from tenuto.workers.agent.secret_masks import NO_MASK, Mask
 
 logger = logging.getLogger(__name__)
 
@@ -25,12 +25,12 @@ LINE_SHOWN_MAX = 500
 Texts = dict[Literal["stdout", "stderr"], tuple[str, ...]]
 
 
-def log_texts(output: Output, hide: Hide) -> Texts:
+def log_texts(output: Output, hide: Mask) -> Texts:
     """The lines of an output, ready to be stored and shown."""
     return {"stdout": _texts(output.stdout, hide), "stderr": _texts(output.stderr, hide)}
 
 
-def _texts(lines: Iterable[str], hide: Hide) -> tuple[str, ...]:
+def _texts(lines: Iterable[str], hide: Mask) -> tuple[str, ...]:
     """Lines without secrets. Masking comes first: a line that was cut before could keep a part of a secret."""
     return tuple(storable(hide(line))[:LINE_CHARACTERS_MAX] for line in lines)
 
@@ -50,7 +50,7 @@ async def read_ranks(
     time_us: int,
     *,
     final: bool,
-    hide: Hide = nothing,
+    hide: Mask = NO_MASK,
 ) -> RankOutput:
     """New output of the gang's ranks on this agent."""
     found = RankOutput([], {})

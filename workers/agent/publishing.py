@@ -35,7 +35,7 @@ from tenuto.schemas.reports import (
 )
 from tenuto.schemas.subjects import Lane
 from tenuto.workers.agent import sending
-from tenuto.workers.agent.changed import Changed, obey_cancellation
+from tenuto.workers.agent.change_signal import Changed, obey_cancellation
 from tenuto.workers.agent.database import Disk
 from tenuto.workers.agent.spool import Spool, SpoolReport
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.events.run import WorkersOutcome
+from tenuto.workers.agent.local_ranks import slots_on
 from tenuto.workers.agent.runs import Run
-from tenuto.workers.agent.shares import slots_on
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tenuto.schemas.text import storable_json
 from tenuto.schemas.wire import worker_pb2 as pb
 from tenuto.schemas.wire.worker_pb2_grpc import AgentForWorkersServicer, add_AgentForWorkersServicer_to_server
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.manager import Manager
 from tenuto.workers.agent.runtimes.runtime import Endpoint
 from tenuto.workers.agent.spool import NewReport, Spool
@@ -112,7 +112,7 @@ class WorkerDoor(AgentForWorkersServicer):  # type: ignore[misc]
                 sent = directive
             await changed.wait()
 
-    async def _admit(self, allocation_id: str, context: Context) -> Live:
+    async def _admit(self, allocation_id: str, context: Context) -> LiveRun:
         """The live run of a call. Aborts the call unless the worker's token fits an allocation that runs here."""
         metadata = context.invocation_metadata() or ()
         given = next((str(value) for key, value in metadata if key == "authorization"), "")

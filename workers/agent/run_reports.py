@@ -15,9 +15,9 @@ from tenuto.schemas.reports import (
     WorkersStartedReport,
     WorkersStartingReport,
 )
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.live import RETRY_SECONDS, RETRY_SECONDS_MAX, Live
+from tenuto.workers.agent.live_run import RETRY_SECONDS, RETRY_SECONDS_MAX, LiveRun
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
@@ -45,7 +45,7 @@ class RunReports:
         )
         return _new(report, assignment)
 
-    async def rendezvous(self, live: Live) -> None:
+    async def rendezvous(self, live: LiveRun) -> None:
         """Reports once at which address rank 0's side of a gang over several agents listens. A repetition is harmless."""
         assignment = live.run.assignment
         if len(assignment.slots) < 2 or assignment.slots[0].agent_id != self._node.agent_id or assignment.rendezvous:
@@ -67,7 +67,7 @@ class RunReports:
                 await asyncio.sleep(backoff.failed())
         self._spooled.notify()
 
-    async def exited(self, live: Live) -> None:
+    async def exited(self, live: LiveRun) -> None:
         """Reports the end of a run, after all tracker reports of the run are committed."""
         run = live.run
         assert run.outcome is not None

@@ -17,7 +17,7 @@ from typing import cast
 
 from tenuto.schemas.subjects import LANES, Lane
 from tenuto.workers.agent.database import Database, transaction
-from tenuto.workers.agent.turns import fair_shares, interleaved
+from tenuto.workers.agent.fair_turns import fair_shares, interleaved
 
 NUMBERED_AHEAD_FIRST = 100
 """Reports numbered ahead until the lane's publisher has set its window."""

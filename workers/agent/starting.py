@@ -8,11 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tenuto.kernel.tasks import stop_task
-from tenuto.workers.agent import hiding
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent import secret_masks
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.contexts import Contexts, ContextUnavailable
 from tenuto.workers.agent.gangs import place_rendezvous
-from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.live_run import LiveRun
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.outcome import End, name_end
 from tenuto.workers.agent.runtimes.runtime import Exit, Handle, Runtime, Work
@@ -23,7 +23,7 @@ LOOK_SECONDS = 1.0
 """Pause between checks whether a run was killed while it waits for its secrets or is being prepared."""
 
 
-Tell = Callable[[Live, str], Awaitable[None]]
+Tell = Callable[[LiveRun, str], Awaitable[None]]
 
 
 class Starter:
@@ -40,7 +40,7 @@ class Starter:
         self._secrets = dict(values)
         self._told.notify()
 
-    async def start(self, live: Live) -> Handle | End:
+    async def start(self, live: LiveRun) -> Handle | End:
         """Handle of the started run, which waits for its go; or its end, if it could not be started."""
         run = live.run
         try:
@@ -49,18 +49,18 @@ class Starter:
             return End("lost", None, str(error))
         work = Work(run.assignment, context, run.token, await self._secret_values(live))
         if live.run.killed_for is not None:
-            return name_end(Exit(None), live.run.killed_for, hiding.nothing)
+            return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
         try:
             if not await self._prepared(live, work):
-                return name_end(Exit(None), live.run.killed_for, hiding.nothing)
+                return name_end(Exit(None), live.run.killed_for, secret_masks.NO_MASK)
             if work.secrets:
-                hiding.keep(self._node.directory, run.allocation_id, work.secrets)
+                secret_masks.store(self._node.directory, run.allocation_id, work.secrets)
             await place_rendezvous(live.run.assignment, self._node.agent_id, self._runtime)  # it may have arrived meanwhile
             return await self._runtime.start(work)
         except OSError as error:
             return End("lost", None, f"the worker process could not be started: {error}")
 
-    async def _prepared(self, live: Live, work: Work) -> bool:
+    async def _prepared(self, live: LiveRun, work: Work) -> bool:
         """Prepares the run; False if it was killed meanwhile, for an image may take minutes to load. Raises OSError."""
         preparing = asyncio.create_task(self._runtime.prepare(work), name=f"prepare-{work.allocation_id}")
         try:
@@ -72,7 +72,7 @@ class Starter:
             await stop_task(preparing)
         return live.run.killed_for is None
 
-    async def _secret_values(self, live: Live) -> dict[str, str]:
+    async def _secret_values(self, live: LiveRun) -> dict[str, str]:
         """Secret values by variable. Waits for values that the launcher has not sent yet, unless the run is killed."""
         wanted = live.run.assignment.config.environment.secrets
         looks = 0

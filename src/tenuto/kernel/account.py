@@ -2,7 +2,7 @@
 
 An agent that may change accounts (root, or with the capabilities below) starts workers, their warm processes and the supervisors
 of gangs as this account: without supplementary groups, with a home directory of its own, and without rights to the files of the
-cluster. Files that such processes write are never trusted: `workers/agent/foreign.py` reads them.
+cluster. Files that such processes write are never trusted: `workers/agent/untrusted_files.py` reads them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tenuto.workers.agent.local_ranks import is_gang, rank_on
 from tenuto.workers.agent.node import LOOPBACK, Node
 from tenuto.workers.agent.runtimes.runtime import Work
-from tenuto.workers.agent.shares import is_gang, rank_on
 from tenuto.workers.launch.layout import GANG_VARIABLE, GangPart, gang_agents
 from tenuto.workers.launch.token import TOKEN_VARIABLE
 

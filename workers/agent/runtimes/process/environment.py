@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tenuto.kernel.account import Account, home_variables
 from tenuto.schemas.events.agent import Slot
+from tenuto.workers.agent.local_ranks import is_gang, slots_on
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.process.files import RunFiles
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE, run_mark
 from tenuto.workers.agent.runtimes.process.scratch import kept_variables, variables
 from tenuto.workers.agent.runtimes.runtime import Work
 from tenuto.workers.agent.runtimes.variables import worker_variables
-from tenuto.workers.agent.shares import is_gang, slots_on
 from tenuto.workers.agent.slots import device_variables
 from tenuto.workers.launch.privacy import PRIVATE_VARIABLE
 

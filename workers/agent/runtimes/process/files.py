@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tenuto.schemas.text import storable
-from tenuto.workers.agent.foreign import is_shortage, open_foreign, read_foreign
 from tenuto.workers.agent.runtimes.runtime import Cut, Exit
+from tenuto.workers.agent.untrusted_files import is_shortage, open_foreign, read_foreign
 from tenuto.workers.endings import STDERR_BYTES_READ, STDERR_LINES_SHOWN
 
 READ_BYTES_MAX = 256 * 1024

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tenuto.kernel.account import PASSING, Account, NoAccount, check_account, hand_over
 from tenuto.schemas.events.agent import Slot
-from tenuto.workers.agent.foreign import place, read_foreign
+from tenuto.workers.agent.local_ranks import is_gang
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.runtimes.process import processes
 from tenuto.workers.agent.runtimes.process.endpoint import UnixEndpoint
@@ -36,7 +36,7 @@ from tenuto.workers.agent.runtimes.runtime import (
     StillRunning,
     Work,
 )
-from tenuto.workers.agent.shares import is_gang
+from tenuto.workers.agent.untrusted_files import place, read_foreign
 from tenuto.workers.launch.layout import RENDEZVOUS_FILE
 
 logger = logging.getLogger(__name__)

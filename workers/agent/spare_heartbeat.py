@@ -29,7 +29,7 @@ BUSY_SECONDS_MAX = 300.0
 and its trials go on elsewhere."""
 
 
-class SpareHeart:
+class SpareHeartbeat:
     def __init__(self, settings: Settings, agent_id: str) -> None:
         self._settings, self._agent_id = settings, agent_id
         self._last: tuple[Heartbeat, float] | None = None

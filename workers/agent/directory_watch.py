@@ -38,7 +38,7 @@ def database_problem(error: BaseException, path: Path) -> str | None:
     return None
 
 
-class Home:
+class DirectoryWatch:
     """Notices that the directory was removed or replaced. Open files still work then, so nothing else would show it."""
 
     def __init__(self, directory: Path) -> None:

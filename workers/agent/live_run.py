@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 
 from tenuto.kernel.backoff import Backoff
-from tenuto.workers.agent.changed import Changed
-from tenuto.workers.agent.hiding import Hide
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.output import Matcher
 from tenuto.workers.agent.runs import Run
 from tenuto.workers.agent.runtimes.runtime import Offsets
+from tenuto.workers.agent.secret_masks import Mask
 
 RETRY_SECONDS = 1.0
 """Wait before a run is carried on after an unexpected error, such as a full disk; doubles each time, up to RETRY_SECONDS_MAX."""
@@ -18,7 +18,7 @@ RETRY_SECONDS_MAX = 30.0
 
 
 @dataclass
-class Live:
+class LiveRun:
     """A run that is not done."""
 
     run: Run
@@ -41,5 +41,5 @@ class Live:
     """Waits after errors while the run was carried on."""
     pause: asyncio.TimerHandle | None = None
     """Timer after such an error, at whose end the run is carried on again."""
-    hide: Hide | None = None
+    hide: Mask | None = None
     """Mask of the run's secrets. None: not read yet."""

@@ -8,31 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenuto.workers.agent.hiding import LINE_CHARACTERS_MIN, UNREADABLE, forget, hiding, keep, kept_hiding, sweep
 from tenuto.workers.agent.outcome import name_end
 from tenuto.workers.agent.output import log_texts
 from tenuto.workers.agent.runtimes.process import files as files_module
 from tenuto.workers.agent.runtimes.process.files import RunFiles, read_exit, read_lines
 from tenuto.workers.agent.runtimes.runtime import Output
+from tenuto.workers.agent.secret_masks import LINE_CHARACTERS_MIN, UNREADABLE, mask_of, remove, store, stored_mask, sweep
 from tenuto.workers.endings import ERROR_CHARACTERS_MAX, STDERR_BYTES_READ
 
 
 @given(st.text(min_size=8).filter(lambda text: len(text.strip()) >= 8), st.text(), st.text())
 def test_no_value_is_left(value: str, before: str, after: str) -> None:
-    hide = hiding({"KEY": value})
+    hide = mask_of({"KEY": value})
     assert value.strip() not in hide(before + value + after).replace("[secret KEY]", "")
 
 
 def test_the_longest_goes_first_and_each_line_of_several() -> None:
-    hide = hiding({"A": "password", "B": "password-of-ada", "PEM": "-----BEGIN KEY-----\nMIIEabcdef\nx\n-----END KEY-----"})
+    hide = mask_of({"A": "password", "B": "password-of-ada", "PEM": "-----BEGIN KEY-----\nMIIEabcdef\nx\n-----END KEY-----"})
     assert hide("password-of-ada password") == "[secret B] [secret A]"
     assert hide("MIIEabcdef x") == "[secret PEM] x"
-    assert hiding({})("anything") == "anything"
+    assert mask_of({})("anything") == "anything"
 
 
 def test_a_line_is_hidden_before_it_is_cut() -> None:
     printed = Output(("x" * 7_995 + "secret-value",), ("y" * 7_995 + "secret-value",), (8_008, 8_008))
-    texts = log_texts(printed, hiding({"KEY": "secret-value"}))
+    texts = log_texts(printed, mask_of({"KEY": "secret-value"}))
     for [line] in texts.values():
         assert len(line) == 8_000
         assert "secre" not in line.replace("[secr", "")
@@ -40,7 +40,7 @@ def test_a_line_is_hidden_before_it_is_cut() -> None:
 
 def test_a_line_that_is_read_in_pieces_is_cut_beside_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "READ_BYTES_MAX", 64)
-    hide, path = hiding({"KEY": "secret-value", "OTHER": "value-of-other"}), tmp_path / "stdout"
+    hide, path = mask_of({"KEY": "secret-value", "OTHER": "value-of-other"}), tmp_path / "stdout"
     for before in range(80):
         path.write_text("x" * before + "secret-value" + "y" * 200)
         texts, offset = [], 0
@@ -51,7 +51,7 @@ def test_a_line_that_is_read_in_pieces_is_cut_beside_secrets(tmp_path: Path, mon
 
 
 def test_what_is_said_of_an_end_shows_no_part_of_a_secret(tmp_path: Path) -> None:
-    files, hide = RunFiles(tmp_path), hiding({"KEY": "secret-value"})
+    files, hide = RunFiles(tmp_path), mask_of({"KEY": "secret-value"})
 
     def said() -> str:
         return name_end(read_exit(files), None, hide).error or ""
@@ -73,7 +73,7 @@ def test_what_is_said_of_an_end_shows_no_part_of_a_secret(tmp_path: Path) -> Non
 @given(st.text("ab", min_size=8, max_size=12), st.integers(0, 60), st.integers(0, 60))
 def test_what_is_left_of_a_torn_secret_is_found_at_both_ends(value: str, start: int, length: int) -> None:
     """No more of it is left than says nothing."""
-    torn = hiding({"KEY": value}).torn("head\n" + value[start % len(value) :] + "." + value[: length % len(value)], at_end=True)
+    torn = mask_of({"KEY": value}).torn("head\n" + value[start % len(value) :] + "." + value[: length % len(value)], at_end=True)
     left = torn.replace("[secret KEY]", "").removeprefix("head\n")
     begin, _, end = left.partition(".")
     assert max(len(begin), len(end)) < LINE_CHARACTERS_MIN
@@ -81,23 +81,23 @@ def test_what_is_left_of_a_torn_secret_is_found_at_both_ends(value: str, start: 
 
 def test_an_agent_that_is_started_again_knows_what_to_hide(tmp_path: Path) -> None:
     path = tmp_path / "secrets" / "1-1-1.json"
-    assert kept_hiding(tmp_path, "1-1-1")("value-of-key") == "value-of-key"
-    keep(tmp_path, "1-1-1", {"KEY": "value-of-key"})
-    assert kept_hiding(tmp_path, "1-1-1")("the value-of-key") == "the [secret KEY]"
+    assert stored_mask(tmp_path, "1-1-1")("value-of-key") == "value-of-key"
+    store(tmp_path, "1-1-1", {"KEY": "value-of-key"})
+    assert stored_mask(tmp_path, "1-1-1")("the value-of-key") == "the [secret KEY]"
     assert path.stat().st_mode & 0o777 == 0o600
-    forget(tmp_path, "1-1-1")
+    remove(tmp_path, "1-1-1")
     assert not path.exists()
 
 
 def test_where_the_secrets_cannot_be_read_nothing_is_shown(tmp_path: Path) -> None:
     """A power failure may leave an empty file."""
-    keep(tmp_path, "1-1-1", {"KEY": "value-of-key"})
+    store(tmp_path, "1-1-1", {"KEY": "value-of-key"})
     (tmp_path / "secrets" / "1-1-1.json").write_text("")
-    assert kept_hiding(tmp_path, "1-1-1")("the value-of-key") == UNREADABLE
+    assert stored_mask(tmp_path, "1-1-1")("the value-of-key") == UNREADABLE
 
 
 def test_secrets_of_runs_that_nobody_carries_on_are_removed(tmp_path: Path) -> None:
     for name in ("1-1-1", "1-2-1"):
-        keep(tmp_path, name, {"KEY": "value-of-key"})
+        store(tmp_path, name, {"KEY": "value-of-key"})
     sweep(tmp_path, {"1-2-1"})
     assert [path.name for path in (tmp_path / "secrets").iterdir()] == ["1-2-1.json"]

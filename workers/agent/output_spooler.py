@@ -6,20 +6,20 @@ from dataclasses import replace
 
 from tenuto.kernel.clock import Clock
 from tenuto.schemas.reports import LogLine, LogsReport
-from tenuto.workers.agent import hiding
-from tenuto.workers.agent.changed import Changed
+from tenuto.workers.agent import secret_masks
+from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk
-from tenuto.workers.agent.hiding import Hide
-from tenuto.workers.agent.live import Live
+from tenuto.workers.agent.live_run import LiveRun
+from tenuto.workers.agent.local_ranks import is_gang, rank_on
 from tenuto.workers.agent.node import Node
 from tenuto.workers.agent.output import Matcher, log_reports, log_texts, read_ranks
 from tenuto.workers.agent.runs import Runs
 from tenuto.workers.agent.runtimes.runtime import Runtime
-from tenuto.workers.agent.shares import is_gang, rank_on
+from tenuto.workers.agent.secret_masks import Mask
 from tenuto.workers.agent.spool import NewReport, Spool
 
 
-class Printed:
+class OutputSpooler:
     """Spools the output of all runs of one agent. Each run's output is read by one task at a time."""
 
     def __init__(
@@ -28,18 +28,18 @@ class Printed:
         self._node, self._runtime, self._runs, self._spool, self._disk = node, runtime, runs, spool, disk
         self._clock, self._spooled = clock, spooled
 
-    def hide(self, live: Live) -> Hide:
+    def hide(self, live: LiveRun) -> Mask:
         if live.hide is None:
             secret = bool(live.run.assignment.config.environment.secrets)
-            live.hide = hiding.kept_hiding(self._node.directory, live.run.allocation_id) if secret else hiding.nothing
+            live.hide = secret_masks.stored_mask(self._node.directory, live.run.allocation_id) if secret else secret_masks.NO_MASK
         return live.hide
 
-    async def drain(self, live: Live) -> None:
+    async def drain(self, live: LiveRun) -> None:
         """Reads the rest of the output after the workers are gone, including an unfinished last line."""
         while await self.read(live, final=True):
             pass
 
-    async def read(self, live: Live, *, final: bool) -> bool:
+    async def read(self, live: LiveRun, *, final: bool) -> bool:
         """Moves new output into the spool; False if there was none."""
         run, before = live.run, (live.run.stdout_offset, live.run.stderr_offset)
         if is_gang(run.assignment) and await self._read_ranks(live, final=final):
@@ -57,7 +57,7 @@ class Printed:
         self._spooled.notify()
         return True
 
-    async def tell(self, live: Live, text: str) -> None:
+    async def tell(self, live: LiveRun, text: str) -> None:
         """Adds a line of the agent's own to the log of a run."""
         run = live.run
         rank = rank_on(run.assignment, self._node.agent_id)
@@ -68,7 +68,7 @@ class Printed:
         )
         self._spooled.notify()
 
-    async def _read_ranks(self, live: Live, *, final: bool) -> bool:
+    async def _read_ranks(self, live: LiveRun, *, final: bool) -> bool:
         run = live.run
         if live.rank_offsets is None:
             live.rank_offsets = await self._disk(self._runs.rank_offsets, run.allocation_id)
@@ -82,7 +82,7 @@ class Printed:
         self._spooled.notify()
         return True
 
-    def _reports(self, live: Live, reports: list[LogsReport]) -> list[NewReport]:
+    def _reports(self, live: LiveRun, reports: list[LogsReport]) -> list[NewReport]:
         """The lines, and the matches of log policies in them; both enter the spool in one transaction."""
         item, trace = live.run.allocation_id, live.run.assignment.trace
         if live.matcher is None:

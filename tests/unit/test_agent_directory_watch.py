@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.workers.agent.home import DATABASE, LOCK, Home
+from tenuto.workers.agent.directory_watch import DATABASE, LOCK, DirectoryWatch
 
 LOOK_SECONDS = 0.05
 """The first look is at once."""
 
 
-async def _lost(home: Home) -> str:
+async def _lost(home: DirectoryWatch) -> str:
     try:
         return await asyncio.wait_for(home.lost(), LOOK_SECONDS)
     except TimeoutError:
@@ -25,7 +25,7 @@ async def test_files_that_cannot_be_looked_at_are_as_they_were(tmp_path: Path, c
     directory.mkdir()
     for name in (LOCK, DATABASE):
         (directory / name).touch()
-    home = Home(directory)
+    home = DirectoryWatch(directory)
     directory.rename(elsewhere)
     directory.symlink_to(directory)  # an error of the file system for every name below it
     assert await _lost(home) == ""
@@ -42,7 +42,7 @@ async def test_files_that_were_replaced_while_they_could_not_be_looked_at_are_fo
     directory.mkdir()
     for name in (LOCK, DATABASE):
         (directory / name).touch()
-    home = Home(directory)
+    home = DirectoryWatch(directory)
     directory.rename(elsewhere)
     directory.symlink_to(directory)
     assert await _lost(home) == ""

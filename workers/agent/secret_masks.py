@@ -17,7 +17,7 @@ UNREADABLE = "[not shown: the secrets of this run cannot be read]"
 FOLDER = "secrets"
 
 
-class Hide:
+class Mask:
     """Replaces secrets by marks. `known`: mark of each secret."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
@@ -66,7 +66,7 @@ class Hide:
         return end
 
 
-class _HideAll(Hide):
+class _MaskAll(Mask):
     def __call__(self, text: str) -> str:
         return UNREADABLE
 
@@ -74,20 +74,20 @@ class _HideAll(Hide):
         return UNREADABLE if text else ""
 
 
-nothing = Hide({})
+NO_MASK = Mask({})
 
 
-def hiding(values: Mapping[str, str]) -> Hide:
+def mask_of(values: Mapping[str, str]) -> Mask:
     """Mask that puts `[secret NAME]` in place of the value of each variable, whole or a line of it."""
     known: dict[str, str] = {}
     for name, value in values.items():
         for piece in (value, *value.splitlines()):
             if len(piece.strip()) >= LINE_CHARACTERS_MIN:
                 known[piece.strip()] = f"[secret {name}]"
-    return Hide(known)
+    return Mask(known)
 
 
-def keep(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None:
+def store(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None:
     """Stores the secrets of a run, so that an agent that is restarted on `directory` while the run goes on can mask them.
     Raises OSError."""
     path = _path(directory, allocation_id)
@@ -98,20 +98,20 @@ def keep(directory: Path, allocation_id: str, values: Mapping[str, str]) -> None
         json.dump(dict(values), file)
 
 
-def kept_hiding(directory: Path, allocation_id: str) -> Hide:
+def stored_mask(directory: Path, allocation_id: str) -> Mask:
     """Mask of a run. It masks nothing if the run did not start, and everything if the stored secrets cannot be read, as after
     a power failure."""
     try:
         values = json.loads(_path(directory, allocation_id).read_text())
     except FileNotFoundError:
-        return nothing
+        return NO_MASK
     except (OSError, ValueError) as error:
         logger.error("what %s prints is not shown, as its secrets cannot be read: %s", allocation_id, error)
-        return _HideAll({})
-    return hiding(values)
+        return _MaskAll({})
+    return mask_of(values)
 
 
-def forget(directory: Path, allocation_id: str) -> None:
+def remove(directory: Path, allocation_id: str) -> None:
     _path(directory, allocation_id).unlink(missing_ok=True)
 
 
