@@ -1,1 +1,1 @@
-"""A trial's checkpoints as its worker sees them: saved off the training path (`writer`), restored verified (`restoring`)."""
+"""A trial's checkpoints on the worker's side: saved in the background (`writer`), verified when restored (`restoring`)."""

@@ -1,4 +1,4 @@
-"""Whose fault it is that files could not be written: the storage's, or the code that wrote them."""
+"""Cause of a failed write of files: the storage, or the code that wrote them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import os
 from pathlib import Path
 
 STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS})
-"""The storage's failures. Training goes on without that checkpoint; any other error is one of the code."""
+"""Errors of the storage. Training goes on without that checkpoint; any other error is one of the code."""
 PROBE_BYTES = 1 << 20
-"""Written to see whether the storage takes anything: more than what a file system keeps back in its last block."""
+"""Bytes written to test whether the storage accepts any: more than a file system keeps back in its last block."""
 _PROBE = ".tenuto-probe"
 _CHAIN_MAX = 10
 
 
 def storage_error(error: BaseException, directory: Path) -> OSError | None:
-    """The storage's failure behind an error that was raised while files were written into `directory`; None: there is none.
+    """The storage's error behind an error that was raised while files were written into `directory`; None if the storage works.
 
-    Libraries that write files themselves tell a full disk in words of their own (`torch.save` raises a RuntimeError, HDF5 an
-    OSError without a number), so the storage is asked, too. To be called before what was written is removed."""
+    Libraries that write files themselves report a full disk in their own way (`torch.save` raises a RuntimeError, HDF5 an OSError
+    without a number), so the storage is tested, too. Call this before the written files are removed.
+    """
     if not isinstance(error, Exception):
         return None  # the process is told to end
     link: BaseException | None = error

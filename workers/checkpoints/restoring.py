@@ -1,8 +1,8 @@
-"""Restores a trial: the latest checkpoint, verified; where that is damaged, the one before it; where none is left, nothing:
-then the trial begins again from its seed.
+"""Restores a trial: from its latest checkpoint, verified; if that is damaged, from the one before it; if none is left, the trial
+begins again from its seed.
 
-Each checkpoint that was passed over is reported, and so gets into the record, with what the trial goes on from instead. It is
-not deleted for it: the damage may be that of one node's disk or memory, and not of the store. The next start tries it again.
+Each damaged checkpoint is reported, and so recorded, with the checkpoint that is used instead. It is not deleted: the damage may
+be that of one node's disk or memory, and not of the store. The next start tries it again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tenuto.workers.harness.gang import Gang
 
 RESTORE_TRIES_MAX = 10
 RESTORE_PAUSE_SECONDS_MAX = 30.0
-"""A store that is away for some minutes costs no restart of the trial."""
+"""Longest pause between attempts; a store that is unreachable for some minutes costs no restart of the trial."""
 DERIVING = frozenset({"pbt", "custom"})
 """Searches whose trials may begin with the weights of another trial."""
 
@@ -39,11 +39,12 @@ T = TypeVar("T")
 class Restored:
     source: SourceCheckpoint
     directory: Path
-    """Its files, verified; to be read only."""
+    """Directory of the checkpoint's verified files; read-only."""
     base: Manifest | None
-    """For the next save: unchanged files are not stored again. None: all are."""
+    """Base of the next save: unchanged files are not stored again. None: all files are stored."""
     complete: Callable[[], None] | None = None
-    """Fetches the files of the other ranks, too. Raises UserError where that cannot be done. None: they are there."""
+    """Function that fetches the files of the other ranks, too. Raises UserError if that is not possible. None: they are all
+    here."""
 
 
 Report = Callable[[DamageReport], None]
@@ -60,12 +61,13 @@ def restore(
     alike: bool = True,
     anew: bool = True,
 ) -> Iterator[Restored | None]:
-    """None: the trial has no checkpoint yet, or all that it has are damaged and it begins again from its seed, which ends alike.
-    Raises CheckpointDamaged where that would be another training, or where the store seems not to be the right one; UserError
-    where the store stays away. `report` is told of each damaged checkpoint when it is known what is used instead.
+    """The restored checkpoint. None: the trial has no checkpoint yet, or all of its own are damaged and it begins again from its
+    seed, with the same result. Raises CheckpointDamaged if the result would differ, or if the store seems to be the wrong one;
+    UserError if the store stays unreachable. `report` gets each damaged checkpoint once it is known what is used instead.
 
-    `gang`: this is a rank, which fetches only its own files of a checkpoint that holds those of as many ranks. `alike`: every
-    rank restores, and such a checkpoint is used if none of them finds damage. `anew`: the trial may begin again."""
+    `gang`: this is a rank, which fetches only its own files of a checkpoint saved by as many ranks. `alike`: every rank restores,
+    and such a checkpoint is used only if none of them finds damage. `anew`: the trial may begin again.
+    """
     source = assignment.checkpoint
     if source is None:
         yield None
@@ -97,7 +99,7 @@ def restore(
                 say(f"{problems[-1]}{more}")
                 continue
             if problems:
-                # What the record may delete while it is built upon is no base.
+                # A checkpoint that may be deleted while the next save builds upon it cannot be its base.
                 restored = replace(restored, base=None)
                 report_all(candidate.checkpoint_id)
                 say(f"goes on from checkpoint {candidate.checkpoint_id} at batch {candidate.batches} instead")
@@ -115,7 +117,7 @@ def restore(
 
 
 def _no_new_beginning(assignment: Assignment, place: Place) -> str | None:
-    """Why a trial without a readable checkpoint must not begin again from its seed; None: it may."""
+    """Reason why a trial without a readable checkpoint must not begin again from its seed; None if it may."""
     searcher, candidates = assignment.config.searcher, (assignment.checkpoint, *assignment.earlier_checkpoints)
     foreign = [item for item in candidates if item and not item.checkpoint_id.startswith(f"{assignment.trial_id}-")]
     if foreign or searcher.source_checkpoint is not None or searcher.name in DERIVING:
@@ -141,7 +143,7 @@ def _fetch_alike(
     *,
     alike: bool,
 ) -> Restored:
-    """Raises Damaged, also where another rank has found it so; UserError."""
+    """Fetches a checkpoint on all ranks. Raises Damaged, also if another rank found it damaged; UserError."""
     tag = f"restored/{source.checkpoint_id}"
     try:
         restored = _patiently(lambda: _fetch(place, source, scratch, gang, say), say, sleep)
@@ -170,7 +172,7 @@ def _patiently(fetch: Callable[[], T], say: Say, sleep: Callable[[float], None])
 
 
 def _fetch(place: Place, source: SourceCheckpoint, scratch: Path, gang: Gang | None, say: Say) -> Restored:
-    """Raises Damaged or StoreError."""
+    """Fetches and verifies one checkpoint. Raises Damaged or StoreError."""
     store, checkpoint_id = place.open_location(source.location)
     manifest = checkpoints.read_manifest(store, checkpoint_id)
     if source.files_hash and files_hash(manifest.recorded) != source.files_hash:

@@ -1,8 +1,7 @@
-"""Saves checkpoints off the training path: the training thread gives a copy of its state and goes on.
+"""Saves checkpoints in the background: the training thread hands over a copy of its state and goes on.
 
-At most one checkpoint is under way. Who wants to save the next one waits until it is done: that is the back-pressure, and it
-bounds memory to one copy of the state and the disk to one checkpoint's files. A checkpoint is reported when every byte of it is
-stored, never before.
+At most one checkpoint is under way; the next save waits until it is done. This back-pressure bounds memory to one copy of the
+state and the disk to one checkpoint's files. A checkpoint is reported when every byte of it is stored, never before.
 """
 
 from __future__ import annotations
@@ -25,35 +24,36 @@ from tenuto.workers.checkpoints.place import Place, Say
 from tenuto.workers.harness.exactness import breaks_in
 
 Fill = Callable[[Path], None]
-"""Writes the checkpoint's files into an empty directory. Raises OSError where the disk does not take them."""
+"""Function that writes the checkpoint's files into an empty directory. Raises OSError if the disk does not accept them."""
 Report = Callable[[CheckpointReport], None]
 Keep = Callable[[Store, Staged], Manifest]
-"""Stores the staged files as a checkpoint. Raises OSError, after which it may be called again, or PartMissing."""
+"""Function that stores the staged files as a checkpoint. Raises OSError, after which it may be called again, or PartMissing."""
 
 TRIES_MAX = 3
-"""At a boundary, with on_failure: continue. A full disk rarely clears within seconds, and training need not wait for it."""
+"""Most attempts at a boundary, with on_failure: continue. A full disk rarely clears within seconds, and training need not wait
+for it."""
 LEAVING_TRIES_MAX = 60
-"""When leaving: what is not saved now is trained again. The agent's grace period usually ends it first."""
+"""Most attempts when leaving: work that is not saved now is trained again. The agent's grace period usually ends it first."""
 PAUSE_SECONDS_MAX = 10.0
 WAIT_SAID_SECONDS = 5.0
-"""A wait for the store that is longer than this is worth a line: the store cannot follow."""
+"""Wait for the store after which the log gets a line: the store is too slow."""
 
 
 class PartMissing(Exception):
-    """Another process could not do its part of this checkpoint. What it says is for the user; nothing: another one tells it."""
+    """Another process could not do its part of this checkpoint. The text is for the user; empty: another process reports it."""
 
 
 @dataclass(frozen=True)
 class Position:
     checkpoint_id: str
-    """Unique in the trial, and beginning with the allocation's id."""
+    """Id of the checkpoint: unique in the trial, and beginning with the allocation's id."""
     batches: int
     length: int
-    """The same in the unit of the experiment's lengths."""
+    """The same position in the unit of the experiment's lengths."""
 
 
 class CheckpointWriter:
-    """One allocation's checkpoints. Every method is for the training thread."""
+    """Writer of one allocation's checkpoints. Every method is for the training thread."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class CheckpointWriter:
         sleep: Callable[[float], None] = time.sleep,
         suffix: str = "",
     ) -> None:
-        """`report` may be called from another thread. `base`: the manifest that the trial was restored from. `suffix`: tells
-        this process's files from those of others that save the same checkpoint."""
+        """`report` may be called from another thread. `base`: manifest that the trial was restored from. `suffix`:
+        distinguishes this process's files from those of others that save the same checkpoint."""
         self._suffix = suffix
         self._assignment, self._place, self._report, self._say, self._sleep = assignment, place, report, say, sleep
         self._retries = assignment.config.checkpoint_storage.on_failure == "retry"
@@ -85,11 +85,12 @@ class CheckpointWriter:
         then: Callable[[], None] | None = None,
         keep: Keep = checkpoints.save,
     ) -> None:
-        """In the background: `snapshot` copies the state now, and what it returns is called once, in another thread.
+        """Saves in the background: `snapshot` copies the state now, and the function that it returns is called once, in another
+        thread.
 
-        First waits for the checkpoint before. `then` is called when this one is reported or given up, by the other thread.
-        Raises what went wrong in the background that is no matter of the store (AgentGone, UserError), at the latest at the
-        next call.
+        Waits first for the previous checkpoint. `then` is called by the other thread when this checkpoint is reported or given
+        up. Raises errors of the background thread that do not concern the store (AgentGone, UserError), at the latest at the next
+        call.
         """
         self.wait()
         if self._failed_in_background and self._retries:
@@ -106,15 +107,15 @@ class CheckpointWriter:
     def save_now(
         self, position: Position, snapshot: Callable[[], Fill], *, leaving: bool = False, keep: Keep = checkpoints.save
     ) -> bool:
-        """Returns when it is stored and reported. False: it was given up, and the user was told why. `snapshot` is called again
-        for each try that could not write its files."""
+        """Saves, and returns when the checkpoint is stored and reported. False: it was given up, and the user was told why.
+        `snapshot` is called again for each attempt that could not write its files."""
         self._urgent.set() if leaving else None
         self.wait()
         tries_max = LEAVING_TRIES_MAX if leaving else (None if self._retries else TRIES_MAX)
         return self._save(position, snapshot, tries_max, keep)
 
     def wait(self) -> None:
-        """Returns when nothing is under way. Raises what went wrong in the background."""
+        """Returns when nothing is under way. Raises the error of the background thread."""
         thread = self._thread
         if thread is not None:
             started = time.monotonic()
@@ -129,7 +130,7 @@ class CheckpointWriter:
             raise error
 
     def forget_base(self) -> None:
-        """Another process saves a checkpoint of the trial: the one before it may be deleted, so nothing is built upon that."""
+        """Forgets the base: another process saves a checkpoint of the trial, after which the base may be deleted."""
         if self._base is not None:
             self.wait()
             self._base = None
@@ -231,4 +232,4 @@ class CheckpointWriter:
 
 
 class _Consumed(Exception):
-    """The copy of the state was used up by a try that could not write it."""
+    """The copy of the state was used up by an attempt that could not write it."""

@@ -1,4 +1,4 @@
-"""The Core API: what a training script of any kind says to the cluster, and hears from it, through `tenuto.init()`.
+"""The Core API: `tenuto.init()` connects a training script of any kind to the cluster.
 
 Without a cluster the same script keeps a record of its own on disk (`local.py`).
 """

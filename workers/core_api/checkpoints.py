@@ -1,4 +1,4 @@
-"""Checkpoints of a script: directories that it fills itself, stored whole or not at all, while the script goes on."""
+"""Checkpoints of a script: directories that the script fills, stored completely or not at all, while it goes on."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from tenuto.workers.harness.errors import UserError, mark_repeating, repeats_in_
 from tenuto.workers.harness.exactness import add_breaks, breaks_in
 
 METADATA_FILE = "tenuto_metadata.json"
-"""In each checkpoint of a script: what it gave as `metadata`."""
+"""File in each checkpoint of a script with the `metadata` that the script gave."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     id: str
     steps: int
-    """Steps trained when it was saved."""
+    """Steps trained when the checkpoint was saved."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     location: str = ""
     weights_only: bool = False
-    """It is `searcher.source_checkpoint`, of another trial: this one begins with its weights, at step 0."""
+    """True: this is `searcher.source_checkpoint`, of another trial: this trial begins with its weights, at step 0."""
 
 
 class Checkpoints:
-    """`run.checkpoint`."""
+    """Type of `run.checkpoint`."""
 
     def __init__(self, session: Session, length_of: Callable[[int], int], validation_at: Callable[[int], Any]) -> None:
-        """Fetches the checkpoint that the trial resumes from, verified. Raises UserError where it cannot be had."""
+        """Fetches the checkpoint that the trial resumes from, verified. Raises UserError if that is not possible."""
         self._session, self._length_of, self._validation_at = session, length_of, validation_at
         assignment = session.assignment
         try:
@@ -63,19 +63,19 @@ class Checkpoints:
         self._completed = False
         self._latest: Checkpoint | None = None
         self._saving: dict[str, Checkpoint] = {}
-        """Given to the writer, by id."""
+        """Checkpoints given to the writer, by id."""
         self._ids: set[str] = set()
         self._breaks: list[str] = []
-        """What the script said, in this process or before, that a resumed trial does not find again."""
+        """Sentences of the script, in this process or before, about state that a resumed trial does not restore."""
         self._loads = 0
-        """How often the script was seen to have loaded what it restores."""
+        """Number of times that the script was seen to have loaded what it restores."""
         self._shards = 0
-        """Checkpoints of all ranks that were begun."""
+        """Number of checkpoints of all ranks that were begun."""
         self._suffix = "" if session.gang is None or session.gang.leads else f"-rank{session.gang.rank}"
         self.begun_clock = session.clock.monotonic()
-        """When the last one was begun; else when this process was."""
+        """Time when the last one was begun, or else this process."""
         self.resumed_validation: tuple[int, dict[str, float]] | None = None
-        """(steps, metrics) of the validation that was made where the trial resumes."""
+        """(steps, metrics) of the validation at the position where the trial resumes."""
         if self._source is not None:
             self._read(self._source)
         self._writer = CheckpointWriter(
@@ -83,7 +83,7 @@ class Checkpoints:
             self._place,
             self._report,
             say,
-            # Another experiment's checkpoint may be deleted at any time: nothing may be built upon its files.
+            # Another experiment's checkpoint may be deleted at any time, so it cannot be the base of a save.
             base=self._source.base if self._source is not None and not self._source.source.weights_only else None,
             suffix=self._suffix,
         )
@@ -93,7 +93,7 @@ class Checkpoints:
 
     @property
     def latest(self) -> Checkpoint | None:
-        """The trial's newest stored checkpoint: what a new process resumes from. Until it has one of its own, that of
+        """The trial's newest stored checkpoint, from which a new process resumes. Until the trial has one of its own, that of
         `searcher.source_checkpoint`, with `weights_only` and at step 0. None: there is none yet."""
         for checkpoint_id in self._writer.take_stored():
             self._latest = self._saving.pop(checkpoint_id)
@@ -101,12 +101,13 @@ class Checkpoints:
 
     @contextmanager
     def restore(self, *, all_ranks: bool = False) -> Iterator[Path]:
-        """The files of `latest`, for reading only. Raises UserError where there is no checkpoint.
+        """Directory with the files of `latest`, read-only. Raises UserError if there is no checkpoint.
 
-        Where it was saved with `shard=True` by as many ranks as there are now, only this rank's files and those of rank 0 are
-        fetched; with `all_ranks` those of all. Any other checkpoint comes whole.
+        Of a checkpoint saved with `shard=True` by the present number of ranks, only this rank's files and those of rank 0 are
+        fetched; with `all_ranks` those of all. Any other checkpoint is fetched whole.
 
-        A programming error in the block, before anything is trained, ends the trial at once: a restart would meet it again."""
+        A programming error in the block, before anything is trained, ends the trial at once: a restart would meet it again.
+        """
         self.wait()
         latest = self.latest
         if latest is None:
@@ -127,13 +128,14 @@ class Checkpoints:
                 yield restored.directory
 
     def loaded(self) -> None:
-        """Everything of the checkpoint is loaded: what fails from here on, within `with restore()`, fails in training. Whoever
-        asks `run.should_preempt()` or reports something says so, too."""
+        """Says that the checkpoint is loaded completely: errors after this call, within `with restore()`, are errors of
+        training. A call of `run.should_preempt()` or a report implies it."""
         self._loads += 1
 
     def not_exact(self, sentence: str) -> None:
-        """Says that this trial, resumed, does not go on as if it had never stopped, and why ("the replay buffer is not saved"):
-        once in the log, in `exactness.json`, and in `tenuto trial describe`. Raises UserError for no sentence."""
+        """Says that this trial, if resumed, does not go on as if it had never stopped, and why ("the replay buffer is not
+        saved"): once in the log, in `exactness.json`, and in `tenuto trial describe`. Raises UserError if the sentence is
+        empty."""
         if not isinstance(sentence, str) or not sentence.strip():
             raise UserError(f"run.checkpoint.not_exact({sentence!r}): give a sentence that says why.")
         sentence = " ".join(sentence.split())[:BREAK_CHARACTERS_MAX]
@@ -145,7 +147,7 @@ class Checkpoints:
 
     @contextmanager
     def _judged(self, checkpoint: Checkpoint) -> Iterator[None]:
-        """Around the script's loading: an error of its code would come again at each start."""
+        """Context of the script's loading: an error of its code would repeat at each start."""
         loads = self._loads
         try:
             yield
@@ -159,11 +161,13 @@ class Checkpoints:
         """An empty directory for the script's files. They become a checkpoint after the block has ended, while the script goes
         on; if the block raises, it leaves no trace. A second save waits for the first.
 
-        `metadata` is any JSON. A storage that is full or away is told and training goes on, as `checkpoint_storage.on_failure`
-        says; but when the trial leaves its slots it raises UserError, because what was trained would be lost.
+        `metadata` is any JSON. If the storage is full or unreachable, the log says so and training goes on, as
+        `checkpoint_storage.on_failure` demands; but when the trial leaves its slots, UserError is raised, because the training
+        would be lost.
 
-        On several ranks the files of rank 0 count, and those of the others go nowhere. `shard`: the files of all ranks are one
-        checkpoint; every rank must call it, at the same steps, and name its files by its rank. `metadata` is rank 0's.
+        On several ranks the files of rank 0 are stored, and those of the others are discarded. `shard`: the files of all ranks
+        form one checkpoint; every rank must call it, at the same steps, and put its rank into the names of its files. `metadata`
+        is rank 0's.
         """
         text, gang = _metadata_text(metadata or {}), self._session.gang
         if gang is not None and not gang.leads and not shard:
@@ -244,7 +248,7 @@ class Checkpoints:
         say(f"{reason}; training goes on without it, free or repair that storage")
 
     def _nowhere(self) -> Iterator[Path]:
-        """The block runs all the same: the script need not know."""
+        """An empty directory whose files are discarded: the block runs all the same, so the script need not know."""
         with self._place.scratch() as directory:
             yield directory
 
@@ -263,7 +267,8 @@ class Checkpoints:
         )
 
     def _new_id(self, steps: int) -> str:
-        """One position may be saved twice: at the end of an epoch, and again because the trial leaves there."""
+        """Id of a new checkpoint. One position may be saved twice: at the end of an epoch, and again because the trial leaves
+        there."""
         base = f"{self._session.assignment.allocation_id}-{steps}"
         number = 1
         while (checkpoint_id := base if number == 1 else f"{base}-{number}") in self._ids:
@@ -287,7 +292,7 @@ class Checkpoints:
                 say(f"these are files of a trial of {source.trusted_user}: the submitter of this experiment chose to trust them")
             does = "begins with the weights of" if source.weights_only else "resumes from"
             say(f"{does} checkpoint {source.checkpoint_id} at step {steps}")
-        # What another trial reached, whose checkpoint this one begins from, is not this one's.
+        # The position and validation of another trial's checkpoint are not this trial's.
         if record.validation is not None and record.trial_id == self._session.assignment.trial_id:
             self.resumed_validation = (source.batches, record.validation)
 
@@ -305,7 +310,7 @@ def _metadata_text(metadata: Mapping[str, Any]) -> str:
 
 
 def _link_tree(source: Path, into: Path) -> None:
-    """Not moved: a try that fails is made again from the same files."""
+    """Links the files; a move would leave none for another attempt."""
     shutil.copytree(source, into, copy_function=link_or_copy, dirs_exist_ok=True)
 
 

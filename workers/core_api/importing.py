@@ -1,6 +1,5 @@
-"""Brings the record of a run without a cluster into a cluster: the worker of an imported experiment reports what the record
-holds, through the same door as every worker. So the log stays true: it says when, by which allocation, and what was reported.
-"""
+"""Imports the record of a run without a cluster: the worker of an imported experiment sends the record's reports to its agent,
+like every worker. So the log stays true about when, by which allocation, and what was reported."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ COMMAND_LINE_CHARACTERS_MAX = 10_000
 
 
 def import_config(directory: Path) -> str:
-    """The configuration of the experiment that the record becomes, as YAML: one trial, as long as its last validation, with the
-    hyperparameters and the seed that it ran with. Raises UserError where nothing was validated."""
+    """Configuration of the experiment that the record becomes, as YAML: one trial, as long as its last validation, with the
+    hyperparameters and the seed of the run. Raises UserError if nothing was validated."""
     description = read_run(directory)
     positions = [line.body.batches for line in read_lines(directory) if isinstance(line.body, ValidationReport)]
     if not positions or max(positions) == 0:
@@ -65,8 +64,8 @@ def import_config(directory: Path) -> str:
 
 
 def fill_context(directory: Path, context: Path, *, packed: bool) -> None:
-    """Writes the model directory of the imported experiment: the run's own code, so that it can be compared, and beside it what
-    reports the record. Not packed: agents read the record where it is."""
+    """Writes the model directory of the imported experiment: the run's own code, so that it can be compared, and beside it the
+    script that reports the record. Not packed: agents read the record where it is."""
     if (directory / CODE_DIRECTORY).is_dir():
         shutil.copytree(directory / CODE_DIRECTORY, context, dirs_exist_ok=True)
     (context / IMPORT_SCRIPT).write_text("from tenuto.workers.core_api.importing import main\n\nmain()\n")
@@ -83,7 +82,7 @@ def _code_of(directory: Path, path: str) -> list[str]:
 
 
 def import_origin(directory: Path) -> Origin:
-    """As what the run was started."""
+    """Origin of the run, as of its start."""
     description = read_run(directory)
     return Origin(
         command_line=shlex.join(description.command)[:COMMAND_LINE_CHARACTERS_MAX],
@@ -126,7 +125,7 @@ def _report(directory: Path, session: Session, run: Run) -> None:
 
 
 def _save(directory: Path, report: CheckpointReport, run: Run) -> None:
-    """A damaged checkpoint is told and left out: the rest of the record is worth having."""
+    """Saves a checkpoint of the record. A damaged one is reported and left out: the rest of the record is still useful."""
     store = store_of(directory)
     with tempfile.TemporaryDirectory(prefix="tenuto-import-") as scratch:
         files = Path(scratch)
@@ -147,7 +146,8 @@ def _origin(description: RunDescription) -> str:
 
 
 def _constants(values: dict[str, Any]) -> dict[str, Any]:
-    """Groups stay groups; a bare value that looks like a description of a range would be read as one."""
+    """Hyperparameters as constants. Groups stay groups; a bare value that looks like a description of a range would be read as
+    one."""
     return {
         name: _constants(value) if isinstance(value, dict) else {"type": "const", "val": value} for name, value in values.items()
     }

@@ -1,4 +1,4 @@
-"""What the configuration counts in its own units, as steps of the script."""
+"""Lengths of the configuration, converted to steps of the script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenuto.workers.harness.schedule import Schedule
 
 
 class Lengths:
-    """The schedule of one configuration, once the script has said how many batches an epoch has."""
+    """Schedule of one configuration, once the script has set the number of batches of an epoch."""
 
     def __init__(self, config: ExperimentConfig) -> None:
         self._config = config
@@ -19,7 +19,7 @@ class Lengths:
 
     @property
     def unit(self) -> Unit:
-        """Of `searcher.max_length`."""
+        """Unit of `searcher.max_length`."""
         return self._config.searcher.max_length.unit
 
     @property
@@ -28,14 +28,14 @@ class Lengths:
 
     @epoch_batches.setter
     def epoch_batches(self, value: int) -> None:
-        """Raises UserError below 1."""
+        """Raises UserError for a value below 1."""
         if operator.index(value) < 1:
             raise UserError(f"run.epoch_batches is {value}; an epoch has at least one batch.")
         self._epoch_batches, self._schedule = operator.index(value), None
 
     @property
     def schedule(self) -> Schedule:
-        """Raises UserError where the configuration counts epochs, and nobody has said how long one is."""
+        """The schedule. Raises UserError if the configuration counts epochs, and the script has not set their length."""
         if self._schedule is None:
             if self._epoch_batches is None and (field := self._field_in_epochs()):
                 raise UserError(

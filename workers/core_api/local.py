@@ -1,12 +1,12 @@
 """Scripts without a cluster: the configuration is read here, and the reports go into a directory.
 
-    run.json          RunDescription: what was run
-    code/             the script, and what it imported from its own directory
-    reports.jsonl     one ReportLine per line, in the order of the reports: the same bodies that an agent would be sent
-    checkpoints/      a store as a cluster has it: manifests, and contents by their hash
+    run.json          RunDescription of the run
+    code/             the script, and modules that it imported from its own directory
+    reports.jsonl     one ReportLine per line, in the order of the reports, with the same bodies as for an agent
+    checkpoints/      a store as in a cluster: manifests, and contents by their hash
     lock              held while a process writes the record
 
-`tenuto run import DIRECTORY` brings it into a cluster.
+`tenuto run import DIRECTORY` imports it into a cluster.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ CONFIG_FILE = "config.yaml"
 RUNS_DIRECTORY = "tenuto-runs"
 LOCK_FILE = "lock"
 LOCAL_EXPERIMENT_ID = 0
-"""Experiments of a cluster count from 1."""
+"""Id of the experiment without a cluster; those of a cluster count from 1."""
 RUNS_MAX = 100_000
-"""Records of one name in one directory: beyond this something creates them in a loop."""
+"""Most records of one name in one directory: more of them are made by a loop."""
 
 
 def open_local(
@@ -93,7 +93,7 @@ def open_local(
         git=_git_of_script(),
     )
     if known is None:
-        # Whole or not at all: a half-written one would make the directory useless.
+        # Atomic, because a half-written file would make the directory useless.
         partial = directory / f"{RUN_FILE}.partial"
         partial.write_bytes(description.to_json() + b"\n")
         os.replace(partial, directory / RUN_FILE)
@@ -124,7 +124,8 @@ def open_local(
 
 
 def _assignment(directory: Path, description: RunDescription, starts: int) -> Assignment:
-    """What an agent would hand out to the process of the `starts`-th start: it goes on from the latest checkpoint."""
+    """Assignment for the process of the `starts`-th start, as an agent would hand it out: it goes on from the latest
+    checkpoint."""
     trial = trial_id(LOCAL_EXPERIMENT_ID, 1)
     sources = tuple(
         SourceCheckpoint(
@@ -140,7 +141,7 @@ def _assignment(directory: Path, description: RunDescription, starts: int) -> As
         trial_id=trial,
         trial_number=1,
         experiment_id=LOCAL_EXPERIMENT_ID,
-        # A run without a cluster keeps its checkpoints in its record, wherever those of a cluster would go.
+        # A run without a cluster keeps its checkpoints in its record, whatever store the configuration names.
         config=description.config.model_copy(update={"checkpoint_storage": CheckpointStorage()}),
         context_hash="",
         hyperparameters=description.hyperparameters,
@@ -155,7 +156,7 @@ def _assignment(directory: Path, description: RunDescription, starts: int) -> As
 
 
 def _known(directory: Path, trial: str) -> dict[str, Any]:
-    """What earlier processes of this run recorded, to be compared with."""
+    """Environment and data that earlier processes of this run recorded, for comparison."""
     data: dict[str, KnownData] = {}
     environment = ""
     for line in read_lines(directory):
@@ -181,7 +182,7 @@ def _git_of_script() -> GitState | None:
 
 
 def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None) -> ExperimentConfig:
-    """Raises UserError."""
+    """The experiment configuration. Raises UserError."""
     from pydantic import ValidationError
 
     try:
@@ -211,7 +212,7 @@ def read_config(config: str | os.PathLike[str] | Mapping[str, Any] | None) -> Ex
 
 
 def _fixed(space: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """One value per hyperparameter. Raises UserError where a range is left, or a value is given for none."""
+    """Hyperparameters with one value each. Raises UserError if a range is left, or a value is given for an unknown name."""
     unknown = sorted(set(given) - set(space))
     if unknown:
         raise UserError(
@@ -254,7 +255,7 @@ def _new_directory(name: str) -> Path:
 
 
 def lock(directory: Path) -> Callable[[], None]:
-    """Of the record. Returns the unlocking. Raises UserError where another process holds it."""
+    """Locks the record; returns the function that unlocks it. Raises UserError if another process holds it."""
     try:
         file = (directory / LOCK_FILE).open("w")
     except OSError as error:
@@ -268,7 +269,8 @@ def lock(directory: Path) -> Callable[[], None]:
 
 
 def _leave_on_signals(box: DirectiveBox) -> Callable[[], None]:
-    """The first SIGINT or SIGTERM asks the script to save and leave; a second SIGINT ends it at once. Returns the undoing."""
+    """Makes the first SIGINT or SIGTERM ask the script to save and leave; a second SIGINT ends it at once. Returns the
+    function that undoes this."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None  # only the main thread may, and then another owns the signals
     process_id = os.getpid()

@@ -35,11 +35,11 @@ from tenuto.workers.harness.errors import UserError
 RUN_FILE = "run.json"
 REPORTS_FILE = "reports.jsonl"
 CODE_DIRECTORY = "code"
-"""The script, and what it imported from its own directory."""
+"""Directory of the script, and of modules that it imported from its own directory."""
 
 
 class RunDescription(Model):
-    """What was run."""
+    """Description of a run."""
 
     format: Literal[1] = 1
     config: ExperimentConfig
@@ -51,7 +51,7 @@ class RunDescription(Model):
     python_version: str
     host: str
     given: dict[str, str] = {}
-    """What `tenuto.init(hyperparameters=...)` gave over the configuration: value as JSON, by path."""
+    """Values that `tenuto.init(hyperparameters=...)` set over those of the configuration: value as JSON, by path."""
     git: GitState | None = None
 
 
@@ -63,7 +63,7 @@ class Started(Model):
 
 
 class Deleted(Model):
-    """A checkpoint that the configuration's `checkpoint_policy` does not keep."""
+    """A checkpoint was deleted, because the configuration's `checkpoint_policy` does not keep it."""
 
     kind: Literal["deleted"] = "deleted"
     checkpoint_id: str
@@ -89,7 +89,7 @@ class ReportLine(Model):
 
 
 def read_run(directory: Path) -> RunDescription:
-    """Raises UserError."""
+    """The run's description. Raises UserError."""
     try:
         return RunDescription.from_json((directory / RUN_FILE).read_bytes())
     except OSError as error:
@@ -99,7 +99,7 @@ def read_run(directory: Path) -> RunDescription:
 
 
 def read_lines(directory: Path) -> Iterator[ReportLine]:
-    """Complete lines; a last one that a killed process left half written is no report. Raises UserError."""
+    """Complete lines; a last one that a killed process wrote only in part is no report. Raises UserError."""
     path = directory / REPORTS_FILE
     if not path.exists():
         return
@@ -114,7 +114,7 @@ def read_lines(directory: Path) -> Iterator[ReportLine]:
 
 
 def checkpoints_of(directory: Path) -> list[CheckpointReport]:
-    """Those that are still there, oldest first."""
+    """Checkpoints that are not deleted, oldest first."""
     found: dict[str, CheckpointReport] = {}
     for line in read_lines(directory):
         if isinstance(line.body, CheckpointReport):
@@ -126,7 +126,7 @@ def checkpoints_of(directory: Path) -> list[CheckpointReport]:
 
 
 def sweep(directory: Path) -> None:
-    """Removes what a killed process left half stored, or stored and did not report."""
+    """Removes files that a killed process stored only in part, or stored and did not report."""
     store = store_of(directory)
     reported = {line.body.checkpoint_id for line in read_lines(directory) if isinstance(line.body, CheckpointReport)}
     for checkpoint_id in checkpoints.list_manifests(store):
@@ -141,7 +141,7 @@ def store_of(directory: Path) -> DirectoryStore:
 
 
 class LocalReports:
-    """Appends to the record, and answers a validation at full length as the search would: the trial is over."""
+    """Appends reports to the record, and reacts to a validation at full length as the search would: the trial is over."""
 
     def __init__(self, directory: Path, description: RunDescription, box: DirectiveBox, clock: Clock) -> None:
         self._directory, self._box, self._clock = directory, box, clock
@@ -201,7 +201,8 @@ class LocalReports:
             self._box.put(Directive("stop", self._length))
 
     def _delete_expendable(self) -> None:
-        """Keeps what `checkpoint_policy` says: the latest in any case, with `best` also the one of the best validation."""
+        """Deletes checkpoints that `checkpoint_policy` does not keep; the latest is always kept, with `best` also that of the
+        best validation."""
         if self._config.checkpoint_policy == "all":
             return
         keep = {self._checkpoints[-1].checkpoint_id} if self._checkpoints else set()

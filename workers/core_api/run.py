@@ -1,4 +1,4 @@
-"""`Run`: one trial as its training script sees it."""
+"""`Run`: a training script's interface to its trial."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 
 PROGRESS_SECONDS_MIN = 5.0
-"""Progress decides nothing: people and the choice of cheap victims need no more."""
+"""Shortest time between two progress reports. They decide nothing: people, and the choice of cheap victims, need no more."""
 POINTS_SECONDS_MIN = 1.0
 POINTS_MAX = 100
-"""Training metrics share a report: at most one a second, or one per hundred points."""
+"""Points of training metrics that share a report: at most one report a second, or one per hundred points."""
 ALERT_CHARACTERS_MAX = 4_000
-"""An alert is a message to people, not a file."""
+"""Most characters of an alert: it is a message to people, not a file."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What the search asks for: train until `steps` steps in all, validate there, report."""
+    """A training that the search asks for: train until `steps` steps in all, validate there, report."""
 
     steps: int
     length: int
-    """The same in the unit of `searcher.max_length`."""
+    """The same length in the unit of `searcher.max_length`."""
     unit: Unit
 
     def __getattr__(self, name: str) -> Any:
@@ -45,7 +45,7 @@ class Operation:
 
 
 class Run:
-    """Use as a context manager: `with tenuto.init() as run:`. A step is one batch: what `{batches: N}` counts in the
+    """Use as a context manager: `with tenuto.init() as run:`. A step is one batch, counted by `{batches: N}` in the
     configuration. Steps count from the beginning of the trial, over all its processes."""
 
     def __init__(self, session: Session) -> None:
@@ -55,23 +55,23 @@ class Run:
         self.config: Mapping[str, Any] = assignment.config.model_dump(mode="json")
         self.experiment_id, self.trial_id = assignment.experiment_id, assignment.trial_id
         self.trial_seed = assignment.trial_seed
-        """For the script's own generators: equal in every process of this trial."""
+        """Seed for the script's own generators: equal in every process of this trial."""
         self.local_directory = session.local_directory
-        """Where the record is kept without a cluster; None in a cluster."""
+        """Directory of the record without a cluster; None in a cluster."""
         self.metric: str = assignment.config.searcher.metric
         """The validation metric that the search compares."""
         gang = session.gang
         self.rank, self.slots = (0, 1) if gang is None else (gang.rank, gang.world_size)
-        """Of this process, among the processes that train this trial, one on each slot. What rank 0 reports and saves counts; the
-        others may do the same, without effect. The number of slots may be another one when a trial is resumed."""
+        """Rank of this process among those that train this trial, one on each slot. Only rank 0's reports and checkpoints are
+        used; the others may make them, too, without effect. The number of slots may differ when a trial is resumed."""
         self.local_rank = 0 if gang is None else gang.local_rank
-        """Among those on this node: the index of its GPU."""
+        """Rank among those on this node: the index of its GPU."""
         self._lengths = Lengths(assignment.config)
         self._validation: dict[str, float] = {}
         self.validated_at: int | None = None
-        """Steps of the latest validation that was reported."""
+        """Steps of the latest reported validation."""
         self.steps = 0
-        """The furthest position that was reported or saved."""
+        """Furthest position that was reported or saved."""
         self._points: list[MetricPoint] = []
         self._points_sent_at = self._progress_sent_at = session.clock.monotonic()
         self._saving_steps = 0
@@ -100,11 +100,11 @@ class Run:
                 self.close()
         return False
 
-    # Lengths.
+    # Lengths of training.
 
     @property
     def epoch_batches(self) -> int | None:
-        """Batches in one epoch, as the script has set it. Needed where the configuration counts epochs."""
+        """Batches in one epoch, as the script has set it. Needed if the configuration counts epochs."""
         return self._lengths.epoch_batches
 
     @epoch_batches.setter
@@ -121,7 +121,7 @@ class Run:
         self._check_process()
         box = self._session.box
         if self._repeat_validation and self.validated_at is not None:
-            # The process before may have died between the two reports of that position; a repeated one changes nothing.
+            # The previous process may have died between the two reports of that position; a repeated report changes nothing.
             self._repeat_validation = False
             self._validated(self.validated_at, self._validation)
         while True:
@@ -153,17 +153,17 @@ class Run:
         return f"at step {self.steps}, last validated at step {self.validated_at}"
 
     def target_steps(self) -> int:
-        """Where the search wants this trial to be by now."""
+        """Steps that the search wants this trial to reach now."""
         return self._schedule.target_batches(self._session.box.current.target_length)
 
     @property
     def max_steps(self) -> int:
-        """`searcher.max_length` in steps: what a learning-rate schedule of the full length needs."""
+        """`searcher.max_length` in steps, as needed by a learning-rate schedule of the full length."""
         return self._schedule.target_batches(self._session.assignment.config.searcher.max_length.value)
 
     def should_preempt(self) -> bool:
-        """True: save a checkpoint and leave the loop. Cheap: ask after every step. On several slots every rank must ask equally
-        often: then all are told in the same step."""
+        """True: save a checkpoint and leave the loop. Cheap: ask after every step. On several slots every rank must ask
+        equally often: then all get the answer in the same step."""
         self.checkpoint.loaded()
         box, waits = self._session.box, self._session.waits
         if waits is not None:
@@ -172,36 +172,36 @@ class Run:
         return box.current.leave
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Around what waits for the other ranks by means that Tenuto does not see by itself, such as mpi4py: so that a rank that
-        is slow can be told from those that wait for it. torch.distributed, Horovod and TensorFlow's strategies need none."""
+        """Context of a wait for the other ranks that Tenuto does not notice by itself, such as with mpi4py, so that a slow
+        rank can be told from those that wait for it. torch.distributed, Horovod and TensorFlow's strategies need none."""
         gang = self._session.gang
         return contextlib.nullcontext() if gang is None else gang.progress.waiting()
 
     # The configuration's periods, for loops that follow them.
 
     def should_report(self, steps: int) -> bool:
-        """`log_period` has passed."""
+        """True if `log_period` has passed."""
         return steps > 0 and self._schedule.logs_at(steps)
 
     def should_validate(self, steps: int) -> bool:
-        """`min_validation_period` has passed. At the end of an operation a validation is due in any case."""
+        """True if `min_validation_period` has passed. At the end of an operation a validation is always due."""
         return self._schedule.validates_at(steps)
 
     def should_save(self, steps: int) -> bool:
-        """`min_checkpoint_period` has passed, or `checkpoint_period_minutes`. With several ranks only the former, on which they
-        agree; for the other see `checkpoint_due`."""
+        """True if `min_checkpoint_period` has passed, or `checkpoint_period_minutes`. With several ranks only the former, on
+        which they agree; for the latter see `checkpoint_due`."""
         return self._schedule.saves_at(steps) or (self._session.gang is None and self.checkpoint_due())
 
     def checkpoint_due(self) -> bool:
-        """`checkpoint_period_minutes` have passed since the last checkpoint was begun, or this process. By this process's clock:
-        with several ranks ask on one, and tell the others."""
+        """True if `checkpoint_period_minutes` have passed since the last checkpoint was begun, or this process. It is this
+        process's clock: with several ranks ask on one, and tell the others."""
         minutes = self._session.assignment.config.checkpoint_period_minutes
         return minutes is not None and self._session.clock.monotonic() - self.checkpoint.begun_clock >= 60 * minutes
 
     # Reports.
 
     def report_training(self, steps: int, metrics: Mapping[str, Any]) -> None:
-        """Training metrics at this position. Numbers, or what `float()` takes."""
+        """Reports training metrics at this position: numbers, or values that `float()` accepts."""
         steps, values = self._reported("report_training", steps, metrics)
         session = self._session
         self._points.append(MetricPoint(batches=steps, time_us=session.clock.now_us(), metrics=values))
@@ -213,7 +213,7 @@ class Run:
             self.report_progress(steps)
 
     def report_validation(self, steps: int, metrics: Mapping[str, Any]) -> None:
-        """Validation metrics at this position: what the search compares. One position counts once."""
+        """Reports validation metrics at this position, which the search compares. One position counts once."""
         steps, values = self._reported("report_validation", steps, metrics)
         self._leave_out()
         if self.metric not in values:
@@ -226,7 +226,7 @@ class Run:
         self._validated(steps, values)
 
     def report_progress(self, steps: int) -> None:
-        """Tells people how far the trial is. Training metrics do so by themselves."""
+        """Reports the trial's progress to people. Training metrics do so by themselves."""
         steps, _ = self._reported("report_progress", steps, {})
         self._progress_sent_at = self._session.clock.monotonic()
         assignment = self._session.assignment
@@ -241,7 +241,7 @@ class Run:
         )
 
     def alert(self, title: str, text: str = "", level: Literal["info", "warning", "error"] = "info") -> None:
-        """A message to people: stands in the trial's log, in the stream `tenuto`."""
+        """Sends a message to people; it is in the trial's log, in the stream `tenuto`."""
         self._check_process()
         line = f"alert ({level}): {title}" + (f": {text}" if text else "")
         assignment, clock = self._session.assignment, self._session.clock
@@ -255,7 +255,8 @@ class Run:
         )
 
     def close(self) -> None:
-        """Sends what is left, and returns when it is safe. Called at the end of the `with` block; twice does no harm."""
+        """Sends the remaining reports, and returns when they are safe. Called at the end of the `with` block; a second call is
+        harmless."""
         if self._closed or os.getpid() != self._session.process_id:
             return
         self._closed = True
@@ -293,7 +294,7 @@ class Run:
         return self._validation if self.validated_at == steps else None
 
     def _leave_out(self) -> None:
-        """What a rank does now is not compared with the others' steps."""
+        """Excludes this rank's present work from the comparison of steps."""
         if self._session.gang is not None:
             self._session.gang.progress.leave_out()
 

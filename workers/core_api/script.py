@@ -1,4 +1,4 @@
-"""Runs an experiment's script in the worker process, and judges how it ended."""
+"""Runs an experiment's script in the worker process, and judges its end."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tenuto.workers.core_api.session import Session, say, set_current
 from tenuto.workers.harness.errors import UserError, WillRepeat
 
 INIT_SECONDS_USUAL = 60.0
-"""Libraries and data are loaded by then; a script that has not called `tenuto.init()` is told that nothing of it is recorded.
-Each further reminder comes after twice as long."""
+"""Time after which a script that has not called `tenuto.init()` is told that nothing of it is recorded: libraries and data are
+usually loaded by then. Each further reminder comes after twice as long."""
 REMINDER_SECONDS_MAX = 3600.0
 FILES_MAX = 1_000
 FILE_BYTES_MAX = 1 << 20
-"""Of a model directory: Python files that are looked at for the word `tenuto`, and bytes of each."""
+"""Limit of a search for the word `tenuto` in a model directory: number of Python files, and bytes of each."""
 
 
 def run_script(script: Script, context_directory: Path, session: Session) -> Action:
-    """The script is `__main__` of this very process, so that what it forks or spawns finds what it expects. Returns the action
-    by which the agent wanted this worker to leave. Raises AgentGone, UserError, or what the script raises."""
+    """Runs the script as `__main__` of this very process, so that processes that it forks or spawns find what they expect.
+    Returns the action by which the agent wanted this worker to leave. Raises AgentGone, UserError, or the script's error."""
     set_current(session)
     begun = threading.Event()
     session.at_init.append(begun.set)
@@ -41,7 +41,7 @@ def run_script(script: Script, context_directory: Path, session: Session) -> Act
 
 
 def _remind(script: Script, context_directory: Path, begun: threading.Event) -> None:
-    """Says, while the script trains on without `tenuto.init()`, that nothing of it is recorded: at once where no file of the
+    """Reminds the user, while the script trains without `tenuto.init()`, that nothing is recorded: at once if no file of the
     model directory can call it."""
     without = f"before {script.name} calls tenuto.init(), nothing of it is recorded, saved or compared, and no pause reaches it"
     what_to_do = "wrap its training in `with tenuto.init() as run:`"
@@ -56,8 +56,7 @@ def _remind(script: Script, context_directory: Path, begun: threading.Event) -> 
 
 
 def mentions_tenuto(context_directory: Path) -> bool:
-    """Whether any Python file there, as far as they are looked at, has the word: else nothing but an installed package could call
-    `tenuto.init()`."""
+    """True if one of the Python files searched has the word; otherwise only an installed package could call `tenuto.init()`."""
     looked_at = 0
     for directory, folders, names in os.walk(context_directory):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -92,7 +91,8 @@ def _execute(script: Script, context_directory: Path) -> None:
 
 
 def _verdict(script: Script, session: Session) -> Action:
-    """A script may end because it was told to leave, or after the validation that the search waits for."""
+    """The action by which a script ended. It may end because it was told to leave, or after the validation that the search
+    waits for."""
     run, box = session.run, session.box
     if session.gang is not None:
         session.gang.progress.idle()

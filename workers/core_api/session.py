@@ -1,4 +1,4 @@
-"""One process's part in one trial: what it was told, whom it tells. At most one at a time."""
+"""The session: one process's part in one trial. At most one exists at a time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Reports(Protocol):
-    """Takes reports in order: the harness's Reporter, or a file where there is no cluster."""
+    """Receiver of reports, in order: the harness's Reporter, or a file without a cluster."""
 
     def report(self, lane: Literal["tracker", "metrics", "logs"], body: Model) -> None: ...
 
     def flush(self) -> None:
-        """Returns when every report is where it outlives this process."""
+        """Returns when every report is in a place that outlives this process."""
         ...
 
     def close(self) -> None: ...
@@ -41,21 +41,21 @@ class Session:
     checkpoint_directory: Path
     clock: Clock
     local_directory: Path | None = None
-    """Where the record is kept; None in a cluster."""
+    """Directory of the record; None in a cluster."""
     at_begin: Callable[[], None] | None = None
-    """Called once, when the script begins to train: what it has imported by then is part of the record."""
+    """Called once, when the script begins to train: modules imported by then are part of the record."""
     at_init: list[Callable[[], None]] = field(default_factory=list)
-    """Called once, when the script has called `tenuto.init()`."""
+    """Functions called once, when the script has called `tenuto.init()`."""
     at_close: list[Callable[[], None]] = field(default_factory=list)
     process_id: int = field(default_factory=os.getpid)
     gang: Gang | None = None
-    """This process is one of several ranks: rank 0 alone reports and saves."""
+    """The gang, if this process is one of several ranks; only rank 0 reports and saves."""
     stores: Stores = field(default_factory=Stores)
-    """Of checkpoints: those that the trial needs."""
+    """Stores of checkpoints that the trial needs."""
     waits: ScriptWaits | None = None
-    """Of one of several ranks: what the script waits for the others."""
+    """The script's waits for other ranks, if there are any."""
     run: Run | None = None
-    """What `tenuto.init()` returned."""
+    """Result of `tenuto.init()`."""
 
 
 _current: Session | None = None
@@ -71,5 +71,5 @@ def set_current(session: Session | None) -> None:
 
 
 def say(text: str) -> None:
-    """A line to the user: in a cluster it stands in the trial's log."""
+    """Prints a line for the user; in a cluster it is in the trial's log."""
     print(f"tenuto: {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,9 @@
-"""One checkpoint from the files of all ranks. Each rank stores its own, from its own node; then rank 0 writes the one manifest.
+"""One checkpoint from the files of all ranks. Each rank stores its own, from its own node; then rank 0 writes the single
+manifest.
 
-Two meetings of all ranks make it whole or not at all: at the first each says where the list of its files is stored, at the
-second rank 0 says whether the manifest is. Only then may a rank name these blobs in its next checkpoint. The lists go through
-the store, because they may be long; they are removed when the manifest stands.
+Two meetings of all ranks make it complete or not at all: at the first, each rank names the list of its files in the store; at the
+second, rank 0 says whether the manifest is stored. Only then may a rank name these blobs in its next checkpoint. The lists are
+exchanged through the store, because they may be long; they are removed once the manifest is stored.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ class ShardedSave:
     """This rank's part in one checkpoint. `keep` may be called again after a StoreError; `close` must be called at the end."""
 
     def __init__(self, gang: Gang, number: int) -> None:
-        """`number`: of this checkpoint among those of all ranks in this allocation, the same on each."""
+        """`number`: number of this checkpoint among those of all ranks in this allocation, the same on each."""
         self._gang, self._number = gang, number
         self._parts: list[Any] | None = None
         self._done: bool | None = None
 
     def keep(self, store: Store, staged: Staged) -> Manifest:
-        """Returns when the checkpoint is stored: on rank 0 its manifest, on others their part of it. Raises StoreError, OSError;
-        PartMissing where another rank could not store its files; UserError where two ranks have the same file."""
+        """Returns when the checkpoint is stored: on rank 0 its manifest, on others their part of it. Raises StoreError,
+        OSError; PartMissing if another rank could not store its files; UserError if two ranks have the same file."""
         own = checkpoints.save_blobs(store, staged)
         text = own.to_json()
         key = blob_key(hashlib.sha256(text).hexdigest(), staged.checkpoint_id)
@@ -66,24 +67,24 @@ class ShardedSave:
         return self._parts
 
     def _finish(self, done: bool) -> bool:
-        """What rank 0 says."""
+        """Exchanges rank 0's result."""
         if self._done is None:
             self._done = bool(self._gang.meet(f"shards/{self._number}/done", done)[0])
         return self._done
 
     def close(self) -> None:
-        """The others need not wait for this rank any longer."""
+        """Ends this rank's part: the others need not wait for it any longer."""
         self._meet(None)
         self._finish(False)
 
     def abandon(self) -> None:
-        """As `close`, without waiting for the others."""
+        """Like `close`, without waiting for the others."""
         threading.Thread(target=self.close, name="tenuto-shards", daemon=True).start()
 
 
 def merged(parts: list[Manifest]) -> Manifest:
-    """One manifest, from those of all ranks, by rank. Raises UserError where two ranks have a file of one name and other
-    contents; with the same contents it is one file."""
+    """One manifest from those of all ranks, in rank order. Raises UserError if two ranks have a file of one name with
+    different contents; with the same contents it is one file."""
     files = {file.path: file for file in parts[0].files}
     owner = dict.fromkeys(files, 0)
     clashes: dict[str, tuple[int, int]] = {}

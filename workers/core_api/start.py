@@ -22,12 +22,12 @@ def init(
 ) -> Run:
     """The trial that this script trains: use as `with tenuto.init() as run:`.
 
-    In a cluster everything comes from the experiment, and the arguments count for nothing. Without one:
+    In a cluster everything comes from the experiment, and the arguments are ignored. Without one:
 
     config: the experiment's configuration, as a YAML file or as plain data. None: `config.yaml` in the current directory.
-    hyperparameters: values for those that the configuration gives a range, or other ones for its constants.
-    directory: where the record is kept. One that holds a record is gone on with, from its latest checkpoint. None: a new one
-    under `tenuto-runs/`.
+    hyperparameters: values for those that the configuration gives a range, or other values for its constants.
+    directory: directory of the record. If it holds a record, that run goes on from its latest checkpoint. None: a new one under
+    `tenuto-runs/`.
 
     Raises UserError.
     """

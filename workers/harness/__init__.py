@@ -1,4 +1,4 @@
-"""What runs around a user's trial in the worker process: talks to the agent, owns the training loop, saves and resumes.
+"""The harness: runs a user's trial in the worker process. It talks to the agent, owns the training loop, saves and resumes.
 
-Nothing here imports a framework; `tenuto.workers.pytorch` fills in the `Trainer` of this package.
+Nothing here imports a framework; `tenuto.workers.pytorch` and its neighbours implement the `Trainer` of this package.
 """

@@ -6,11 +6,11 @@ import sys
 
 if __name__ == "__main__":
     if "PYTHONHASHSEED" not in os.environ or not sys.flags.safe_path:
-        # Else the order of sets of strings would differ in each process, and a resumed trial from an uninterrupted one.
+        # Otherwise sets of strings would be ordered differently in each process, and a resumed trial would differ.
         os.environ.setdefault("PYTHONHASHSEED", "0")
-        # -P: the user's directory is the current one, and a `grpc.py` in it is not what this package imports.
+        # -P: the user's directory is the current one, and this package must not import a `grpc.py` from it.
         os.execv(sys.executable, [sys.executable, "-P", *sys.orig_argv[1:]])
-    # An agent that was started by nohup, or in the background of a script, ignores these, and would hand that down.
+    # An agent started by nohup, or in the background of a script, ignores these signals, and workers would inherit that.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from tenuto.workers.launch.privacy import become_private

@@ -1,4 +1,4 @@
-"""Does something right after a module was imported, which the user's code does when it likes, or never."""
+"""Runs an action right after a module was imported, whenever the user's code imports it, if ever."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Action = Callable[[ModuleType], None]
 
 
 def after_import(name: str, action: Action) -> None:
-    """At once where the module is there already."""
+    """Runs the action after the import; at once if the module is already imported."""
     if (module := sys.modules.get(name)) is not None:
         action(module)
     else:
@@ -22,7 +22,7 @@ def after_import(name: str, action: Action) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Of one module, once."""
+    """Finder for one module, once."""
 
     def __init__(self, name: str, action: Action) -> None:
         self._name, self._action = name, action
@@ -38,7 +38,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """The module's own, and then the action."""
+    """The module's own loader, followed by the action."""
 
     def __init__(self, loader: Loader, action: Action) -> None:
         self._loader, self._action = loader, action

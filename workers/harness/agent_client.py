@@ -1,4 +1,4 @@
-"""The worker's side of the conversation with its agent: gRPC, patient while the agent restarts."""
+"""The worker's gRPC client to its agent; it waits patiently while the agent restarts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CALL_SECONDS_MAX = 30.0
-"""One Hello or Report: writing to the agent's disk takes milliseconds, so this is a hung agent."""
+"""Longest Hello or Report: writing to the agent's disk takes milliseconds, so a longer call means a hung agent."""
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 2.0
 AGENT_SILENT_SECONDS_MAX = 300.0
-"""An agent restarts in seconds. After so long its node is being taken away, and the work here can reach nobody."""
+"""Silence of the agent after which the worker gives up. An agent restarts in seconds; after this time its node is being
+removed, and the worker's results can reach nobody."""
 AGENT_DENIES_SECONDS_MAX = 30.0
-"""An agent that answers, but does not know this worker (any more), is about to kill it: this is for when it does not."""
+"""Time after which a worker gives up if its agent answers but does not know it. Such an agent is about to kill the worker;
+this is for the case that it does not."""
 DENIALS = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND})
 
 
@@ -49,7 +51,7 @@ class Welcome:
     context_directory: Path
     checkpoint_directory: Path
     stores: Stores = field(default_factory=Stores)
-    """Those that the trial needs."""
+    """Stores that the trial needs."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Outgoing:
 
 
 class _Patience:
-    """Counts how long the agent has been failing us, and how long to pause before the next try."""
+    """Duration of the agent's failures, and the pause before the next attempt."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -71,7 +73,7 @@ class _Patience:
         self._since, self._pause = None, RETRY_SECONDS_MIN
 
     def failure(self, error: grpc.RpcError) -> float:
-        """Seconds to pause. Raises AgentGone where it lasted too long."""
+        """Seconds to pause. Raises AgentGone if the failures lasted too long."""
         code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
         now = self._clock.monotonic()
         self._since = now if self._since is None else self._since
@@ -102,7 +104,7 @@ class AgentClient:
         self._stub: Any = AgentForWorkersStub(self._channel)  # type: ignore[no-untyped-call]
 
     def hello(self) -> Welcome:
-        """Raises AgentGone."""
+        """First call: the worker's assignment. Raises AgentGone."""
         request = pb.HelloRequest(allocation_id=self._allocation_id, rank=self._rank, pid=os.getpid())
         reply = self._patiently(lambda: self._stub.Hello(request, metadata=self._metadata, timeout=CALL_SECONDS_MAX))
         return Welcome(
@@ -114,7 +116,8 @@ class AgentClient:
         )
 
     def report(self, reports: Sequence[Outgoing]) -> int:
-        """Returns the last sequence in the agent's spool. Tries again until it is there; raises AgentGone."""
+        """Sends reports; returns the last sequence number in the agent's spool. Retries until they are there; raises
+        AgentGone."""
         request = pb.ReportRequest(
             allocation_id=self._allocation_id,
             rank=self._rank,

@@ -1,4 +1,4 @@
-"""What each checkpoint says of itself, and how one that cannot be used is told."""
+"""The record inside each checkpoint, and the error about one that cannot be used."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tenuto.schemas.config import Unit
 from tenuto.workers.harness.errors import UserError
 
 RECORD_FILE = "tenuto.json"
-"""In each checkpoint: a CheckpointRecord."""
+"""File in each checkpoint that holds its CheckpointRecord."""
 
 
 class CheckpointRecord(Model):
-    """Whose checkpoint it is, its position, and the validation that was made there."""
+    """Owner of a checkpoint, its position, and the validation that was made there."""
 
     format: Literal[1] = 1
     experiment_id: int
@@ -25,8 +25,8 @@ class CheckpointRecord(Model):
     trial_seed: int
     context_hash: str
     validation: dict[str, float] | None
-    """None: the position was not validated before it was saved."""
+    """Metrics of the validation. None: the position was not validated before it was saved."""
 
 
 class CheckpointDamaged(UserError):
-    """A recorded checkpoint that cannot be resumed from: deleted, changed or out of reach."""
+    """A recorded checkpoint that cannot be resumed from: deleted, changed or unreachable."""

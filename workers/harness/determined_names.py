@@ -1,5 +1,5 @@
-"""Names that trials and scripts written for Determined use, and that are not here: what takes their place. Names that are in
-both, and what differs in their meaning, are listed in docs/from-determined.md."""
+"""Names that trials and scripts for Determined use and Tenuto does not have, with their replacements. Names that both have,
+and differences of meaning, are listed in docs/from-determined.md."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class UnknownName(UserError, AttributeError):
 
 
 def missing(names: Mapping[str, str], what: str, name: str) -> AttributeError:
-    """For a `__getattr__`. `what`: the object as users call it, such as `context`."""
+    """Error for a `__getattr__`. `what`: the object as users call it, such as `context`."""
     if name in names:
         return UnknownName(f"{what} has no {name!r}, as it has in Determined: {names[name]}.")
     return AttributeError(f"{what} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What the worker should do now: the latest directive, shared between the thread that listens and the one that trains."""
+"""The latest directive for the worker, shared between the thread that listens to the agent and the one that trains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 class Directive:
     action: Action
     target_length: int
-    """In the unit of the experiment's `searcher.max_length`."""
+    """Length to train to, in the unit of the experiment's `searcher.max_length`."""
 
     @property
     def leave(self) -> bool:
@@ -23,12 +23,12 @@ class Directive:
 
 
 class AgentGone(Exception):
-    """The agent was silent, or did not know this worker, for longer than a restart of it takes."""
+    """The agent was silent, or did not know this worker, for longer than its restart takes."""
 
 
 class DirectiveBox:
-    """Holds the latest directive. A request to leave that came from inside the process (`leave`) is not undone by a later
-    `run` of the agent."""
+    """Holds the latest directive. A request to leave from inside the process (`leave`) is not undone by a later `run` of the
+    agent."""
 
     def __init__(self, first: Directive) -> None:
         self._changed = threading.Condition()
@@ -38,13 +38,13 @@ class DirectiveBox:
 
     @property
     def current(self) -> Directive:
-        """Raises AgentGone."""
+        """The latest directive. Raises AgentGone."""
         if self._gone is not None:
             raise AgentGone(self._gone)
         return self._current
 
     def differs(self, seen: Directive) -> bool:
-        """Cheap: asked after every batch."""
+        """True if the directive is not the one last seen. Cheap: asked after every batch."""
         return self._current is not seen or self._gone is not None
 
     def put(self, directive: Directive) -> None:
@@ -54,8 +54,8 @@ class DirectiveBox:
                 self._changed.notify_all()
 
     def leave(self, action: Action) -> None:
-        """Ask the training thread to leave, whatever the agent says later. Called by a signal handler: takes no lock, which
-        the interrupted thread might hold, so a waiter notices within WAIT_SECONDS_MAX."""
+        """Asks the training thread to leave, whatever the agent says later. Called by a signal handler, so it takes no lock,
+        which the interrupted thread might hold; a waiting thread notices within WAIT_SECONDS_MAX."""
         self._held = True
         self._current = Directive(action, self._current.target_length)
 
@@ -73,4 +73,4 @@ class DirectiveBox:
 
 
 WAIT_SECONDS_MAX = 0.5
-"""A waiting thread looks up this often, because a signal handler cannot wake it."""
+"""Pause between checks of a waiting thread, because a signal handler cannot wake it."""

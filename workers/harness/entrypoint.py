@@ -1,4 +1,4 @@
-"""From `module:Class` in the model directory to the user's Trial class."""
+"""Finds the user's Trial class by `module:Class` in the model directory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ NAMES_SHOWN_MAX = 10
 
 
 def enter_context(context_directory: Path) -> None:
-    """The model directory becomes the current one and the first place that modules are looked for."""
+    """Makes the model directory the current one, and the first one on the import path."""
     os.chdir(context_directory)
     sys.path[:] = [str(context_directory), *(entry for entry in sys.path if entry not in ("", str(context_directory)))]
     importlib.invalidate_caches()
 
 
 def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase]:
-    """Raises WillRepeat, or what the user's module raises while it is imported."""
+    """The Trial class. Raises WillRepeat, or the error of the user's module during its import."""
     module_name, _, attribute = entrypoint.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -1,4 +1,4 @@
-"""How the agent tells a worker process who it is: environment variables."""
+"""Environment variables by which the agent identifies a worker process."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tenuto.workers.launch.token import take_token
 @dataclass(frozen=True)
 class WorkerEnvironment:
     agent_address: str
-    """Of its agent, as gRPC names it."""
+    """Address of its agent, as gRPC names it."""
     allocation_id: str
     token: str
     rank: int
     error_file: str
-    """Where the sentence for the user goes when the worker fails. Empty: standard error only."""
+    """File for the error sentence for the user. Empty: standard error only."""
 
     @classmethod
     def read(cls, environment: MutableMapping[str, str] | None = None) -> WorkerEnvironment:
-        """Takes the token away from there. Raises KeyError with the variable's name."""
+        """Reads the variables, and removes the token from them. Raises KeyError with the variable's name."""
         environment = os.environ if environment is None else environment
         return cls(
             agent_address=environment["TENUTO_AGENT_ADDRESS"],

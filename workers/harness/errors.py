@@ -1,4 +1,4 @@
-"""What a user sees when the trial fails: the user's own file and line first, then what, then how it came about."""
+"""Text of a failed trial for its user: the user's own file and line first, then the error, then its traceback."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tenuto.workers.endings import ERROR_CHARACTERS_MAX
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTILINE)
 _GRAPH_ERRORS = ("in user code:", "Graph execution error:")
-"""TensorFlow's, when it traces or runs a graph: what it was made from, then what happened, all in the message."""
+"""Marks of TensorFlow's errors while it traces or runs a graph; the message contains the user's lines and the error."""
 _REPEATS = "tenuto_repeats"
 _LOADER_ERROR = re.compile(r"^Caught \w+ in .*DataLoader worker process", re.MULTILINE)
 
 
 class UserError(Exception):
-    """Something that the user's code or configuration must change. `str(error)` says what, why and what to do.
+    """An error that the user's code or configuration must fix. `str(error)` says what, why and what to do.
 
-    `at`: the function or class of the user's that is to blame, where no frame of it is left in the traceback: what it returned
-    was wrong.
+    `at`: function or class of the user that is to blame, if no frame of it is left in the traceback because its return value was
+    wrong.
     """
 
     def __init__(self, message: str, *, at: Any = None) -> None:
@@ -35,18 +35,18 @@ class UserError(Exception):
 
 
 class InvalidHyperparameters(UserError):
-    """Raised by model code for hyperparameters that make no sense together: the search replaces the trial by another one, and it
-    counts neither as a failure nor for `max_trials`. Raise it before training: it is too late once a result was compared."""
+    """Raised by model code for hyperparameters that make no sense together: the search replaces the trial by another one, and
+    it counts neither as a failure nor for `max_trials`. Raise it before training: it is too late once a result was compared."""
 
 
 class WillRepeat(UserError):
-    """A failure that every restart would meet again, such as a checkpoint that the code does not fit: the trial ends at once, and
-    neither spends restarts nor goes back to an older checkpoint. Raised from another error, it shows that one, too."""
+    """A failure that every restart would repeat, such as a checkpoint that the code does not fit: the trial ends at once, and
+    neither spends restarts nor goes back to an older checkpoint. If it is raised from another error, that one is shown, too."""
 
 
 REPEATING = (AssertionError, AttributeError, LookupError, NotImplementedError, PickleError, TypeError, ValueError)
-"""Of what code raises that loads a checkpoint: errors of programming, which every start meets. RuntimeError is none of them: a
-device or the network raises it, too."""
+"""Errors of code that loads a checkpoint which every start would repeat: programming errors. RuntimeError is not among them,
+because a device or the network raises it, too."""
 
 
 def repeats_in_loading(error: BaseException) -> bool:
@@ -54,18 +54,19 @@ def repeats_in_loading(error: BaseException) -> bool:
 
 
 def mark_repeating(error: BaseException, why: str) -> None:
-    """It stays what it is: the user's code may catch it. `why` is shown with it."""
+    """Marks an error as one that would repeat. Its type stays the same, because the user's code may catch it. `why` is shown
+    with it."""
     error.add_note(why)
     error.__dict__[_REPEATS] = True
 
 
 def will_repeat(error: BaseException) -> bool:
-    """Code that cannot be imported is the same at the next start."""
+    """True if a restart would meet the error again, such as code that cannot be imported."""
     return isinstance(error, (WillRepeat, ImportError, SyntaxError)) or _REPEATS in error.__dict__
 
 
 def describe(error: BaseException, context_directory: Path) -> str:
-    """First line: `file:line: what`. Then the traceback from the user's first frame on, where there is one."""
+    """Text for the user. First line: `file:line: what`. Then the traceback from the user's first frame on, if there is one."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         place = f"{_shorten(error.filename, context_directory)}:{error.lineno}"
         return f"{place}: {type(error).__name__}: {error.msg}"[:ERROR_CHARACTERS_MAX]
@@ -87,7 +88,7 @@ def describe(error: BaseException, context_directory: Path) -> str:
 
 
 def _place_of(value: Any, context_directory: Path) -> str:
-    """Where the user defined a function or class. Empty where that is not known, or not the user's."""
+    """File and line where the user defined a function or class; empty if unknown or not the user's."""
     try:
         value = inspect.unwrap(value)
         file, line = inspect.getsourcefile(value) or "", inspect.getsourcelines(value)[1]
@@ -108,14 +109,14 @@ def _headline(error: BaseException) -> str:
 
 
 def _describe_loader_error(text: str, context_directory: Path) -> str:
-    """A data-loader worker sends its traceback as text."""
+    """Text for an error of a data-loader worker, which sends its traceback as text."""
     places = [match for match in _FRAME.finditer(text) if _is_users(match["file"], context_directory)]
     place = f"{_shorten(places[-1]['file'], context_directory)}:{places[-1]['line']}: " if places else ""
     return _limited(f"{place}{text.strip().splitlines()[-1]}", text)
 
 
 def _describe_graph_error(name: str, text: str, context_directory: Path) -> str:
-    """The message holds the user's lines; the traceback holds TensorFlow's."""
+    """Text for a graph error: the message contains the user's lines, the traceback TensorFlow's."""
     frames = list(_FRAME.finditer(text))
     places = [match for match in frames if _is_users(match["file"], context_directory)]
     place = f"{_shorten(places[-1]['file'], context_directory)}:{places[-1]['line']}: " if places else ""
@@ -133,7 +134,7 @@ def _limited(first_line: str, detail: str) -> str:
 
 
 def _users_part(trace: TracebackType | None, context_directory: Path) -> TracebackType | None:
-    """Our own frames above the user's first one explain nothing to the user."""
+    """The traceback from the user's first frame on; our own frames above it explain nothing to the user."""
     start = trace
     while start is not None and not _is_users(start.tb_frame.f_code.co_filename, context_directory):
         start = start.tb_next
@@ -156,7 +157,7 @@ def _shorten(filename: str, context_directory: Path) -> str:
 
 
 def metric_warning(metric: str, found: Mapping[str, float], batches: int) -> str:
-    """Why a trial with these validation metrics counts as the worst of its search; empty: it does not."""
+    """Reason why a trial with these validation metrics counts as the worst of its search; empty if it does not."""
     if metric not in found:
         return (
             f"searcher.metric is {metric!r}, but validation reports {', '.join(sorted(found)) or 'nothing'}: "

@@ -1,6 +1,7 @@
-"""What makes a trial's last bits differ from those of its repetition: noted, recorded in each checkpoint, and said.
+"""Breaks of exactness: causes for which a trial's last bits differ from those of its repetition. They are noted, stored in each
+checkpoint, and reported.
 
-The file `exactness.json` of a checkpoint says where it was made and what was noticed. Frameworks say what results depend on.
+The file `exactness.json` of a checkpoint describes the machine and the breaks. Frameworks list what results depend on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tenuto.schemas.reports import BREAKS_MAX as BREAKS_REPORTED_MAX
 
 EXACTNESS_FILE = "exactness.json"
 BREAKS_MAX = 50
-"""Different sentences kept: each is an operation or a setting, and a model has few that matter."""
+"""Most different sentences kept: each is about one operation or setting, and a model has few that matter."""
 
 
 @cache
@@ -32,7 +33,7 @@ def processor() -> str:
 
 
 def breaks_in(directory: Path) -> tuple[str, ...]:
-    """Of a checkpoint's files, as they are reported: short sentences. None where there is no such record."""
+    """Sentences in a checkpoint's files, shortened for a report; none if the checkpoint has no such record."""
     try:
         found = json.loads((directory / EXACTNESS_FILE).read_bytes()).get("breaks", ())
     except (OSError, ValueError, AttributeError):  # a script's own file may have that name
@@ -43,7 +44,7 @@ def breaks_in(directory: Path) -> tuple[str, ...]:
 
 
 def add_breaks(directory: Path, sentences: list[str]) -> None:
-    """To the record in a checkpoint's files, or to a new one. Raises OSError."""
+    """Adds sentences to the record in a checkpoint's files, or to a new one. Raises OSError."""
     if not sentences:
         return
     path = directory / EXACTNESS_FILE
@@ -57,7 +58,7 @@ def add_breaks(directory: Path, sentences: list[str]) -> None:
 
 
 class ExactnessRecord(ABC):
-    """One process's watch. `say`: tells the user a sentence; each is told once."""
+    """Breaks noticed by one process. `say`: tells the user a sentence; each is told once."""
 
     def __init__(self, exact: bool, say: Callable[[str], None]) -> None:
         self.exact, self._say = exact, say
@@ -66,23 +67,23 @@ class ExactnessRecord(ABC):
 
     @abstractmethod
     def surroundings(self) -> dict[str, str]:
-        """What results may depend on, by name."""
+        """Properties that results may depend on, by name."""
 
     @abstractmethod
     def check_settings(self) -> None:
-        """Notes what the user's code may have changed since."""
+        """Notes settings that the user's code has changed."""
 
     def note(self, sentence: str) -> None:
         if self._add(sentence):
             self._say(f"results may differ in the last bits when this trial is resumed or repeated: {sentence}")
 
     def note_lost(self, sentence: str) -> None:
-        """Something that matters more than last bits: a state or an order that a resumed trial does not find again."""
+        """Notes a loss beyond last bits: a state or an order that a resumed trial cannot restore."""
         if self._add(sentence):
             self._say(f"this trial is not resumed exactly: {sentence}")
 
     def tell_once(self, sentence: str) -> None:
-        """The first of several that say nothing about exactness."""
+        """Tells the first of several sentences that are not about exactness."""
         if not self._told:
             self._told = True
             self._say(sentence)
@@ -94,14 +95,14 @@ class ExactnessRecord(ABC):
         return True
 
     def record(self) -> bytes:
-        """For a checkpoint. Cheap."""
+        """Record for a checkpoint. Cheap."""
         self.check_settings()
         return json.dumps(
             {"exact": self.exact, "surroundings": self.surroundings(), "breaks": self.breaks}, indent=1, sort_keys=True
         ).encode()
 
     def resume(self, record: bytes) -> None:
-        """Goes on with what a checkpoint recorded, and says what is different here."""
+        """Adopts the record of a checkpoint, and tells what is different on this machine."""
         saved = json.loads(record)
         for sentence in saved["breaks"]:
             self._add(sentence)

@@ -1,6 +1,5 @@
-"""Which framework a run will import, told from the text of the user's code: so that it starts from a process that has imported
-that one. A wrong guess costs time or memory, and changes nothing.
-"""
+"""Guesses which framework a run will import, from the text of the user's code, so that it starts from a process that has
+imported that one. A wrong guess costs time or memory, and changes no result."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ from tenuto.schemas.config.entrypoint import script_of
 
 Framework = Literal["torch", "tensorflow", "keras on torch"]
 FRAMEWORK_VARIABLE = "TENUTO_WARM_FRAMEWORK"
-"""Tells a warm process what to import; it is not set in runs."""
+"""Variable that tells a warm process what to import; it is not set in runs."""
 FILES_MAX = 100
 FILE_BYTES_MAX = 256 << 10
-"""What is read of a model directory: code is smaller, and more need not be known."""
+"""Most bytes read of a model directory: code is smaller, and more need not be known."""
 _IMPORTS_KERAS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:tensorflow|keras|tenuto\.keras)\b", re.MULTILINE)
 _SETS_VARIABLES = re.compile(rb"\benviron\b|\bputenv\b|\bset_backend\b")
 _READ_BY_IMPORTS = re.compile(rb"\b(?:KERAS|TF|XLA|CUDA|OMP|MKL|ONEDNN)_")
-"""Beginnings of variables that these libraries read when they are imported. Code that sets one has to come first."""
+"""Prefixes of variables that these libraries read when they are imported. Code that sets one must run before the import."""
 _COMMON: tuple[str, ...] = (
     "tenuto.workers.harness.main",
     "tenuto.workers.launch.supervisor",
@@ -36,12 +35,13 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "tensorflow": (*_COMMON, "tensorflow", "keras", "tenuto.workers.keras.trainer"),
     "keras on torch": (*_TORCH, "keras", "tenuto.workers.keras.trainer"),
 }
-"""What a warm process imports. TensorFlow starts its threads with the first tensor, so it can be forked after its import."""
+"""Modules that a warm process imports. TensorFlow starts its threads with the first tensor, so it can be forked after its
+import."""
 
 
 def framework_of(entrypoint: str, context_directory: Path, environment: Mapping[str, str]) -> Framework:
-    """`environment`: of the run. PyTorch where nothing else is certain, as for code that sets variables which Keras or TensorFlow
-    would read when they are imported."""
+    """Framework of a run. `environment`: of the run. PyTorch if nothing else is certain, such as for code that sets variables
+    which Keras or TensorFlow would read when they are imported."""
     backend = environment.get("KERAS_BACKEND") or "tensorflow"
     if backend not in ("tensorflow", "torch"):
         return "torch"
@@ -58,7 +58,7 @@ def framework_of(entrypoint: str, context_directory: Path, environment: Mapping[
 
 
 def _file_of(entrypoint: str) -> str:
-    """Of the module or script that the entrypoint names."""
+    """File of the module or script that the entrypoint names."""
     script = script_of(entrypoint)
     if script is not None and script.file is not None:
         return script.file

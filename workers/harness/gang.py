@@ -1,4 +1,4 @@
-"""A rank's side of its gang: what all ranks must do alike, agreed on through their supervisors (tenuto.workers.launch)."""
+"""A rank's side of its gang: agreements between all ranks, made through their supervisors (tenuto.workers.launch)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tenuto.workers.launch.progress import ProgressFile, ProgressWriter
 
 
 class Gang:
-    """One rank's place, and its line to the others. Thread-safe."""
+    """One rank's place in the gang, and its connection to the other ranks. Thread-safe."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.rank, self.world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
@@ -33,16 +33,16 @@ class Gang:
         self._numbers = itertools.count(1)
         self._calls = itertools.count(1)
         self.on_straggler: Callable[[Message], None] | None = None
-        """Rank 0: called in the listening thread when a rank was found to be slow (`watching.Straggler`)."""
+        """Rank 0: callback, in the listening thread, about a slow rank (`watching.Straggler`)."""
         self._box: GangBox | None = None
         self._early: list[Message] = []
-        """For the box, from before it was there."""
+        """Messages for the box that arrived before it existed."""
         self._process_id = os.getpid()
         threading.Thread(target=self._listen, name="tenuto-gang", daemon=True).start()
 
     @classmethod
     def join(cls, environment: Mapping[str, str] | None = None) -> Gang | None:
-        """None: this process is no rank."""
+        """The gang of this process; None if it is no rank."""
         environment = os.environ if environment is None else environment
         return cls(environment) if CHANNEL_VARIABLE in environment else None
 
@@ -51,11 +51,12 @@ class Gang:
         return self.rank == 0
 
     def gather(self, value: Any, purpose: str = "") -> list[Any]:
-        """What each rank gave, by rank: plain JSON. Every rank must call it, in the same order; about a millisecond."""
+        """Value of each rank, in rank order: plain JSON. Every rank must call it, in the same order; it takes about a
+        millisecond."""
         return self.meet(f"{next(self._calls)}/{purpose}", value)
 
     def meet(self, tag: str, value: Any) -> list[Any]:
-        """As `gather`, from any thread and in any order: each rank calls it, or `say`, once with this tag."""
+        """Like `gather`, from any thread and in any order: each rank calls it, or `say`, once with this tag."""
         self.say(tag, value)
         with self._changed:
             while tag not in self._gathered:
@@ -63,15 +64,15 @@ class Gang:
             return self._gathered.pop(tag)
 
     def say(self, tag: str, value: Any) -> None:
-        """This rank's part in a `meet`, without waiting for the others'. They may never meet, and then it is lost."""
+        """Sends this rank's part in a `meet`, without waiting for the others. If they never meet, it is lost."""
         self.send({"op": "gather", "tag": tag, "value": value})
 
     def put(self, key: str, value: Any) -> None:
-        """For the other ranks to `get`: plain JSON, such as an address."""
+        """Publishes a value for `get` on the other ranks: plain JSON, such as an address."""
         self.send({"op": "put", "key": key, "value": value})
 
     def get(self, key: str) -> Any:
-        """Waits until a rank has put it."""
+        """Value of a key; waits until a rank has put it."""
         number = next(self._numbers)
         self.send({"op": "get", "key": key, "id": number})
         with self._changed:
@@ -87,7 +88,7 @@ class Gang:
                 self._die()
 
     def open_box(self, first: Directive) -> GangBox:
-        """The same first directive on all ranks: that of rank 0."""
+        """Box with the same first directive on all ranks: that of rank 0."""
         action, target_length = self.gather([first.action, first.target_length], "first directive")[0]
         box = GangBox(Directive(action, target_length), self)
         with self._changed:
@@ -123,7 +124,7 @@ class Gang:
                 self._changed.notify_all()
 
     def _die(self) -> None:
-        """Without its supervisor a rank is nobody's."""
+        """Ends the process: without its supervisor a rank belongs to nobody."""
         if os.getpid() == self._process_id:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -133,7 +134,7 @@ _LOST_WORDS = ("Connection closed by peer", "Connection reset by peer", "Connect
 
 
 def lost_others(error: BaseException | None) -> bool:
-    """An error of the communication between ranks: another rank is gone, and that one's end says why."""
+    """True for an error of the communication between ranks: another rank is gone, and its own end has the cause."""
     while error is not None:
         if type(error).__name__ in _LOST:
             return True
@@ -147,7 +148,7 @@ class GangBox(DirectiveBox):
     """The directive that all ranks have agreed on: it changes at the same boundary on each. A boundary is a call of `differs`,
     which all ranks must make equally often.
 
-    Rank 0 alone hears its agent: what is `put` there is proposed to the others.
+    Only rank 0 is connected to its agent: directives `put` there are proposed to the others.
     """
 
     def __init__(self, first: Directive, gang: Gang) -> None:
@@ -155,14 +156,14 @@ class GangBox(DirectiveBox):
         self._gang = gang
         self._proposed = first
         self._passed = 0
-        """Boundaries passed."""
+        """Number of boundaries passed."""
         self._hold: int | None = None
-        """Not beyond this boundary before more is known."""
+        """Boundary that must not be passed before the decision is known. None: no decision is under way."""
         self._decided: deque[Message] = deque()
         self._last_at = 0
         self._due = False
 
-    # Rank 0's agent, and signals.
+    # Calls of rank 0's agent, and of signal handlers.
 
     def put(self, directive: Directive) -> None:
         if not self._gang.leads:
@@ -174,7 +175,7 @@ class GangBox(DirectiveBox):
         self._propose(directive)
 
     def leave(self, action: Any) -> None:
-        """In a signal handler: no lock may be taken here, so a thread does the rest."""
+        """Called in a signal handler: no lock may be taken here, so a thread does the rest."""
         threading.Thread(target=self._leave, args=(action,), daemon=True).start()
 
     def _leave(self, action: Any) -> None:
@@ -191,15 +192,15 @@ class GangBox(DirectiveBox):
         self._gang.send({"op": "propose", "action": directive.action, "target_length": directive.target_length})
 
     def ask_save(self) -> None:
-        """Rank 0: all are to save at the next boundary that they agree on."""
+        """Rank 0: asks all ranks to save at the next boundary that they agree on."""
         self._gang.send({"op": "propose", "save": True})
 
     def take_save(self) -> bool:
-        """All are to save here."""
+        """True if all ranks are to save at this boundary."""
         due, self._due = self._due, False
         return due
 
-    # The supervisor.
+    # Messages of the supervisor.
 
     def receive(self, message: Message) -> None:
         match message["op"]:
@@ -216,7 +217,7 @@ class GangBox(DirectiveBox):
             case "leave":
                 self._leave(message["action"])
 
-    # The training thread.
+    # Calls of the training thread.
 
     def differs(self, seen: Directive) -> bool:
         with self._changed:
@@ -227,7 +228,7 @@ class GangBox(DirectiveBox):
             return self._due or self._current is not seen or self._gone is not None
 
     def wait_change(self, seen: Directive) -> Directive:
-        """All ranks wait here for the same: what is decided counts at once."""
+        """Waits for a change. All ranks wait at the same boundary, so a decision applies at once."""
         with self._changed:
             while self._current is seen and self._gone is None:
                 self._apply(None)
@@ -238,7 +239,7 @@ class GangBox(DirectiveBox):
             return self._current
 
     def _apply(self, boundary: int | None) -> None:
-        """None: whatever is decided."""
+        """Applies decisions up to this boundary. None: all decisions."""
         while self._decided and (boundary is None or self._decided[0]["at"] <= boundary):
             message = self._decided.popleft()
             if message.get("save"):

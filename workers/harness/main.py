@@ -1,8 +1,8 @@
 """A worker process from start to exit code.
 
 Exit codes: 0 the trial is over, 80 preempted, 81 paused, 82 the model code refused the hyperparameters, 86 failed in a way that
-would repeat, 1 failed (the sentence for the user is in the error file). What is not the user's fault ends by SIGKILL, which the
-agent counts as lost: no agent any more, or an order to stop at once. A rank of several ends with 83 where it only lost the
+would repeat, 1 failed (the sentence for the user is in the error file). Failures that are not the user's end by SIGKILL, which
+the agent counts as lost: the agent is gone, or ordered an immediate stop. A rank of several exits with 83 if it only lost the
 others.
 """
 
@@ -42,11 +42,11 @@ from tenuto.workers.record.environment import models_of
 EXIT_CODES: dict[Action, int] = {"stop": 0, "preempt": 80, "pause": 81}
 EXIT_FAILED = 1
 EXIT_SECONDS_MAX = 30.0
-"""Threads and exit handlers of the user's code get so long; the slots are wanted by others."""
+"""Time for threads and exit handlers of the user's code; the slots are wanted by others."""
 
 
 def main(wait_go: Callable[[], None] | None = None) -> NoReturn:
-    """`wait_go`: returns when something of the user's may be loaded; until then the worker may be abandoned."""
+    """Runs the worker. `wait_go`: returns when the user's code may be loaded; until then the worker may be abandoned."""
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         environment = WorkerEnvironment.read()
@@ -60,7 +60,7 @@ def main(wait_go: Callable[[], None] | None = None) -> NoReturn:
 
 
 def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = None) -> int:
-    """Returns the exit code; does not return where the process must not look as if it had ended by itself."""
+    """Returns the exit code; does not return if the process must not look as if it had ended by itself."""
     clock = SystemClock()
     gang = Gang.join()
     client = AgentClient(environment.agent_address, environment.token, environment.allocation_id, environment.rank, clock)
@@ -98,7 +98,8 @@ def _exit_code(error: BaseException) -> int:
 
 
 def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang | None) -> Action:
-    """Of a gang, rank 0 alone hears the agent and reports; the others do what the ranks agree on."""
+    """Trains a Trial class. In a gang, only rank 0 is connected to the agent and reports; the others do what the ranks agree
+    on."""
     assignment, leads = welcome.assignment, gang is None or gang.leads
     first = Directive(assignment.action, assignment.target_length)
     box = DirectiveBox(first) if gang is None else gang.open_box(first)
@@ -153,7 +154,7 @@ def _tells_stragglers(assignment: Assignment, gang: Gang, reporter: Reports) -> 
 
 
 def _unsaid(text: str) -> None:
-    """Rank 0 says it."""
+    """Ignores a line that rank 0 logs."""
 
 
 def _run_script(
@@ -194,7 +195,7 @@ def _run_script(
 
 
 def _bring_together(gang: Gang, strategy: str) -> None:
-    """So that the script's own way to find the other ranks works: `hvd.init()`, TensorFlow's cluster."""
+    """Prepares the script's own way to find the other ranks: `hvd.init()`, or TensorFlow's cluster."""
     if strategy == "horovod":
         from tenuto.workers.horovod import rendezvous
 
@@ -206,7 +207,7 @@ def _bring_together(gang: Gang, strategy: str) -> None:
 
 
 def _leave_on_sigterm(box: DirectiveBox) -> None:
-    """A node that shuts down sends SIGTERM: save and leave, as for a preemption."""
+    """Saves and leaves at SIGTERM, as for a preemption: a node that shuts down sends it."""
     process_id = os.getpid()
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -238,8 +239,8 @@ def _die() -> NoReturn:
 
 
 class _Ending:
-    """Ends the process once exit handlers have run. Taking the interpreter apart, with all that torch brought, would hold the
-    slots for another second or two."""
+    """Ends the process once exit handlers have run. Tearing down the interpreter, with all of torch, would hold the slots for
+    another second or two."""
 
     code = EXIT_FAILED
 

@@ -1,9 +1,9 @@
-"""What a worker that stands by does while it waits: the first moments of a run, for nothing.
+"""Rehearsal of a waiting worker: it makes the first steps of a run in advance, without using their results.
 
 A fork shares its memory with the process that it was forked from until it writes there; Python writes even where it only reads,
-because it counts references. The first network call, batch and step of a run so cost thousands of page copies, some 30 ms: they
-are made here, ahead of need. Nothing of it is kept but the copies: no thread of Python's, no file, and no state of a generator
-that a run would see, because those are drawn anew at its beginning.
+because it counts references. So the first network call, batch and step of a run cost thousands of page copies, some 30 ms. They
+are made here, ahead of need. Only the copies remain: no Python thread, no file, and no state of a generator that a run would see,
+because those are seeded anew at its beginning.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from collections.abc import Callable
 from types import ModuleType
 
 CALL_SECONDS_MAX = 0.2
-"""Of a call to a socket that nobody listens on: it is refused at once."""
+"""Longest call to a socket that nobody listens on: it is refused at once."""
 
 
 def rehearse(link: socket.socket) -> None:
-    """Until all is done, or a job is there. Never raises: what fails here fails again in the run, where somebody sees it."""
+    """Rehearses until everything is done, or a job arrives. Never raises: a failure here happens again in the run, where it is
+    reported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for part in PARTS:
@@ -69,10 +70,10 @@ def _training() -> None:
 
 
 def _might_touch_a_gpu(torch: ModuleType) -> bool:
-    """A torch that was built for GPUs looks for them at the first backward pass or optimizer step. The driver would see all of
-    the node's then, and for good: which of them are this run's is said later, by CUDA_VISIBLE_DEVICES."""
+    """True for a torch built for GPUs, which looks for them at the first backward pass or optimizer step. The driver would
+    then see all GPUs of the node for good, and CUDA_VISIBLE_DEVICES names this run's only later."""
     return any(getattr(torch.version, name, None) is not None for name in ("cuda", "hip", "xpu"))
 
 
 PARTS: tuple[Callable[[], None], ...] = (_training, _network, _environment)
-"""The longest first."""
+"""Parts of the rehearsal, the longest first."""

@@ -1,6 +1,6 @@
 """Reports on their way to the agent, in order, sent by a thread of its own so that training does not wait for a disk.
 
-What is only looked at, metrics and progress, shares a report where several wait. Validations and checkpoints are facts, each of
+Reports that people only look at, metrics and progress, are merged if several wait. Validations and checkpoints are facts, each of
 which is recorded; they share calls, and a trial that makes them faster than they can be recorded waits.
 """
 
@@ -23,18 +23,19 @@ from tenuto.workers.harness.directives import AgentGone
 
 Lane = Literal["tracker", "metrics", "logs"]
 PENDING_REPORTS_MAX = 1_000
-"""Beyond this the training thread waits for the agent: minutes of reports of a quick trial, a few megabytes."""
+"""Most waiting reports; beyond it the training thread waits for the agent. They are minutes of reports of a quick trial, a few
+megabytes."""
 BATCH_REPORTS_MAX = 250
-"""One call's reports: they share one write of the agent's disk."""
+"""Most reports of one call: they share one write of the agent's disk."""
 CALL_BYTES_MAX = 16 * 1024 * 1024
-"""A call's reports in all: far below what the agent takes (64 MiB), and more than any one report may have."""
+"""Most bytes of one call's reports: far below the agent's limit (64 MiB), and more than any single report may have."""
 CALLS_PER_SECOND_MAX = 20.0
 CALLS_BURST_MAX = 20.0
-"""Calls that may follow each other at once; after that they are spaced, so that reports gather and share calls. Nothing waits for
-that while the worker waits for its reports (`flush`)."""
+"""Calls that may follow each other at once; after that they are spaced, so that reports are collected and share calls. They
+are not spaced while the worker waits for its reports (`flush`)."""
 POINTS_SHARED_MAX = 1_000
 SHARED_BYTES_MAX = 256 * 1024
-"""Metrics that wait share a report up to so many points and bytes: far below what the bus takes as one message."""
+"""Most points and bytes of metrics that share one report: far below the bus's limit for one message."""
 
 
 class Reports(Protocol):
@@ -46,7 +47,7 @@ class Reports(Protocol):
 
 
 class NoReports:
-    """Of a rank other than 0: what it would say, rank 0 says."""
+    """Reports of a rank other than 0: none, because rank 0 reports for all."""
 
     def report(self, lane: Lane, *bodies: Model) -> None:
         pass
@@ -65,12 +66,12 @@ class _Pending:
     body: Model
     data: bytes
     more: list[MetricsReport] = field(default_factory=list)
-    """Metrics that go with `body`."""
+    """Metrics that are sent together with `body`."""
     points: int = 0
     size_bytes: int = 0
 
     def absorb(self, body: Model, data: bytes) -> bool:
-        """True: this report, which is not sent yet, says what `body` says as well."""
+        """Merges `body` into this waiting report; True if it could."""
         if isinstance(body, ProgressReport) and isinstance(self.body, ProgressReport):
             self.body, self.data = body, data
             return True
@@ -88,12 +89,12 @@ class _Pending:
         if self.more and isinstance(self.body, MetricsReport):
             points = tuple(point for report in (self.body, *self.more) for point in report.points)
             self.data, self.more = self.body.model_copy(update={"points": points}).to_json(), []
-        # Of a larger one the agent keeps the beginning, for people to see; a call that it does not take would be tried for ever.
+        # A larger report is cut by the agent and shown to operators; a call that it refused would be retried for ever.
         return Outgoing(self.sequence, self.lane, self.data[:CALL_BYTES_MAX])
 
 
 def _written(body: Model) -> tuple[Model, bytes]:
-    """With U+FFFD for what is no text, such as half of a surrogate pair in a file's name, which JSON cannot say."""
+    """The body as JSON, with U+FFFD for text that JSON cannot express, such as half of a surrogate pair in a file's name."""
     try:
         return body, body.to_json()
     except PydanticSerializationError:
@@ -113,15 +114,16 @@ class Reporter:
         self._closed = False
         self._flushing = 0
         self._on_its_way = last_sequence
-        """Reports up to here are in a call, and cannot be changed any more."""
+        """Last sequence number in a call; reports up to it cannot be changed any more."""
         self._newest: dict[Lane, _Pending] = {}
-        """The last report of each lane."""
+        """Last waiting report of each lane."""
         self._calls, self._calls_at = CALLS_BURST_MAX, time.monotonic()
         self._thread = threading.Thread(target=self._send_all, name="tenuto-reports", daemon=True)
         self._thread.start()
 
     def report(self, lane: Lane, *bodies: Model) -> None:
-        """In this order, and in one call to the agent. Returns at once, unless too many reports wait. Raises AgentGone."""
+        """Adds reports in this order, for one call to the agent. Returns at once, unless too many reports wait. Raises
+        AgentGone."""
         written = [_written(body) for body in bodies]
         with self._changed:
             self._wait(PENDING_REPORTS_MAX - 1)
@@ -145,7 +147,7 @@ class Reporter:
                 self._flushing -= 1
 
     def close(self) -> None:
-        """Does not flush."""
+        """Stops the thread without flushing."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -176,7 +178,7 @@ class Reporter:
                 self._changed.notify_all()
 
     def _next_batch(self) -> list[Outgoing]:
-        """When there is something to send and its turn has come; empty when closed."""
+        """Reports of the next call, once there are some and the call is due; empty when closed."""
         with self._changed:
             while not self._closed and not self._pending:
                 self._changed.wait()

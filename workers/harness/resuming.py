@@ -1,4 +1,4 @@
-"""Loads what a trial resumes from, or begins with, into its trainer."""
+"""Loads the checkpoint that a trial resumes from, or begins with, into its trainer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tenuto.workers.harness.trainer import Trainer
 def load_checkpoint(
     trainer: Trainer, source: SourceCheckpoint, directory: Path, say: Callable[[str], None]
 ) -> CheckpointRecord | None:
-    """Returns its record; None: only the weights are loaded. Raises CheckpointDamaged, WillRepeat, or what else the user's code
-    raises."""
+    """Returns the checkpoint's record; None: only the weights are loaded. Raises CheckpointDamaged, WillRepeat, or other
+    errors of the user's code."""
     if source.weights_only:
         trainer.load_weights(directory)
         say(f"begins with the weights of checkpoint {source.checkpoint_id}")

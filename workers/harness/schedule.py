@@ -1,6 +1,6 @@
-"""Where training pauses to report, save or validate. Pure arithmetic on positions in batches.
+"""Schedule of a trial: positions at which training pauses to report, save or validate. Pure arithmetic on positions in batches.
 
-Boundaries are absolute multiples of their period, so that a resumed trial meets the same ones.
+Boundaries are absolute multiples of their period, so that a resumed trial has the same ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Schedule:
 
     @classmethod
     def of(cls, config: ExperimentConfig, epoch_batches: int | None) -> Schedule:
-        """Raises UserError where a length in epochs is asked for and `epoch_batches` is not known."""
+        """Schedule of an experiment. Raises UserError if a length in epochs is given and `epoch_batches` is not known."""
 
         def unit_batches(length: Length, field: str) -> int:
             if length.unit == "batches":
@@ -51,8 +51,8 @@ class Schedule:
         return batches // self.unit_batches
 
     def next_stop(self, batches: int, target_batches: int, step_batches: int = 1, epoch_batches: int | None = None) -> int:
-        """The first position after `batches` at which something is due. `step_batches`: a step trains so many, fewer only at the
-        end of an epoch and at the target; then it is the end of the first step that reaches such a position."""
+        """First position after `batches` at which something is due. `step_batches`: batches of one step, fewer only at the end
+        of an epoch and at the target; then the result is the end of the first step that reaches such a position."""
         periods = (self.log_batches, self.checkpoint_batches, self.validation_batches)
         stop = min((batches // period + 1) * period for period in periods if period is not None)
         if step_batches > 1:
@@ -61,7 +61,7 @@ class Schedule:
         return min(target_batches, stop)
 
     def logs_at(self, batches: int, step_batches: int = 1) -> bool:
-        """`step_batches`: those of the last step, one of which may have been the one."""
+        """True if metrics are due. `step_batches`: batches of the last step, any of which may have reached the position."""
         return _passed(self.log_batches, batches, step_batches)
 
     def validates_at(self, batches: int, step_batches: int = 1) -> bool:

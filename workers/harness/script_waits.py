@@ -1,8 +1,8 @@
-"""What a script's rank waits for the others is found in the library that connects them, so that a slow rank can be told from
-those that wait for it: in a synchronous step all ranks take equally long.
+"""Time that a script's rank waits for other ranks, measured in the library that connects them. In a synchronous step all ranks
+take equally long, so only these waits tell a slow rank from those that wait for it.
 
-Only time is taken; what is computed and sent stays as it is. Where nothing is found, every rank's step counts as its own work,
-and then they are alike: nobody is called slow who is not. On GPUs the device waits and not the process, so there nothing counts.
+Only time is measured; computations and messages stay as they are. If no wait is found, every rank's step counts as its own work,
+and then all are alike: no rank is called slow by mistake. On GPUs the device waits and not the process, so nothing is counted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from tenuto.workers.harness.training import say
 from tenuto.workers.launch.progress import ProgressWriter
 
 HOROVOD_MODULES = ("mpi_ops", "optimizer", "functions", "sync_batch_norm")
-"""Of `horovod.torch`: these know `synchronize` by its name."""
+"""Modules of `horovod.torch` that import `synchronize` by name."""
 
 
 def if_known(watch: Action) -> Action:
-    """Inner names of a library may be others in another version of it. Then its waits are not seen, and the script runs."""
+    """Ignores a library whose internal names have changed in another version: then its waits are not seen, and the script
+    runs."""
 
     @functools.wraps(watch)
     def watched(module: ModuleType) -> None:
@@ -38,16 +39,16 @@ def if_known(watch: Action) -> Action:
 
 
 class ScriptWaits:
-    """Of one rank. Counts what the thread waits that made it."""
+    """Waits of one rank. Counts those of the thread that made it."""
 
     def __init__(self, gang: Gang) -> None:
         self._progress: ProgressWriter = gang.progress
         self._thread = threading.get_ident()
         self._in_graphs: Callable[[], float] | None = None
-        """Seconds waited within TensorFlow's graphs since the last call."""
+        """Function for the seconds waited within TensorFlow's graphs since its last call."""
 
     def install(self) -> None:
-        """Before the script is run."""
+        """Installs the measurement, before the script runs."""
         after_import("torch.nn.parallel.distributed", if_known(self._watch_torch))
         after_import("horovod.torch", if_known(self._watch_horovod))
         after_import("tensorflow.python.distribute.distribute_lib", if_known(self._watch_tensorflow))
@@ -77,7 +78,8 @@ class ScriptWaits:
     # PyTorch.
 
     def _watch_torch(self, module: ModuleType) -> None:
-        """Exchanges end in `Work.wait`, but for those of DistributedDataParallel, whose backward pass waits by itself."""
+        """Measures `Work.wait`, in which exchanges end, except those of DistributedDataParallel, whose backward pass waits by
+        itself."""
         import torch.distributed as dist
 
         if not dist.is_available():
@@ -91,12 +93,13 @@ class ScriptWaits:
         parallel._sync_buffers, parallel._post_forward = sync_buffers, post_forward
 
     def _marked(self, post_forward: Callable[..., Any], tensors_of: Callable[[Any], Iterable[Any]]) -> Callable[..., Any]:
-        """The gradients that reach the model's outputs begin a backward pass. What is queued then runs at its end: before
-        DistributedDataParallel's own end, which is queued with the last gradient, and which waits for the others."""
+        """Marks the beginning and the own end of a backward pass. The gradients that reach the model's outputs begin it. A
+        callback queued then runs at its end: before DistributedDataParallel's own callback, which is queued with the last
+        gradient, and which waits for the other ranks."""
         import torch
 
         begun = False
-        """For this backward pass."""
+        """Set during this backward pass."""
 
         def gradient_comes(gradient: Any) -> None:
             nonlocal begun
@@ -136,7 +139,7 @@ class ScriptWaits:
     # TensorFlow.
 
     def _watch_tensorflow(self, module: ModuleType) -> None:
-        """Where a TensorFlow strategy connects the ranks."""
+        """Measures the waits of TensorFlow if one of its strategies connects the ranks."""
         from tenuto.workers.keras.graph_waits import GraphWaits, watch_strategies
 
         waits = GraphWaits()

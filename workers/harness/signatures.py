@@ -1,5 +1,5 @@
-"""Whether the functions that a user wrote can be called as they will be: asked at the start, so that a wrong one is told with its
-file and line before anything was trained, and one that would never be called is not waited for in vain."""
+"""Checks at the start that the user's functions can be called with the arguments that they will get, so that a wrong one is
+reported with its file and line before anything was trained, and one that would never be called is noticed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Any
 from tenuto.workers.harness.errors import UserError, WillRepeat
 
 NEAR = 0.88
-"""From this likeness on (difflib's ratio) a name is taken for a misspelling of another one."""
+"""Similarity (difflib's ratio) from which a name is taken for a misspelling of another one."""
 _PLAIN = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def check_class(kind: type, base: type, argument: str = "context") -> None:
-    """Before an instance is made: nothing that must be there is missing, and `__init__` takes its argument. Raises UserError."""
+    """Checks a class before an instance is made: all required methods exist, and `__init__` takes its argument. Raises
+    UserError."""
     missing = sorted(getattr(kind, "__abstractmethods__", ()))
     if missing:
         needs = " and ".join([", ".join(missing[:-1]), missing[-1]] if len(missing) > 1 else missing)
@@ -30,8 +31,7 @@ def check_class(kind: type, base: type, argument: str = "context") -> None:
 
 
 def check_methods(subject: Any, base: type, calls: Mapping[str, Sequence[str]]) -> None:
-    """`calls`: names of the arguments that each method is called with. Methods of `base` itself are not looked at. Raises
-    UserError."""
+    """Checks methods. `calls`: names of the arguments of each. Methods of `base` itself are not checked. Raises UserError."""
     for name, arguments in calls.items():
         if is_overridden(subject, base, name):
             check_call(subject, name, arguments)
@@ -42,7 +42,7 @@ def is_overridden(subject: Any, base: type, name: str) -> bool:
 
 
 def check_call(subject: Any, name: str, arguments: Sequence[str]) -> None:
-    """Raises UserError where the method cannot be called with so many arguments."""
+    """Raises UserError if the method cannot be called with this number of arguments."""
     function = getattr(subject, name)
     check_runs(subject, name)
     if not _fits(function, len(arguments)):
@@ -50,7 +50,7 @@ def check_call(subject: Any, name: str, arguments: Sequence[str]) -> None:
 
 
 def check_function(function: Any, arguments: Sequence[str]) -> None:
-    """As `check_call`, of a function that belongs to no object."""
+    """Like `check_call`, for a function that belongs to no object."""
     if not _fits(function, len(arguments)):
         name = getattr(function, "__name__", repr(function))
         raise WillRepeat(
@@ -59,7 +59,7 @@ def check_function(function: Any, arguments: Sequence[str]) -> None:
 
 
 def check_runs(subject: Any, name: str) -> None:
-    """Raises UserError where calling the method would not run its body."""
+    """Raises UserError if calling the method would not run its body."""
     function = getattr(subject, name)
     where = f"{type(subject).__name__}.{name}"
     if not callable(function):
@@ -70,8 +70,9 @@ def check_runs(subject: Any, name: str) -> None:
 
 
 def caller(subject: Any, name: str, arguments: Sequence[str], optional: int = 0) -> Callable[..., Any]:
-    """What calls the method with all `arguments`, in this order, whichever of them it takes: those that it names, in any order;
-    others by position, where it takes all. `optional`: so many of the last need not be there. Raises UserError."""
+    """Function that calls the method with all `arguments`, in this order, whichever of them the method takes: those that it
+    names, in any order; others by position, if it takes all. `optional`: number of last arguments that may be missing. Raises
+    UserError."""
     function: Callable[..., Any] = getattr(subject, name)
     check_runs(subject, name)
     parameters = _parameters(function)
@@ -103,7 +104,7 @@ def caller(subject: Any, name: str, arguments: Sequence[str], optional: int = 0)
 
 
 def _parameters(function: Any) -> list[inspect.Parameter] | None:
-    """None: Python cannot tell, as of some compiled functions."""
+    """Parameters of a function; None if Python cannot tell, as for some compiled functions."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -141,18 +142,18 @@ def first_argument(function: Any) -> str | None:
 
 
 def unknown_hooks(subject: Any, base: type, known: Iterable[str]) -> list[str]:
-    """Methods that begin as hooks do, `on_`, and are none: nothing ever calls them."""
+    """Methods that are named like hooks (`on_...`) and are none: nothing ever calls them."""
     names = {name for name in (*dir(type(subject)), *vars(subject)) if name.startswith("on_")}
     return sorted(name for name in names - set(known) if not hasattr(base, name) and callable(getattr(subject, name, None)))
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
-    """The name that is probably meant."""
+    """The known name that is probably meant; None if none is similar."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)), None)
 
 
 def misspelt(subject: Any, base: type, known: Iterable[str]) -> list[tuple[str, str]]:
-    """Methods of the user's class that nothing calls, with names that are nearly `known` ones: (name, probably meant)."""
+    """Methods of the user's class that nothing calls, with names similar to `known` ones: (name, probably meant)."""
     known = set(known)
     found = []
     for kind in type(subject).__mro__:

@@ -1,4 +1,4 @@
-"""What the training loop needs from a framework, and what a framework is told about its trial."""
+"""The protocol between the training loop and a framework, and the facts about a trial that a framework gets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenuto.workers.harness.gang import Gang
 
 @dataclass(frozen=True)
 class TrialInfo:
-    """The facts of one trial that user code and trainers may rely on. Equal for every allocation of the trial."""
+    """Facts of one trial that user code and trainers may rely on. Equal for every allocation of the trial."""
 
     experiment_id: int
     trial_id: str
@@ -24,13 +24,13 @@ class TrialInfo:
     trial_seed: int
     hyperparameters: Mapping[str, Any]
     config: Mapping[str, Any]
-    """The experiment configuration as plain data."""
+    """Experiment configuration as plain data."""
     slots: int = 1
-    """Slots of the gang."""
+    """Number of slots of the gang."""
     local_slots: int = 1
-    """Slots of this process: one where it is a rank of several."""
+    """Slots of this process: one if it is a rank of several."""
     gang: Gang | None = field(default=None, compare=False, repr=False)
-    """This process's place among the ranks; None: it trains alone."""
+    """Place of this process among the ranks. None: it trains alone."""
 
     @classmethod
     def of(cls, assignment: Assignment, gang: Gang | None = None) -> TrialInfo:
@@ -51,55 +51,56 @@ class TrialInfo:
 class Trainer(ABC):
     """One trial in training. Positions are counted in batches since the trial began, over all its allocations.
 
-    Promise: the state after `batches` batches depends on nothing but the trial (seed, hyperparameters, code, data):
-    not on how often it was interrupted, saved or validated on the way.
+    Promise: the state after `batches` batches depends on nothing but the trial (seed, hyperparameters, code, data): not on how
+    often it was interrupted, saved or validated before.
     """
 
     batches: int = 0
     """Batches trained so far."""
     step_batches: int = 1
-    """Batches that a step trains together. The last step of an epoch, and that before a position given to `train`, may have
+    """Batches that one step trains together. The last step of an epoch, and that before a position given to `train`, may have
     fewer."""
     last_step_batches: int = 1
-    """Those of the last step."""
+    """Batches of the last step."""
     has_batch_rules: bool = False
-    """It knows what the configuration says of global batch size, learning rate and batch normalization on several slots."""
+    """True: the trainer applies the configuration of global batch size, learning rate and batch normalization on several
+    slots."""
 
     @property
     @abstractmethod
     def epoch_batches(self) -> int | None:
-        """Batches of one epoch. None: not known (a stream), so nothing can be counted in epochs."""
+        """Batches of one epoch. None: not known (a stream), so lengths cannot be counted in epochs."""
 
     @abstractmethod
     def train(self, until_batches: int, interrupted: Callable[[], bool]) -> None:
-        """Train up to `until_batches`, or to the end of the batch in which `interrupted()` became true."""
+        """Trains up to `until_batches`, or to the end of the batch in which `interrupted()` became true."""
 
     @abstractmethod
     def take_metrics(self) -> dict[str, float]:
-        """Training metrics over the batches since the last call; empty where none were trained. What was not taken when the
-        trainer is saved is part of the checkpoint."""
+        """Training metrics over the batches since the last call; empty if none were trained. Metrics that were not taken when
+        the trainer is saved are part of the checkpoint."""
 
     @abstractmethod
     def validate(self) -> dict[str, float]: ...
 
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Write all that `load` needs into the empty `directory`. Raises OSError where the disk does not take it."""
+        """Writes everything that `load` needs into the empty `directory`. Raises OSError if the disk does not accept it."""
 
     def snapshot(self) -> Callable[[Path], None]:
-        """Copies the state, and returns what writes the copy into an empty directory: once, from any thread, while training
-        goes on. The function raises OSError where the disk does not take it.
+        """Copies the state, and returns a function that writes the copy into an empty directory: once, from any thread, while
+        training goes on. The function raises OSError if the disk does not accept it.
 
-        This one copies nothing, so training must wait for what it returns (`has_snapshots`).
+        This default copies nothing, so training must wait for the returned function (`has_snapshots`).
         """
         return self.save
 
     has_snapshots: bool = False
-    """`snapshot` makes a copy."""
+    """True: `snapshot` makes a copy."""
 
     def collect(self) -> None:  # noqa: B027 - a trainer without ranks has nothing to collect
-        """Called on all ranks before rank 0 saves: brings together what the checkpoint needs of the others. At a position where
-        that was done already it does nothing."""
+        """Collects what the checkpoint needs of the other ranks; called on all ranks before rank 0 saves. A second call at the
+        same position does nothing."""
 
     def saved(self, checkpoint_id: str) -> None:  # noqa: B027 - a trainer need not care
         """Called in the training thread when a checkpoint of this trainer is stored and reported."""
@@ -108,26 +109,26 @@ class Trainer(ABC):
     def load(self, directory: Path) -> None: ...
 
     def load_weights(self, directory: Path) -> None:
-        """Take over only the weights of another trial's checkpoint. Raises UserError where they do not fit."""
+        """Loads only the weights of another trial's checkpoint. Raises UserError if they do not fit."""
         raise UserError("searcher.source_checkpoint is for PyTorch and Keras trials; load the weights in your own code instead.")
 
     @abstractmethod
     def close(self) -> None:
-        """Stop helper processes. Safe to call at any time, and twice."""
+        """Stops helper processes. Safe to call at any time, and twice."""
 
 
 class TrialBase(ABC):
-    """Every Trial API's base class: how the harness, which knows no framework, finds the trainer."""
+    """Base class of every Trial API: through it the harness, which knows no framework, finds the trainer."""
 
     @classmethod
     @abstractmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:
-        """Build the user's trial and its trainer, at batch 0."""
+        """Builds the user's trial and its trainer, at batch 0."""
 
 
 def trainer_named(name: str, trial_class: type[TrialBase], info: TrialInfo) -> Trainer:
-    """Build it by the trainer class `module:Class`. By name: a trainer imports the class that users derive their trial from, so
-    that class cannot import the trainer."""
+    """Builds a trial by the trainer class `module:Class`. It is given by name because a trainer imports the class that users
+    derive their trial from, so that class cannot import the trainer."""
     module, _, kind = name.partition(":")
     trainer: Trainer = getattr(import_module(module), kind)(trial_class, info)
     return trainer

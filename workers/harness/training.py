@@ -1,4 +1,4 @@
-"""The training loop: train to the next boundary, validate, save, report, obey. Knows no framework."""
+"""The training loop: train to the next boundary, validate, save, report, obey directives. Knows no framework."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tenuto.workers.harness.schedule import Schedule
 from tenuto.workers.harness.trainer import Trainer
 
 PROGRESS_SECONDS_MIN = 5.0
-"""Progress decides nothing: people and the choice of cheap victims need no more."""
+"""Shortest time between two progress reports. They decide nothing: people, and the choice of cheap victims, need no more."""
 METRICS_SECONDS_MIN = 1.0
 METRICS_POINTS_MAX = 100
-"""Points of quick trials share a report: at most one a second, or one per hundred points."""
+"""Points of metrics that share a report: at most one report a second, or one per hundred points."""
 
 
 def say(text: str) -> None:
-    """A line to the user in the trial's log."""
+    """Prints a line for the user in the trial's log."""
     print(f"tenuto: {text}", file=sys.stderr, flush=True)
 
 
 class TrainingLoop:
-    """One allocation's training, from resume to leaving."""
+    """One allocation's training, from resuming to leaving."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class TrainingLoop:
         stores: Stores | None = None,
     ) -> None:
         """`gang`: this process is one of several ranks, all of which call everything at the same positions. Rank 0 saves and
-        reports; the others give it what a checkpoint needs of them."""
+        reports; the others give it their parts of a checkpoint."""
         self._assignment, self._trainer, self._box, self._reporter = assignment, trainer, box, reporter
         self._clock, self._sleep = clock, sleep
         self._gang, self._follows = gang, gang is not None and not gang.leads
@@ -70,21 +70,22 @@ class TrainingLoop:
         self._validation: dict[str, float] | None = None
         self._validated_at: int | None = None
         self._saved_at: int | None = None
-        """Where the last checkpoint that is stored and reported was made."""
+        """Position of the last checkpoint that is stored and reported."""
         self._saving: dict[str, int] = {}
         """Positions of checkpoints given to the writer, by id."""
         self._joined: ValidationReport | None = None
-        """Goes with the next checkpoint's report, in one call: a search that reacts hears of both at once."""
+        """Validation report to be sent with the next checkpoint's report, in one call, so that a search that reacts sees both
+        at once."""
         self._points: list[MetricPoint] = []
         self._points_sent_at = self._progress_sent_at = self._saved_clock = clock.monotonic()
 
     def run(self) -> Action:
-        """Returns the action by which the agent wanted this worker to leave. Raises AgentGone, UserError, or what the
-        user's code raises."""
+        """Trains; returns the action by which the agent wanted this worker to leave. Raises AgentGone, UserError, or errors of
+        the user's code."""
         with restore(self._assignment, self._place, self._say, self._report_damage, self._sleep) as restored:
             if restored is not None:
                 self._resume(restored.source, restored.directory)
-            # Another experiment's checkpoint may be deleted at any time: nothing may be built upon its files.
+            # Another experiment's checkpoint may be deleted at any time, so it cannot be the base of a save.
             own = restored is not None and not restored.source.weights_only
             self._writer = self._open_writer(restored.base if restored is not None and own else None)
         try:
@@ -133,8 +134,8 @@ class TrainingLoop:
             return
         self._saved_at = source.batches
         if record.validation is not None and record.trial_id == self._assignment.trial_id:
-            # The worker before may have died between the two reports of that position; a repeated one changes nothing.
-            # What another trial reached, whose checkpoint this one begins from, is not this one's.
+            # The previous worker may have died between the two reports of that position; a repeated report changes nothing.
+            # A checkpoint of another trial, from which this one begins, has no validation of this trial.
             self._validation, self._validated_at = record.validation, source.batches
             self._report_validation(source.batches, record.validation)
 
@@ -165,8 +166,8 @@ class TrainingLoop:
         return agreed
 
     def _validate_and_save(self, at_target: bool) -> None:
-        """The checkpoint is reported first: a search that reacts to the validation may count on it. On the way, both are
-        reported when the checkpoint is stored, while training goes on."""
+        """Validates and saves. The checkpoint is reported first: a search that reacts to the validation may rely on it. Before
+        the target, both are reported when the checkpoint is stored, while training goes on."""
         batches = self._trainer.batches
         if self._validated_at == batches:
             return
@@ -184,7 +185,7 @@ class TrainingLoop:
         self._send_points()  # this may be a long wait
 
     def _warn_of_missing_metric(self) -> None:
-        """Said once per position in the trial's log, because the search goes on without this trial."""
+        """Warns once per position in the trial's log about a missing metric, because the search goes on without this trial."""
         if self._validation is not None and not self._follows:
             warning = metric_warning(self._assignment.config.searcher.metric, self._validation, self._trainer.batches)
             if warning:
@@ -201,8 +202,8 @@ class TrainingLoop:
             self._reporter.flush()
 
     def _save(self, then: Callable[[], None] | None = None) -> None:
-        """A position is saved and reported once. Returns when the state is copied; where the trainer cannot copy, when it is
-        stored. `then` is called after the report, or when the checkpoint was given up, perhaps by another thread."""
+        """Saves and reports a position once. Returns when the state is copied; if the trainer cannot copy, when it is stored.
+        `then` is called after the report, or when the checkpoint was given up, perhaps by another thread."""
         if self._gang is not None and self._collect(then):
             return
         if self._trainer.batches in self._saving.values():  # under way already: no batch was trained since
@@ -220,7 +221,8 @@ class TrainingLoop:
         self._writer.save(position, lambda: self._filler(self._trainer.snapshot()), then)
 
     def _save_now(self, leaving: bool = False) -> bool:
-        """Returns when it is stored and reported. False: the store did not take it, and the user was told."""
+        """Saves, and returns when the checkpoint is stored and reported. False: the store did not accept it, and the user was
+        told."""
         if self._gang is not None and self._collect(None):
             return True
         self._writer.wait()
@@ -236,7 +238,7 @@ class TrainingLoop:
         return stored
 
     def _collect(self, then: Callable[[], None] | None) -> bool:
-        """True: another rank does the rest."""
+        """Collects the parts of a checkpoint; True if another rank does the rest."""
         self._trainer.collect()
         if self._follows:
             self._saved_at = self._trainer.batches
@@ -277,7 +279,8 @@ class TrainingLoop:
         return write
 
     def _report_joined(self) -> None:
-        """Where no checkpoint took it along: it was saved before, or was given up."""
+        """Reports a validation that no checkpoint's report has taken along, because the position was saved before, or the
+        checkpoint was given up."""
         joined, self._joined = self._joined, None
         if joined is not None:
             self._reporter.report("tracker", joined)

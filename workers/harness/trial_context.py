@@ -1,4 +1,4 @@
-"""What a trial is told, whatever its framework."""
+"""Facts and settings that a trial can ask for, with any framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenuto.workers.harness.trainer import TrialInfo
 
 
 class TrialContext:
-    """What the experiment says of this trial."""
+    """The experiment's settings for this trial."""
 
     _names_elsewhere: ClassVar[Mapping[str, str]] = determined_names.TRIAL_CONTEXT
 
@@ -22,10 +22,10 @@ class TrialContext:
     def __init__(self, info: TrialInfo) -> None:
         self._info = info
         self._asked_per_slot = False
-        """Somebody asked for the batch size of one slot."""
+        """True: the batch size of one slot was asked for."""
 
     def get_hparam(self, name: str) -> Any:
-        """The value of a hyperparameter; `optimizer.momentum` reaches into a group. Raises UserError with the names there are."""
+        """Value of a hyperparameter; `optimizer.momentum` selects from a group. Raises UserError with the existing names."""
         value: Any = self._info.hyperparameters
         for part in name.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -47,7 +47,7 @@ class TrialContext:
         return self._info.trial_id
 
     def get_trial_seed(self) -> int:
-        """Seed generators of your own from it. The global ones are seeded already."""
+        """Seed for generators of your own. The global ones are seeded already."""
         return self._info.trial_seed
 
     def get_global_batch_size(self) -> int:
@@ -61,25 +61,25 @@ class TrialContext:
 
     def get_per_slot_batch_size(self) -> int:
         """Records per step on one slot, at most. A PyTorch training loader with this batch size, as it was returned, trains
-        the batches of all slots: `get_global_batch_size()` records a step."""
+        the batches of all slots: `get_global_batch_size()` records per step."""
         size = -(-self.get_global_batch_size() // self.slots)
         self._asked_per_slot = True
         return PerSlotBatchSize(size) if self.may_have_several_slots else size
 
     @property
     def may_have_several_slots(self) -> bool:
-        """By the configuration: also while an elastic trial has one."""
+        """True if the configuration allows several slots, also while an elastic trial has one."""
         asked = (self._info.config.get("resources") or {}).get("slots_per_trial", 1)
         return isinstance(asked, Mapping) or asked > 1 or self.slots > 1
 
     @property
     def rank(self) -> int:
-        """Of this process among the `slots` of the trial, from 0."""
+        """Rank of this process among the `slots` of the trial, from 0."""
         return 0 if self._info.gang is None else self._info.gang.rank
 
     @property
     def slots(self) -> int:
-        """Processes that train this trial together, each on one slot. It may be another number when a trial is resumed."""
+        """Number of processes that train this trial together, each on one slot. It may differ when a trial is resumed."""
         return 1 if self._info.gang is None else self._info.gang.world_size
 
 

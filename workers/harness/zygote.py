@@ -1,11 +1,11 @@
-"""A process that has imported what every training process imports, and forks one for each run: `import torch` costs seconds,
-a fork some milliseconds. Started by the agent; nothing of a user's is ever loaded here.
+"""The zygote: a process that has imported the modules of every training process, and forks one for each run. `import torch` costs
+seconds, a fork some milliseconds. The agent starts it; no user's code is ever loaded here.
 
-The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it plays the part of the shell in
-agent/runtimes/process/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it is given a job,
-it says its process id, waits for its go, writes the worker's exit code to a file, and says so, and whether all that the worker
-started has ended too. The end of the agent's socket, before the go or here, means that the agent is gone or has no use for it:
-then nothing is started any more.
+The agent sends one byte with a socket for each run, also ahead of need. The fork that gets it replaces the shell of
+agent/runtimes/process/processes.py: it leads a session of its own, forks the worker, and both stand by. Once it gets a job, it
+sends its process id, waits for its go, writes the worker's exit code to a file, and reports that, and whether all processes that
+the worker started have ended, too. If the agent's socket closes, before the go or here, the agent is gone or does not need it:
+then nothing more is started.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tenuto.workers.record.environment import remember_packages
 
 MARK_VARIABLE = "TENUTO_RUN"
 MARK_BYTES = 2_048
-"""Room kept for the mark: the agent's directory and an allocation id."""
+"""Bytes reserved for the mark: the agent's directory and an allocation id."""
 JOB_BYTES_MAX = 4 << 20
-"""An environment is at most a few hundred kilobytes; more is not a job."""
+"""Most bytes of a job: an environment has at most a few hundred kilobytes."""
 _FIELD_ENVIRONMENT_START = 47
 """Field 50 of /proc/<pid>/stat, counted from the process state; field 51 is its end."""
 _PR_SET_CHILD_SUBREAPER = 36
@@ -50,8 +50,8 @@ PRELOADED_IF_THERE = (
     "torch.profiler._cupti_monitor",
     "torch.utils.serialization.config",
 )
-"""What these packages import when they are first used: by the first channel, save or batch. Tens of milliseconds; other versions
-may have other names."""
+"""Modules that these packages import when they are first used: by the first channel, save or batch. They take tens of
+milliseconds; other versions may have other names."""
 
 
 class Job(TypedDict):
@@ -62,7 +62,7 @@ class Job(TypedDict):
     stdout: str
     stderr: str
     gang: NotRequired[bool]
-    """It trains on several slots: what is started is the supervisor of its ranks."""
+    """True: the trial trains on several slots, so the supervisor of its ranks is started."""
 
 
 def main() -> NoReturn:
@@ -93,8 +93,8 @@ def main() -> NoReturn:
 
 
 def _lead(control: socket.socket) -> NoReturn:
-    """In the first fork: the leader of a run's session. It forks the worker before it has a job: a run that is handed over needs
-    no fork any more."""
+    """Runs the first fork: the leader of a run's session. It forks the worker before it has a job, so that no fork is needed
+    when a run arrives."""
     code = 1
     try:
         os.setsid()
@@ -135,14 +135,15 @@ def _lead(control: socket.socket) -> NoReturn:
 
 
 def _adopt_orphans() -> bool:
-    """What a worker starts becomes our child when its parent ends, however it was detached: so we know when nothing is left."""
+    """Makes processes that a worker started our children when their parent ends, however they were detached, so that we know
+    when none is left."""
     with contextlib.suppress(OSError, AttributeError):
         return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     return False
 
 
 def _wait_ended(worker: int, adopts: bool) -> tuple[int, bool]:
-    """The worker's exit code, and whether it is known that nothing is left of all that it started."""
+    """The worker's exit code, and True if none of the processes that it started is left; False if that is unknown."""
     while True:
         ended, status = os.waitpid(-1, 0)  # others are what the worker started and left to us
         if ended == worker:
@@ -160,7 +161,7 @@ def _told_to_go(control: socket.socket) -> bool:
 
 
 def _stand_by(link: socket.socket) -> Job:
-    """In the second fork, the worker: waits for its job, and shows its mark. Leaves with its leader."""
+    """Runs the second fork, the worker: waits for its job, and shows its mark. Leaves with its leader."""
     rehearse(link)
     line = _read_line(link)
     if not line:
@@ -178,8 +179,8 @@ def _wait_go(link: socket.socket) -> None:
 
 
 def _work(job: Job, link: socket.socket) -> NoReturn:
-    """From here on as if `python -m tenuto.workers.harness` had been started, but that nothing of the user's is loaded before its
-    go: meanwhile it reports to the agent."""
+    """Continues as if `python -m tenuto.workers.harness` had been started, except that no user's code is loaded before its go:
+    until then it reports to the agent."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -205,7 +206,8 @@ def _work(job: Job, link: socket.socket) -> NoReturn:
 
 
 def _fresh_randomness() -> None:
-    """Forks would all begin with the state that the generators had here; a started process begins anywhere."""
+    """Seeds the generators anew: otherwise all forks would begin with the same state, whereas started processes begin with
+    random ones."""
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
@@ -216,14 +218,15 @@ def _fresh_randomness() -> None:
 
 
 def _write_mark(mark: str) -> None:
-    """Puts the run's mark where others read this process's environment (/proc/<pid>/environ): a fork shows the environment that
-    its ancestor was started with. All that is forked from here on shows the mark too, so a stray helper is found and killed."""
+    """Writes the run's mark into the memory that others read as this process's environment (/proc/<pid>/environ): a fork
+    otherwise shows the environment that its ancestor was started with. Later forks show the mark, too, so a stray helper is
+    found and killed."""
     name = f"{MARK_VARIABLE}=".encode()
     value = mark.encode()
     stat = Path("/proc/self/stat").read_text()
     fields = stat[stat.rindex(")") + 2 :].split()
     start, end = (int(fields[index]) for index in (_FIELD_ENVIRONMENT_START, _FIELD_ENVIRONMENT_START + 1))
-    # Read from memory: of a private process (launch/privacy.py) even itself may not open /proc/self/environ.
+    # Read from memory: a private process (launch/privacy.py) may not even open its own /proc/self/environ.
     offset = (b"\0" + ctypes.string_at(start, end - start)).index(b"\0" + name) + len(name)
     if len(value) > MARK_BYTES:
         raise ValueError(f"the mark {mark!r} is longer than {MARK_BYTES} bytes")
@@ -231,7 +234,7 @@ def _write_mark(mark: str) -> None:
 
 
 def _read_line(control: socket.socket) -> bytes:
-    """Empty at the end of the stream."""
+    """One line; empty at the end of the stream."""
     data = bytearray()
     while not data.endswith(b"\n"):
         piece = control.recv(65_536)
@@ -242,7 +245,7 @@ def _read_line(control: socket.socket) -> bytes:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """A handler, not SIG_IGN: a worker would inherit that."""
+    """Ignores a signal by a handler and not by SIG_IGN, which a worker would inherit."""
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Horovod under the platform: its ranks are started and found here, without horovodrun, MPI or ssh."""
+"""Horovod on the platform: its ranks are started and connected here, without horovodrun, MPI or ssh."""

@@ -1,4 +1,4 @@
-"""Where Horovod's ranks find each other: its own Gloo rendezvous, in rank 0's process, told to the others by their supervisors.
+"""Rendezvous of Horovod's ranks: its own Gloo server in rank 0's process, whose address the supervisors pass to the others.
 
 After `prepare`, `hvd.init()` of any framework works, in a trial as in a script that knows nothing of this platform. The variables
 are those that horovodrun sets (horovod/runner/gloo_run.py, 0.28).
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tenuto.workers.harness.gang import Gang
 
 GLOO_SECONDS_MAX = 24 * 3600
-"""Gloo's own deadline for a message. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must come first."""
+"""Gloo's own deadline for a message. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must end first."""
 ADDRESS_KEY = "horovod rendezvous"
 
 
@@ -29,7 +29,7 @@ def is_installed() -> bool:
 
 
 def require() -> None:
-    """Raises UserError where Horovod is absent."""
+    """Raises UserError if Horovod is not installed."""
     if not is_installed():
         raise UserError(
             "distributed.strategy is horovod, but Horovod is not installed for the agents' Python. It has no wheel: build it by "
@@ -38,7 +38,7 @@ def require() -> None:
 
 
 def is_wanted(config: Any) -> bool:
-    """`config`: the experiment configuration as plain data."""
+    """True if the experiment uses Horovod. `config`: experiment configuration as plain data."""
     return bool((config.get("distributed") or {}).get("strategy") == "horovod")
 
 
@@ -46,7 +46,7 @@ _prepared = False
 
 
 def prepare(gang: Gang) -> None:
-    """Called by every rank, before `hvd.init()`; once per process. Raises UserError."""
+    """Prepares `hvd.init()`; called by every rank before it, once per process. Raises UserError."""
     global _prepared
     require()
     if _prepared:
@@ -71,7 +71,7 @@ def prepare(gang: Gang) -> None:
 
 
 def finish(gang: Gang) -> None:
-    """Called by every rank that leaves in order: rank 0, with the rendezvous, must be the last that Horovod leaves."""
+    """Called by every rank that leaves in order: rank 0, which runs the rendezvous, must be the last to leave Horovod."""
     if not _prepared:
         return
     for name in ("horovod.torch", "horovod.tensorflow"):
@@ -81,7 +81,7 @@ def finish(gang: Gang) -> None:
 
 
 def variables(places: Sequence[tuple[int, int]], rank: int) -> dict[str, str]:
-    """Horovod's numbers of one rank. `places`: (index of its agent, rank on that agent) of each rank.
+    """Horovod's variables of one rank. `places`: (index of its agent, rank on that agent) of each rank.
 
     A rank's cross rank is its agent's place among the agents that have a rank of the same local number.
     """

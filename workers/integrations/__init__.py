@@ -1,1 +1,2 @@
-"""Callbacks that speak the Core API for other training loops. Each module imports its framework; nothing imports it unasked."""
+"""Callbacks that connect other training loops to the Core API. Each module imports its framework, and is imported only on
+request."""

@@ -1,9 +1,10 @@
-"""The order of a trainer's training data, where the user's sampler or stream decides it: drawn again where a trial is resumed.
+"""Order of a trainer's training data, if the user's sampler or stream decides it; restored when a trial is resumed.
 
-The trainers count the batches of an epoch and leave out those that were trained. That is exact where the epoch comes out the
-same again, which a sampler or a stream with a generator, or a count of passes, of its own does not do in a new process. So the
+The trainers count the batches of an epoch and skip those that were trained. That is exact only if the epoch has the same order
+again, which a sampler or a stream with a generator, or a count of passes, of its own does not have in a new process. So the
 orders of the user's samplers are drawn as a Trial's are (`tenuto.workers.pytorch.orders`), streams begin each epoch with
-generators seeded from (trial, epoch), and a checkpoint has what else both keep. What that does not reach is said.
+generators seeded from (trial, epoch), and a checkpoint contains the other state of both. The user is told about state that cannot
+be restored.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tenuto.workers.user_state.attributes import Attributes
 from tenuto.workers.user_state.generators import is_users, own_generators, reseed
 
 DATA_FILE = "tenuto_data.pt"
-"""In a checkpoint: a list, by rank, of what `DataOrder` keeps."""
+"""File in a checkpoint: a list, by rank, of the state of `DataOrder`."""
 SEVERAL = "there are several training loaders, and those with samplers or streams of their own begin anew; give one loader"
 NO_LENGTH = (
     "the sampler ({kind}) has no length, so its order cannot be drawn again; give it __len__, and an __iter__ that gives the "
@@ -70,18 +71,18 @@ class DataOrder:
         self._orders: Orders | None = None
         self._kept: Attributes | None = None
         self._begun: list[Any] = []
-        """What the stream kept when the epoch began."""
+        """State of the stream at the beginning of the epoch."""
         self._random: dict[str, Any] = {}
         """Global generators at that time: streams draw from them, too."""
         self._saved: dict[str, Any] = {}
         self.skip_in_order = 0
-        """Batches at the beginning of an order that the trainer is not given."""
+        """Batches at the beginning of an order that the trainer does not get."""
 
     def note(self, sentence: str) -> None:
         self.exactness.note_lost(sentence)
 
     def resume(self, directory: Path) -> None:
-        """Before the loader is attached."""
+        """Loads the state, before the loader is attached."""
         with contextlib.suppress(FileNotFoundError):
             self.exactness.resume((directory / EXACTNESS_FILE).read_bytes())
         with contextlib.suppress(FileNotFoundError):
@@ -92,10 +93,11 @@ class DataOrder:
                 self.note(OTHER_RANKS)
 
     finds_global_generators = False
-    """In an interrupted epoch the trainer's loader finds them where they were."""
+    """True: in an interrupted epoch the trainer's loader restores the global generators."""
 
     def attach(self, loaders: Any, divided: Callable[[DataLoader[Any]], bool] = lambda _: False) -> Any:
-        """What the trainer is given as training data, and is returned. `divided`: the trainer will make another loader of it."""
+        """Attaches to the trainer's training data, and returns the data for the trainer. `divided`: the trainer will make
+        another loader of it."""
         several = list(each_loader(loaders))
         mine = [loader for loader in several if _users_stream(loader) is not None or _is_users_order(loader)]
         if mine and len(several) > 1:
@@ -140,7 +142,7 @@ class DataOrder:
             self.note(OWN_STATE.format(kind=kind))
 
     def begin(self, epoch: int) -> None:
-        """Before the trainer asks the loader for an epoch's batches. The same epoch may begin again."""
+        """Begins an epoch, before the trainer asks the loader for its batches. The same epoch may begin again."""
         again, self._epoch = epoch == self._epoch, epoch
         if self._loader is None:
             return
@@ -163,7 +165,7 @@ class DataOrder:
         return self._orders.draw(self._epoch)[self.skip_in_order :]
 
     def save(self, directory: Path) -> None:
-        """Into a checkpoint. Every rank must call it."""
+        """Saves the state into a checkpoint. Every rank must call it."""
         if self._loader is not None and self._epoch is not None:
             state = {
                 "epoch": self._epoch,
@@ -180,7 +182,7 @@ class DataOrder:
 
 
 class _Drawn(Sampler[Any]):
-    """In the place of a loader's sampler: its order, drawn whole when an epoch begins."""
+    """Replacement of a loader's sampler: its order is drawn completely when an epoch begins."""
 
     def __init__(self, sampler: Any, draw: Callable[[], list[Any]]) -> None:
         self._sampler, self._draw = sampler, draw
@@ -192,7 +194,8 @@ class _Drawn(Sampler[Any]):
         return len(self._sampler)
 
     def __getattr__(self, name: str) -> Any:
-        """Such as `batch_size`, which the trainers ask for. Where it is in an epoch is not the sampler's to say any more."""
+        """Other attributes, such as `batch_size`, which the trainers read. The position in an epoch is no longer the
+        sampler's."""
         if name.startswith("_") or name in ("state_dict", "load_state_dict"):
             raise AttributeError(name)
         return getattr(self._sampler, name)
@@ -211,7 +214,7 @@ def each_loader(loaders: Any) -> Iterator[DataLoader[Any]]:
 
 
 def _users_stream(loader: DataLoader[Any]) -> Any:
-    """The user's, also where the trainer has put one of its own around it. None: there is none."""
+    """The user's stream, even inside one of the trainer's own. None: there is none."""
     stream: Any = loader.dataset
     if not isinstance(stream, IterableDataset):
         return None
@@ -223,7 +226,7 @@ def _users_stream(loader: DataLoader[Any]) -> Any:
 
 
 def _samplers(loader: DataLoader[Any]) -> list[Any]:
-    """From the outermost on."""
+    """Samplers of a loader, from the outermost inwards."""
     found: list[Any] = [loader.batch_sampler if loader.batch_sampler is not None else loader.sampler]
     for name in ("batch_sampler", "sampler") * 4:
         if (inner := getattr(found[-1], name, None)) is not None:
@@ -232,7 +235,8 @@ def _samplers(loader: DataLoader[Any]) -> list[Any]:
 
 
 def _is_users_order(loader: DataLoader[Any]) -> bool:
-    """Not where libraries' samplers say their own state, or follow from (seed, epoch)."""
+    """True if the user's code decides the order; false for samplers of libraries that save their own state, or follow from
+    (seed, epoch)."""
     if isinstance(loader.dataset, IterableDataset):
         return False
     samplers = _samplers(loader)
@@ -243,7 +247,7 @@ def _is_users_order(loader: DataLoader[Any]) -> bool:
 
 
 def _draws(dataset: Any) -> bool:
-    """Whether a record of a data set with an index is made with numbers from Python's, NumPy's or torch's global generator."""
+    """True if a record of an indexed data set is made with numbers from Python's, NumPy's or torch's global generator."""
     if isinstance(dataset, IterableDataset):
         return False
     before = seeds.random_state(cuda=False)
@@ -266,4 +270,4 @@ def _has_length(sampler: Any) -> bool:
 
 
 def _unsaid(_: str) -> None:
-    """Rank 0 says it."""
+    """Ignores a sentence that rank 0 logs."""

@@ -1,10 +1,10 @@
-"""Hugging Face's Trainer under the search: it trains to the lengths that the search asks for, and saves where Tenuto looks.
+"""Hugging Face's Trainer under the search: it trains to the lengths that the search asks for, and saves in Tenuto's checkpoints.
 
 A step is what the Trainer counts in `global_step`: one step of the optimizer. Metrics keep the Trainer's names (`loss`,
 `eval_loss`, `eval_accuracy`). Written for transformers >= 4.50.
 
-On several ranks the Trainer does what it does under torchrun. All ranks of it call the same hooks in the same steps; rank 0's
-reports and checkpoints count, and a checkpoint has the random generators of all.
+On several ranks the Trainer works as under torchrun. All its ranks call the same hooks in the same steps; rank 0's reports and
+checkpoints are used, and a checkpoint contains the random generators of all.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 VALIDATION_KEY = "validation"
-"""In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
+"""Key in a checkpoint's metadata: the validation at its position, in case the process dies before it is reported."""
 EPOCH_TOLERANCE = 1e-6
-"""Fractions of an epoch are rounded."""
+"""Tolerance for fractions of an epoch, which are rounded."""
 _NO_METRICS = ("epoch", "total_flos")
 _TIMES = ("_runtime", "_per_second")
-"""Ends of names. How fast the machine was says nothing about the model, and differs each time."""
+"""Suffixes of metrics about the speed of the machine, which say nothing about the model and differ each time."""
 _SUMMARY_PREFIX = "train_"
 _EVALUATION_PREFIX = "eval_"
 
 
 def train(trainer: Trainer, run: Run) -> None:
-    """`trainer.train()` as long as the search wants it, from the trial's latest checkpoint on.
+    """Runs `trainer.train()` as long as the search wants it, from the trial's latest checkpoint on.
 
-    The Trainer's own length (`max_steps`) must reach `run.max_steps`, on which its learning-rate schedule depends. Raises
-    UserError where it does not.
+    The Trainer's own length (`max_steps`) must reach `run.max_steps`, on which its learning-rate schedule depends; otherwise
+    UserError is raised.
     """
     ranks.expect(run, trainer.args.world_size, "nothing about processes in TrainingArguments: the Trainer finds the ranks itself")
     if run.epoch_batches is None and (length := _epoch_steps(trainer)) is not None:
@@ -67,7 +67,7 @@ def train(trainer: Trainer, run: Run) -> None:
 
 
 class TenutoCallback(TrainerCallback):  # type: ignore[misc]
-    """What `train` adds to the Trainer."""
+    """Callback that `train` adds to the Trainer."""
 
     def __init__(self, run: Run, order: DataOrder) -> None:
         self._run, self._order = run, order
@@ -86,7 +86,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         return self._advance(steps)
 
     def _advance(self, steps: int) -> bool:
-        """Waits for the search to ask for more than `steps`. False: it does not."""
+        """Waits until the search asks for more than `steps`; False if it does not."""
         for operation in self._operations:
             self._target = operation.steps
             if operation.steps > steps:
@@ -123,8 +123,8 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
         self._note_randomness(control)
 
     def _note_randomness(self, control: TrainerControl) -> None:
-        """The Trainer's evaluation draws from the generators of the training. Put back afterwards, they do not depend on how
-        often was evaluated, so that a resumed trial ends like an uninterrupted one."""
+        """Keeps the generators' state over an evaluation, which draws from the generators of the training. So they do not
+        depend on the number of evaluations, and a resumed trial ends like an uninterrupted one."""
         self._randomness = seeds.random_state() if control.should_evaluate else None
 
     def on_log(
@@ -155,7 +155,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
             self._randomness = None
         if not control.should_save:
             self._report_held(state.global_step)
-        # Else the checkpoint comes first: a search that reacts to the validation may count on it.
+        # Otherwise the checkpoint is reported first: a search that reacts to the validation may rely on it.
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         run, steps = self._run, state.global_step
@@ -167,7 +167,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
                 for rank, generator in enumerate(generators):
                     if generator is not None:
                         (source / f"rng_state_{rank}.pth").write_bytes(generator)
-                # The Trainer may want to find its own again.
+                # The Trainer may look for its own checkpoint again.
                 (shutil.copytree if args.load_best_model_at_end else _move_tree)(source, directory, dirs_exist_ok=True)
             self._order.save(directory)
         if run.slots > 1 and not args.load_best_model_at_end:
@@ -179,7 +179,7 @@ class TenutoCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._report_held(state.global_step)
-        # The Trainer counts in fractions of an epoch, which is whole here, but for one that goes on.
+        # The Trainer counts fractions of an epoch; here they are whole, except in an epoch that is resumed.
         self._epoch = int((state.epoch or 0.0) + EPOCH_TOLERANCE) if self._epoch is None else self._epoch + 1
         self._order.begin(self._epoch)
 
@@ -204,7 +204,8 @@ def _numbers(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 
 
 def _epoch_steps(trainer: Trainer) -> int | None:
-    """Optimizer steps of one epoch; None for data without a length. Each rank has batches of its own, and all equally many."""
+    """Optimizer steps of one epoch; None for data without a length. Each rank has batches of its own, and all have the same
+    number."""
     args = trainer.args
     try:
         samples = len(trainer.train_dataset)  # type: ignore[arg-type]

@@ -1,13 +1,13 @@
-"""Lightning's Trainer under the search: it trains to the lengths that the search asks for, and saves where Tenuto looks.
+"""Lightning's Trainer under the search: it trains to the lengths that the search asks for, and saves in Tenuto's checkpoints.
 
 A step is one training batch. Metrics keep the names given to `self.log`. Written for lightning >= 2.5.
 
-Lightning keeps neither the random generators nor, with an ordinary loader, the place in an epoch. Here each epoch begins with
-generators seeded from the trial and the epoch, a checkpoint holds their state, and the training loader finds its place
+Lightning saves neither the random generators nor, with an ordinary loader, the position in an epoch. Here each epoch begins with
+generators seeded from the trial and the epoch, a checkpoint contains their state, and the training loader restores its position
 (`lightning_data.py`).
 
-On several ranks Lightning does what it does under torchrun. All ranks call the same hooks in the same steps; rank 0's reports and
-checkpoints count, and a checkpoint has the random generators of all.
+On several ranks Lightning works as under torchrun. All ranks call the same hooks in the same steps; rank 0's reports and
+checkpoints are used, and a checkpoint contains the random generators of all.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from tenuto.workers.pytorch import seeds
 
 CHECKPOINT_FILE = "lightning.ckpt"
 RANDOM_FILE = "random.pt"
-"""Of one rank its generators' states; of several a list of these, by rank."""
+"""File with the generators' states of one rank; of several ranks it is a list of these, by rank."""
 OVER_KEY = "epoch_is_over"
-"""In a checkpoint's metadata: the last batch of an epoch is trained."""
+"""Key in a checkpoint's metadata: true if the last batch of an epoch is trained."""
 VALIDATION_KEY = "validation"
-"""In a checkpoint's metadata: the validation at its position. The process may die before it is reported."""
+"""Key in a checkpoint's metadata: the validation at its position, in case the process dies before it is reported."""
 
 
 def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> None:
-    """`trainer.fit(module, **data)` as long as the search wants it, from the trial's latest checkpoint on.
+    """Runs `trainer.fit(module, **data)` as long as the search wants it, from the trial's latest checkpoint on.
 
-    Raises UserError where the Trainer's own limits (`max_epochs`, `max_steps`) end the training before.
+    Raises UserError if the Trainer's own limits (`max_epochs`, `max_steps`) end the training before.
     """
     ranks.expect(
         run,
@@ -68,7 +68,7 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
     else:
         with run.checkpoint.restore() as directory:
             passes.set_epoch(data.get("train_dataloaders"), passes.epoch)
-            # It holds more than weights: the state of loops, optimizers and callbacks, in Lightning's own format.
+            # The file contains more than weights: the state of loops, optimizers and callbacks, in Lightning's own format.
             extra: dict[str, Any] = {"weights_only": False} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
             trainer.fit(module, **data, ckpt_path=str(directory / CHECKPOINT_FILE), **extra)
     if not callback.over:
@@ -79,7 +79,7 @@ def fit(trainer: Trainer, module: LightningModule, run: Run, **data: Any) -> Non
 
 
 def _weights(path: Path) -> dict[str, torch.Tensor]:
-    """Of a checkpoint that another trial made, perhaps another user's: nothing is unpickled. Raises UserError."""
+    """Weights of a checkpoint that another trial made, perhaps another user's: nothing is unpickled. Raises UserError."""
     try:
         found: dict[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
     except pickle.UnpicklingError as error:
@@ -91,7 +91,7 @@ def _weights(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
-    """With what a checkpoint has besides Lightning's own file."""
+    """Loads the parts of a checkpoint that Lightning's own file does not contain."""
     passes.resume(directory)
     found = torch.load(directory / RANDOM_FILE, weights_only=True)
     states: list[dict[str, Any]] = found if isinstance(found, list) else [found]
@@ -101,7 +101,7 @@ def _go_on(callback: TenutoCallback, passes: Passes, directory: Path) -> None:
 
 
 def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dict[str, Any]) -> None:
-    """To the loaders that are given, or as soon as Lightning has the module or data module make them."""
+    """Attaches to the given loaders, or as soon as Lightning has the module or data module make them."""
     connector = getattr(trainer, "_accelerator_connector", None)
 
     def divided(loader: DataLoader[Any]) -> bool:
@@ -123,21 +123,21 @@ def _attach(passes: Passes, trainer: Trainer, module: LightningModule, data: dic
 
 
 class TenutoCallback(Callback):
-    """What `fit` adds to the Trainer."""
+    """Callback that `fit` adds to the Trainer."""
 
     def __init__(self, run: Run, passes: Passes) -> None:
         self._run, self._passes = run, passes
         latest = run.checkpoint.latest
         self.latest = latest if latest is not None and not latest.weights_only else None
-        """With which the trial goes on."""
+        """Generators' states with which the trial goes on."""
         self._operations = run.operations()
         self.target = 0
         self.steps = run.checkpoint.latest.steps if run.checkpoint.latest is not None else 0
         self.over = False
-        """The search wants no more, or the trial leaves its slots."""
+        """True: the search wants no more, or the trial leaves its slots."""
         self._saved_at = self.steps
         self._generators: dict[str, Any] | None = None
-        """As a batch left them: Lightning's validation draws from those of the training."""
+        """Generators' states after a batch: Lightning's validation draws from those of the training."""
         self._changed_checks: tuple[Any, Any] | None = None
         self._validation_names: set[str] = set()
         self._training_names: set[str] = set()
@@ -151,7 +151,7 @@ class TenutoCallback(Callback):
         return self._advance()
 
     def _advance(self) -> bool:
-        """Waits for the search to ask for more. False: it does not."""
+        """Waits until the search asks for more; False if it does not."""
         for operation in self._operations:
             self.target = operation.steps
             if operation.steps > self.steps:
@@ -163,7 +163,7 @@ class TenutoCallback(Callback):
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if threading.current_thread() is threading.main_thread():
-            # Lightning puts a handler of its own in the place of the one that asks for a checkpoint.
+            # Lightning replaces the signal handler that asks for a checkpoint by its own.
             signal.signal(signal.SIGTERM, self._sigterm)
         trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = 0, None  # the search decides
         self._passes.seed(self._passes.epoch)
@@ -172,7 +172,7 @@ class TenutoCallback(Callback):
         self._run.checkpoint.loaded()
         latest = self.latest
         if latest is not None and latest.metadata.get(OVER_KEY) and latest.metadata.get(VALIDATION_KEY) is not None:
-            # Lightning must see here, too, that this was the place of a validation: else it trains one more batch in that epoch.
+            # Lightning must know here, too, that a validation was at this position; else it trains one more batch of the epoch.
             self._validate_after(trainer, trainer.fit_loop.epoch_loop.batch_progress.current.ready - 1)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -221,7 +221,7 @@ class TenutoCallback(Callback):
             self._changed_checks = None
 
     def _validate_after(self, trainer: Trainer, batch_idx: int) -> None:
-        """Has Lightning validate after this batch, whatever its own period: `val_check_batch` batches of this epoch."""
+        """Makes Lightning validate after this batch, whatever its own period (`val_check_batch` batches of this epoch)."""
         self._changed_checks = (trainer.val_check_batch, trainer.check_val_every_n_epoch)
         trainer.val_check_batch, trainer.check_val_every_n_epoch = batch_idx + 1, 1
 

@@ -1,9 +1,9 @@
-"""The training data of Lightning's Trainer, pass by pass: a resumed trial goes on with the batch that follows those it trained.
+"""Training data of Lightning's Trainer, pass by pass: a resumed trial goes on with the batch that follows the trained ones.
 
-Lightning asks the loader for a new pass where it likes: resumed at the end of an epoch it counts one that has no batches. So
-passes are counted here, by the batches that were trained of them. A pass begins, under the seeds of (trial, epoch), when its
-first batch is asked for; the one that goes on leaves out what was trained. A loader that says its place itself (torchdata's
-`StatefulDataLoader`) goes on by that.
+Lightning may ask the loader for a new pass at any time: resumed at the end of an epoch it counts one that has no batches. So
+passes are counted here, by their trained batches. A pass begins, under the seeds of (trial, epoch), when its first batch is
+requested; the one that is resumed skips the trained batches. A loader that saves its own position (torchdata's
+`StatefulDataLoader`) goes on from that.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tenuto.workers.integrations.data_order import DataOrder, each_loader
 from tenuto.workers.pytorch import seeds
 
 EPOCH, TRAINED, AHEAD = "epoch", "trained_of_epoch", "made_ahead"
-"""Keys of a checkpoint's metadata: the epoch in which the trial goes on, how many of its batches are trained, and how many more
-had been made by then."""
+"""Keys of a checkpoint's metadata: the epoch in which the trial goes on, the number of its trained batches, and the number of
+further batches that had been made by then."""
 NO_PLACE = (
     "Lightning begins the data of an epoch that is interrupted anew, so some batches are trained twice and others not; give it "
     "one DataLoader, and with several ranks a sampler that divides the records and use_distributed_sampler=False"
@@ -37,22 +37,22 @@ class Passes(DataOrder):
     def __init__(self, run: Run, resumes: bool) -> None:
         super().__init__(run, resumes)
         self.epoch = self.trained = 0
-        """The epoch under way, and how many of its batches are trained."""
+        """The current epoch, and the number of its trained batches."""
         self._given = 0
         self._followed: DataLoader[Any] | None = None
         self._first: tuple[int, int, int] | None = None
-        """(epoch, trained, made ahead), with which a resumed trial goes on: until it has trained a batch."""
+        """(epoch, trained, made ahead), from which a resumed trial goes on, until it has trained a batch."""
         self._generators: dict[str, Any] | None = None
         self._is_stateful = self._divided = False
 
     def go_on(self, metadata: Mapping[str, Any], generators: dict[str, Any] | None) -> None:
-        """`generators`: their states at that time; None: this rank is new."""
+        """Sets the position. `generators`: their states at that time; None: this rank is new."""
         self._first = (int(metadata.get(EPOCH, 0)), int(metadata.get(TRAINED, 0)), int(metadata.get(AHEAD, 0)))
         self.epoch, self.trained, _ = self._first
         self._generators = generators
 
     def seed(self, epoch: int) -> None:
-        """The same on all ranks: loaders shuffle by it."""
+        """Seeds the generators, the same on all ranks: loaders shuffle by them."""
         seeds.seed_everything(seeds.derive_seed(self._run.trial_seed, "lightning epoch", epoch))
 
     @property
@@ -60,7 +60,7 @@ class Passes(DataOrder):
         return self._run.rank
 
     def begin_batch(self) -> None:
-        """Before a batch is trained."""
+        """Called before a batch is trained."""
         if self._followed is None and self.trained and self._generators is not None:
             seeds.restore_random_state(self._generators)
         if self.trained == 0 and self.rank > 0:  # the order of the data is drawn; dropout is each rank's own
@@ -71,7 +71,7 @@ class Passes(DataOrder):
         self._first = self._generators = None
 
     def end_epoch(self) -> None:
-        """Lightning's, perhaps without batches."""
+        """Called at the end of an epoch of Lightning's, which may have had no batches."""
         epoch = self._first[0] if self._first is not None else self.epoch + (self.trained > 0)
         if self._followed is None:  # else a pass begins by itself
             self.epoch, self.trained = epoch, 0
@@ -102,7 +102,7 @@ class Passes(DataOrder):
         loader.__class__ = Followed
 
     def read(self, make: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """One pass, which begins with its first batch. `make`: of the loader's own iterator."""
+        """One pass, which begins with its first batch. `make`: makes the loader's own iterator."""
         epoch, trained, ahead = self._first or (self.epoch + (self.trained > 0), 0, 0)
         self.epoch, self.trained, self._given = epoch, trained, trained
         self.seed(epoch)
@@ -130,14 +130,14 @@ class Passes(DataOrder):
 
     @staticmethod
     def set_epoch(loaders: Any, epoch: int) -> None:
-        """Lightning tells samplers its own count of epochs, and that only after it has made the first iterators."""
+        """Ignores Lightning's own count of epochs, which it passes to samplers only after it has made the first iterators."""
         for loader in each_loader(loaders):
             for sampler in (getattr(loader, "sampler", None), getattr(getattr(loader, "batch_sampler", None), "sampler", None)):
                 if callable(tell := getattr(sampler, "set_epoch", None)):
                     tell(epoch)
 
     def metadata(self, loaders: Any, over: bool) -> dict[str, int]:
-        """For a checkpoint. `over`: the epoch's last batch is trained. `loaders`: what Lightning reads."""
+        """Metadata for a checkpoint. `over`: the epoch's last batch is trained. `loaders`: the loaders that Lightning reads."""
         if over:
             return {EPOCH: self.epoch + 1, TRAINED: 0, AHEAD: 0}
         found = loaders if isinstance(loaders, (list, tuple)) else [loaders]

@@ -1,9 +1,9 @@
-"""What concerns all ranks of a gang, decided in rank 0's supervisor. Pure: messages in, messages out.
+"""The coordinator: decisions that concern all ranks of a gang, made in rank 0's supervisor. Pure: messages in, messages out.
 
-Agreement on a boundary: when rank 0 is told something new, every rank answers with the next boundary at which it could act (it
-stops there until it knows more), and all act at the latest of these. So ranks that run freely, without a word between them,
-leave after the same batch; while nothing is new, this costs nothing. A rank whose script has ended passes no boundary any more,
-and is not waited for.
+Agreement on a boundary: when rank 0 gets a new directive, every rank answers with the next boundary at which it could act (it
+stops there until the decision), and all act at the latest of these. So ranks that run freely, without exchanging messages, leave
+after the same batch; while there is nothing new, this costs nothing. A rank whose script has ended passes no more boundaries, and
+is not waited for.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class Coordinator:
         self._asks: deque[Message] = deque()
         self._asked = 0
         self._holds: dict[int, int] | None = None
-        """While an ask is under way: boundaries by rank."""
+        """Boundaries by rank, while an agreement is under way."""
         self._done: set[int] = set()
         """Ranks that have trained to their end."""
         self._values: dict[str, Any] = {}
         self._waiting: dict[str, list[tuple[int, int]]] = {}
-        """By key: (rank, id) of who asked before the value was there."""
+        """By key: (rank, id) of each request that came before the value."""
         self._gathered: dict[str, dict[int, Any]] = {}
 
     def receive(self, rank: int, message: Message) -> Sent:
@@ -70,7 +70,7 @@ class Coordinator:
         return self._decide()
 
     def _decide(self) -> Sent:
-        """Once every rank has answered that still can."""
+        """Decides once every rank that still can has answered."""
         if self._holds is None or len(self._holds.keys() | self._done) < self._world_size:
             return []
         proposed, at = self._asks.popleft(), max(self._holds.values(), default=0)

@@ -1,10 +1,11 @@
-"""The process that keeps a supervisor's connections to the other supervisors of its gang, and does nothing else.
+"""The link keeper: a process that keeps a supervisor's connections to the other supervisors of its gang, and does nothing else.
 
-A supervisor may be busy for seconds: it loads a library to open a store, or waits for a processor beside its ranks. So beats
-are sent and heard here, in a process that is forked before anything else begins and comes to its turn quickly, as it hardly ever
-computes. Messages between supervisors pass through it unchanged. It ends with its supervisor.
+A supervisor may be busy for seconds: it loads a library to open a store, or waits for a processor beside its ranks. So heartbeats
+are sent and received here, in a process that is forked before anything else begins and is scheduled quickly, because it hardly
+ever computes. Messages between supervisors pass through it unchanged. It ends with its supervisor.
 
-Silence is judged on a clock that stands still while this process does (`ObserverClock`), and only after what has come is read.
+Silence is measured on a clock that stops while this process is stopped (`ObserverClock`), and only after all received data is
+read.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, e
 
 BEAT_SECONDS = 1.0
 LOOP_SECONDS = 0.25
-"""This process looks up at least so often."""
+"""Longest pause between two rounds of this process."""
 LATE_SECONDS = 2 * LOOP_SECONDS
-"""Between two looks: what is beyond that is this process's own lag."""
+"""Time between two rounds beyond which the delay is this process's own lag."""
 OUTBOX_BYTES_MAX = 64 << 20
-"""For one receiver. What is sent are positions and sentences, some kilobytes a second: it has stood still for hours then."""
+"""Most unsent bytes for one receiver. Messages are positions and sentences, some kilobytes a second: a receiver with this
+backlog has been stopped for hours."""
 STRANGERS_MAX = 64
-"""Connections that have not said yet who they are; a further one takes the place of the oldest, as an agent says it at once."""
+"""Most connections that have not identified themselves yet; a further one replaces the oldest, because an agent identifies
+itself at once."""
 HELLO_BYTES_MAX = 1024
-"""Of what a stranger says: its gang, its part and the secret take a hundred."""
+"""Most bytes of an identification: gang, part and secret take a hundred."""
 LOST, BEAT = "lost", "beat"
-"""Words of this process: to its supervisor, and to those of other agents."""
+"""Messages of this process: to its supervisor, and to those of other agents."""
 
 
 @dataclass
@@ -43,10 +46,10 @@ class _End:
 
     connection: socket.socket
     index: int | None
-    """Of the agent at the other end. None: it has not said, or it is the supervisor of this process."""
+    """Index of the agent at the other end. None: it has not identified itself, or it is the supervisor of this process."""
     heard: float = 0.0
-    """When something last came, on the observer's clock (of a stranger: when it connected); and below its lag by then, and the
-    time of day."""
+    """Time of the last received data, on the observer's clock (of an unidentified connection: when it connected); below, its
+    lag by then, and the time of day."""
     lag: float = 0.0
     at: float = 0.0
     inbox: bytearray = field(default_factory=bytearray)
@@ -65,12 +68,12 @@ class Keeper:
         master: tuple[str, int] = ("", 0),
         up: socket.socket | None = None,
     ) -> None:
-        """`listening`, `secret`, `master`: where rank 0 is; `up`: the connection to there, elsewhere."""
+        """`listening`, `secret`, `master`: for rank 0's side; `up`: the connection to it, on other agents."""
         self._part, self._listening, self._secret, self._master = part, listening, secret, master
         self._clock = ObserverClock(LATE_SECONDS, time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._ends: dict[int, _End] = {}
-        """Of other agents and strangers, by descriptor."""
+        """Connections of other agents and unidentified ones, by descriptor."""
         self._beat_due = time.monotonic()
         self._supervisor = self._add(supervisor, None)
         if listening is not None:
@@ -80,7 +83,7 @@ class Keeper:
             self._ends[up.fileno()] = self._add(up, 0)
 
     def run(self) -> None:
-        """Until the supervisor closes its end; then what it said last is sent."""
+        """Runs until the supervisor closes its end; then sends its last messages."""
         while not self._supervisor.lost:
             self._turn(LOOP_SECONDS)
             self._judge()
@@ -152,7 +155,7 @@ class Keeper:
             self._gone(end)
 
     def _pass_on(self, end: _End) -> None:
-        """What the supervisor says goes to all, line by line."""
+        """Passes the supervisor's messages to all, line by line."""
         length = end.inbox.rfind(b"\n") + 1
         data = bytes(end.inbox[:length])
         del end.inbox[:length]
@@ -160,7 +163,7 @@ class Keeper:
             self._broadcast(data)
 
     def _receive(self, end: _End, line: bytes) -> None:
-        """Raises what a message raises that is not as it should be."""
+        """Handles a line. Raises the error of a malformed message."""
         if len(line) > _bytes_max(end):
             raise ValueError("a message is too long")
         message = decode(line)
@@ -170,7 +173,8 @@ class Keeper:
             self._send(self._supervisor, line)
 
     def _welcome(self, end: _End, hello: Message) -> None:
-        """Any process may connect: only one of this very gang is let in. Raises as `_receive`."""
+        """Identifies a connection. Any process may connect, but only parts of this very gang are accepted. Raises as
+        `_receive`."""
         if not secrets.compare_digest(str(hello["secret"]).encode(), self._secret.encode()):
             raise ValueError("it does not know the secret")
         if hello["allocation_id"] != self._part.allocation_id:
@@ -250,7 +254,8 @@ def fork_keeper(
     master: tuple[str, int] = ("", 0),
     up: socket.socket | None = None,
 ) -> tuple[int, socket.socket]:
-    """Its process id, and the supervisor's end of the line to it. `close`: the supervisor's other sockets. Raises OSError."""
+    """Process id of the keeper, and the supervisor's end of the connection to it. `close`: the supervisor's other sockets.
+    Raises OSError."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid != 0:

@@ -1,4 +1,4 @@
-"""Which rank runs where. Pure: the agent, the supervisors and the ranks all read it off the assignment."""
+"""Layout of a gang: which rank runs where. Pure: the agent, the supervisors and the ranks all derive it from the assignment."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 GANG_VARIABLE = "TENUTO_GANG"
-"""In a supervisor's environment: a `GangPart` as JSON."""
+"""Variable in a supervisor's environment: a `GangPart` as JSON."""
 CHANNEL_VARIABLE = "TENUTO_GANG_CHANNEL"
-"""In a rank's environment: the descriptor of its socket to the supervisor."""
+"""Variable in a rank's environment: descriptor of its socket to the supervisor."""
 PROGRESS_VARIABLE = "TENUTO_PROGRESS_FILE"
 RENDEZVOUS_FILE = "rendezvous"
-"""In a run's directory: where rank 0's supervisor listens, `host:port`. Written by that supervisor on its agent, by the agents
-elsewhere."""
+"""File in a run's directory with the address of rank 0's supervisor, `host:port`. That supervisor writes it on its own agent;
+the agents write it elsewhere."""
 PROGRESS_FILE = "progress"
 
 
 @dataclass(frozen=True)
 class GangPart:
-    """One agent's part of a gang, as its supervisor is told."""
+    """One agent's part of a gang, as its supervisor gets it."""
 
     allocation_id: str
     agents: tuple[tuple[str, int], ...]
-    """(agent, its number of ranks), in rank order: the first rank of an agent follows the last of the one before."""
+    """(agent, its number of ranks), in rank order: the first rank of an agent follows the last of the previous one."""
     agent_index: int
     directory: str
-    """The run's, on this agent."""
+    """Directory of the run on this agent."""
     address: str
-    """Of this node, as the others reach it; the loopback address where the gang is on one agent."""
+    """Address of this node for the others; the loopback address if the gang is on one agent."""
     interface: str = ""
     """Name of that address's interface; empty: not known."""
     command: tuple[str, ...] = ()
-    """Of a rank that starts cold."""
+    """Command of a rank that starts cold."""
     secret: str = ""
-    """What the parts on other agents show to rank 0's supervisor: it keeps processes of other gangs out. Empty where there are
-    none."""
+    """Secret that the parts on other agents show to rank 0's supervisor, which keeps out processes of other gangs. Empty:
+    there are no other parts."""
     progress_seconds_max: float = 1800.0
-    """A rank that does not get on for so long is hung, whatever its steps took before."""
+    """Time without progress after which a rank counts as hung, whatever its earlier steps took."""
     link_seconds_max: float = 10.0
-    """Another agent of which nothing is heard for so long cannot be reached."""
+    """Silence after which another agent counts as unreachable."""
 
     @property
     def agent_id(self) -> str:
@@ -64,7 +64,7 @@ class GangPart:
 
     @property
     def leads(self) -> bool:
-        """Rank 0 is here."""
+        """True if rank 0 is on this agent."""
         return self.agent_index == 0
 
     def agent_of(self, rank: int) -> str:
@@ -85,5 +85,5 @@ class GangPart:
 
 
 def gang_agents(slots: Sequence[Any]) -> tuple[tuple[str, int], ...]:
-    """Of an assignment's `slots`: one rank per slot."""
+    """(agent, number of ranks) of an assignment's `slots`: one rank per slot."""
     return tuple((part.agent_id, len(part.slot_ids)) for part in slots)

@@ -1,7 +1,7 @@
 """Connections between the supervisors of a gang: each to that of rank 0.
 
 Both sides send something at least once a second, so a cut link shows as silence within `distributed.link_seconds_max`, long
-before TCP or the communication library would say so. A process of its own sees to that (`keeper`).
+before TCP or the communication library would report it. A process of its own does this (`keeper`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from tenuto.workers.launch.layout import RENDEZVOUS_FILE, GangPart
 from tenuto.workers.launch.messages import MESSAGE_BYTES_MAX, Message, decode, encode
 
 RENDEZVOUS_SECONDS_MAX = 300.0
-"""For rank 0's agent to start its part and for the launcher to tell where: it may have to fetch the model directory first."""
+"""Longest wait for rank 0's agent to start its part, and for the launcher to send its address; that agent may have to fetch
+the model directory first."""
 DIAL_SECONDS_MAX = 30.0
-"""For a connection, and for the answer there: on a busy machine the other side may take seconds to come to its turn."""
+"""Longest wait for a connection, and for the answer on it: on a busy machine the other side may take seconds."""
 CLOSE_SECONDS_MAX = 2.0
-"""For what was said last to be on its way."""
+"""Longest wait for the last messages to be sent."""
 POLL_SECONDS = 0.05
 
 
@@ -34,7 +35,7 @@ class LinkLost(Protocol):
 
 
 def dial(part: GangPart) -> socket.socket:
-    """Waits until it is known where rank 0's supervisor listens, and connects. Raises OSError."""
+    """Waits for the address of rank 0's supervisor, and connects. Raises OSError."""
     path, deadline = Path(part.directory) / RENDEZVOUS_FILE, time.monotonic() + RENDEZVOUS_SECONDS_MAX
     while not path.exists():
         if time.monotonic() > deadline:
@@ -53,7 +54,7 @@ def dial(part: GangPart) -> socket.socket:
 
 
 def greet(part: GangPart, connection: socket.socket) -> tuple[socket.socket, tuple[str, int]]:
-    """Returns where rank 0's store listens. Raises OSError, ValueError."""
+    """Identifies this part; returns the address of rank 0's store. Raises OSError, ValueError."""
     hello = {"op": "hello", "allocation_id": part.allocation_id, "agent_index": part.agent_index, "secret": part.secret}
     connection.sendall(encode(hello))
     line = bytearray()
@@ -72,24 +73,24 @@ def greet(part: GangPart, connection: socket.socket) -> tuple[socket.socket, tup
 
 
 class Links:
-    """`serve` or `connect` before anything else is started, then `run`."""
+    """Links of one supervisor. Call `serve` or `connect` before anything else is started, then `run`."""
 
     def __init__(self, part: GangPart, received: Callable[[Message], None], lost: LinkLost) -> None:
         self._part, self._received, self._lost = part, received, lost
         self._keeper: tuple[int, socket.socket] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._early = bytearray()
-        """Said before `run` had begun."""
+        """Messages sent before `run` had begun."""
         self._closing = False
 
     def serve(self, listening: socket.socket, secret: str, master: tuple[str, int], close: list[socket.socket]) -> socket.socket:
-        """Takes `listening`. Returns a socket that is none of the ranks' business, as are those in `close`. Raises OSError."""
+        """Takes over `listening`. Returns a socket that ranks must not inherit, like those in `close`. Raises OSError."""
         self._keeper = fork_keeper(self._part, close, listening=listening, secret=secret, master=master)
         listening.close()
         return self._keeper[1]
 
     def connect(self, connection: socket.socket) -> socket.socket:
-        """As `serve`, where rank 0 is elsewhere."""
+        """Like `serve`, on agents without rank 0."""
         self._keeper = fork_keeper(self._part, [], up=connection)
         connection.close()
         return self._keeper[1]
@@ -126,7 +127,7 @@ class Links:
             self._writer.write(encode(message))
 
     async def close(self) -> None:
-        """What was sent is on its way."""
+        """Closes once all messages are sent."""
         self._closing = True
         if self._keeper is None:
             return

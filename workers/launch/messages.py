@@ -1,4 +1,4 @@
-"""Lines of JSON between ranks, supervisors and the coordinator."""
+"""Messages between ranks, supervisors and the coordinator: one line of JSON each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""One line. What ranks exchange here are names, positions and addresses."""
+"""Most bytes of one line. Ranks exchange names, positions and addresses here."""
 Message = dict[str, Any]
 
 
@@ -16,7 +16,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Raises ValueError."""
+    """The message in a line. Raises ValueError."""
     try:
         message = json.loads(line)
     except RecursionError:
@@ -27,13 +27,13 @@ def decode(line: bytes) -> Message:
 
 
 class LineReader:
-    """Blocking."""
+    """Blocking reader of lines."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._data = connection, bytearray()
 
     def read(self) -> Message | None:
-        """None: the other side has closed. Raises OSError, ValueError."""
+        """The next message. None: the other side has closed. Raises OSError, ValueError."""
         while (end := self._data.find(b"\n")) < 0:
             if len(self._data) > MESSAGE_BYTES_MAX:
                 raise ValueError("a message is too long")

@@ -1,4 +1,4 @@
-"""Keeps what a process knows from other processes of the same account."""
+"""Protects a process's memory from other processes of the same account."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import os
 from pathlib import Path
 
 PRIVATE_VARIABLE = "TENUTO_PRIVATE"
-"""Set where workers have an account of their own, which those of several users share."""
+"""Variable that is set if workers have an account of their own, which workers of several users share."""
 _PR_SET_DUMPABLE = 4
 """linux/prctl.h"""
 
 
 def become_private() -> None:
-    """Where the agent asks for it: from here on no process without special rights can trace this one, nor read its memory or its
-    environment; its forks are like it, what it starts anew is not. One that is being traced already ends."""
+    """If the agent asked for it, makes this process private: from now on no process without special rights can trace it, nor
+    read its memory or its environment. Its forks are private, too; programs that it starts are not. A process that is being
+    traced already ends."""
     if not os.environ.get(PRIVATE_VARIABLE):
         return
     with contextlib.suppress(OSError, AttributeError):

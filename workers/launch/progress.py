@@ -1,10 +1,10 @@
-"""How far each rank of an agent is: a few numbers per rank in one mapped file, written by the rank and read by its supervisor.
+"""Progress of each rank of an agent: a few numbers per rank in one mapped file, written by the rank and read by its supervisor.
 
 Writing costs a rank about a microsecond per step and no system call, and takes no lock, because a rank may be killed or stopped
 at any instruction. So each rank has two places that it writes in turn. A record is packed with its sequence number and a
-checksum, and copied in one piece; a reader takes the newer of the two that fit their checksums. Neither a copy that is under way
-or was cut short, nor stores that a processor makes visible in another order, can be taken for a record, and the one before it is
-there whole.
+checksum, and copied in one piece; a reader takes the newer of the two that fit their checksums. Neither an unfinished or
+interrupted copy, nor stores that a processor makes visible in another order, can be mistaken for a record, and the previous one
+is still complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PLACE_BYTES = 64
-"""One cache line, so that ranks that write at once do not slow each other."""
+"""Size of one place: a cache line, so that ranks that write at once do not slow each other."""
 PLACES = 2
 RECORD_BYTES = PLACES * PLACE_BYTES
 _RECORD = struct.Struct("<Qqqddd")
@@ -29,16 +29,17 @@ _RECORD = struct.Struct("<Qqqddd")
 _CHECKSUM = struct.Struct("<I")
 _SIZE = _RECORD.size + _CHECKSUM.size
 READS_MAX = 100
-"""A read that meets writes in both places comes too late for either; the next one hardly does."""
+"""Most attempts of a read. One that meets writes in both places is too late for either; the next one hardly is."""
 STARTING, COMPUTING, WAITING, OUTSIDE = range(4)
-"""STARTING: no step was made yet. COMPUTING: works on a step by itself. WAITING: has done its share of the step and waits for the
-others. OUTSIDE: between steps: it validates, saves, or waits for the search."""
+"""STARTING: no step was made yet. COMPUTING: the rank works on a step by itself. WAITING: it has done its share of the step
+and waits for the others. OUTSIDE: between steps: it validates, saves, or waits for the search."""
 PHASES = ("starting", "computing", "waiting for the others", "between steps")
 SMOOTHING = 0.2
 SCRIPT_STEPS = 20
-"""Of a script: its last steps, whose mean is told."""
+"""Number of a script's last steps over which the mean is taken."""
 SCRIPT_STEPS_APART = 2
-"""The longest of these are left out: a script may do something now and then that is no step, such as a validation."""
+"""Number of the longest of these that are left out: a script may do something now and then that is no step, such as a
+validation."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,14 @@ class Progress:
 
 
 _UNWRITTEN = Progress(0, STARTING, math.inf, 0.0, 0.0)
-"""Of a rank that nobody has written anything for: it has not begun."""
+"""Record of a rank that has not begun."""
 
 
 class ProgressFile:
-    """Each rank's record has one writer at a time; anybody may read."""
+    """Records of all ranks. Each has one writer at a time, and any number of readers."""
 
     def __init__(self, path: Path, ranks: int, *, create: bool = False) -> None:
-        """Raises OSError; ValueError where the file is too short."""
+        """Raises OSError; ValueError if the file is too short."""
         if create:
             path.write_bytes(b"\0" * RECORD_BYTES * ranks)
         with path.open("r+b") as file:
@@ -66,16 +67,17 @@ class ProgressFile:
         self._written: dict[int, int] = {}
         """Sequence number of the last record written here, by rank."""
         self._seen: dict[int, tuple[int, Progress]] = {}
-        """Sequence number and record that were read last, by rank."""
+        """Sequence number and record of the last read, by rank."""
         if create:  # a rank that is slow to start has been starting since now
             for index in range(ranks):
                 self.write(index, Progress(0, STARTING, time.monotonic(), 0.0, 0.0))
 
     def read(self, index: int) -> Progress:
-        """The newest whole record; where none can be read now, the one that was read last.
+        """The newest complete record; if none can be read now, that of the last read.
 
-        A reader that is held up between the two places may find the older record whole and, a few writes later, the other
-        place in the middle of a write: what was read last is newer then."""
+        A reader that is delayed between the two places may find the older record complete and, a few writes later, the other
+        place in the middle of a write: then the record of the last read is newer.
+        """
         seen = self._seen.get(index, (0, _UNWRITTEN))
         for _ in range(READS_MAX):
             found = self._newest(index)
@@ -110,27 +112,28 @@ class ProgressFile:
 
 
 class ProgressWriter:
-    """One rank's record. Its own time of a step is what it takes to read the data, and the step without `waiting`: ranks that
-    wait for each other take equally long in all, and only their own times tell who makes the others wait."""
+    """Writer of one rank's record. The rank's own time of a step is the time for reading the data, and the step without
+    `waiting`: ranks that wait for each other take equally long in all, and only their own times tell which one delays the
+    others."""
 
     def __init__(self, file: ProgressFile, index: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._file, self._index, self._clock = file, index, clock
         self._steps, self._own, self._longest = 0, 0.0, 0.0
         self.waits_are_seen = True
-        """False: a device waits for the others, not this process. What this process does after it first handed something over
-        may then be such a wait, so it is not counted."""
+        """False: a device waits for the others, not this process. After this process first handed work to the device it may be
+        waiting for it, so that time is not counted."""
         self._phase = STARTING
         self._began = self._clock()
         self._reads_since: float | None = None
         self._own_now = 0.0
-        """Of this step, before `_counts_from`."""
+        """Own seconds of this step before `_counts_from`."""
         self._counts_from: float | None = None
         self._recent: deque[float] = deque(maxlen=SCRIPT_STEPS)
         self._apart = False
         self._write(STARTING, self._began)
 
     def read(self) -> None:
-        """The data of the next step is read: own time, but none with a learnt deadline."""
+        """The data of the next step is read: own time, without a learnt deadline."""
         self._reads_since = self._clock()
 
     def begin(self) -> None:
@@ -142,7 +145,7 @@ class ProgressWriter:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """This rank does nothing but wait for the others, or exchange something with them. Of no effect between steps."""
+        """Context in which this rank only waits for the others, or exchanges data with them. Without effect between steps."""
         begun = self.wait_begins()
         try:
             yield
@@ -151,7 +154,8 @@ class ProgressWriter:
                 self.wait_ends()
 
     def wait_begins(self) -> bool:
-        """As `waiting`, where the two ends are no block. False: of no effect, so `wait_ends` must not be called."""
+        """Like `waiting`, for a beginning and an end that are no block. False: without effect, so `wait_ends` must not be
+        called."""
         if self._phase != COMPUTING:
             return False
         self._count(now := self._clock())
@@ -164,12 +168,12 @@ class ProgressWriter:
         self._write(COMPUTING, now)
 
     def add_own(self, seconds: float) -> None:
-        """Of this step: what is known only afterwards. Negative: so much of what was counted was a wait."""
+        """Adds own seconds of this step that are known only afterwards. Negative: that much of the counted time was a wait."""
         self._own_now += seconds
 
     def tick(self) -> None:
-        """A script's step is over, and the next one begins. What happens in between, a validation perhaps, has no usual length,
-        so only the configured deadline counts."""
+        """A script's step is over, and the next one begins. Work in between, such as a validation, has no usual length, so
+        only the configured deadline applies."""
         now = self._clock()
         if self._counts_from is not None:
             self._count(now)
@@ -183,7 +187,7 @@ class ProgressWriter:
         self._write(COMPUTING, now)
 
     def leave_out(self) -> None:
-        """What is done since the last `tick` is no step alone: it is not compared."""
+        """Excludes the time since the last `tick` from comparisons: it was not only a step."""
         self._apart = True
 
     def idle(self) -> None:
@@ -192,7 +196,7 @@ class ProgressWriter:
         self._write(OUTSIDE, self._clock())
 
     def end(self) -> None:
-        """The step is over; nothing is due by a deadline until the next one begins."""
+        """The step is over; no deadline applies until the next one begins."""
         now = self._clock()
         self._count(now)
         own, self._counts_from = self._own_now, None

@@ -1,5 +1,5 @@
-"""Starts one process per local rank: forked where this process was forked from one that has imported the framework, else
-started anew."""
+"""Starts one process per local rank: forked if this process was forked from one that has imported the framework, else started
+anew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tenuto.workers.launch.token import hand_down_token
 
 _PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.1
-"""How often a rank is looked at where the kernel cannot tell of its end (no pidfd)."""
+"""Pause between checks of a rank if the kernel cannot signal its end (no pidfd)."""
 
 
 @dataclass
@@ -31,12 +31,12 @@ class Rank:
     rank: int
     pid: int
     channel: socket.socket
-    """The supervisor's end."""
+    """The supervisor's end of the channel."""
     code: int | None = None
-    """As a shell counts: 128 + n for death by signal n. None: it runs."""
+    """Exit code as in a shell: 128 + n for death by signal n. None: the rank runs."""
 
     async def wait(self) -> int:
-        """Returns its code when it has ended."""
+        """Returns the exit code when the rank has ended."""
         loop = asyncio.get_running_loop()
         try:
             descriptor = os.pidfd_open(self.pid)
@@ -70,12 +70,12 @@ class Rank:
 
 
 def rank_directory(directory: str | Path, rank: int) -> Path:
-    """Of one rank's files in its run's directory: stdout, stderr, error.txt."""
+    """Directory of one rank's files in its run's directory: stdout, stderr, error.txt."""
     return Path(directory) / f"rank-{rank}"
 
 
 def rank_environment(part: GangPart, rank: int, base: Mapping[str, str], master: tuple[str, int]) -> dict[str, str]:
-    """What torchrun would give it, and what our own harness wants. `master`: where rank 0's store listens."""
+    """Environment of a rank: the variables of torchrun, and those of our own harness. `master`: address of rank 0's store."""
     environment = {name: value for name, value in base.items() if name != GANG_VARIABLE}
     if part.interface:
         for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
@@ -89,7 +89,7 @@ def rank_environment(part: GangPart, rank: int, base: Mapping[str, str], master:
         "GROUP_WORLD_SIZE": str(len(part.agents)),
         "MASTER_ADDR": master[0],
         "MASTER_PORT": str(master[1]),
-        # The store is the supervisor's: rank 0 is a client of it like the others, so no port is opened twice.
+        # The supervisor runs the store: rank 0 is a client of it like the others, so no port is opened twice.
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RUN_ID": part.allocation_id,  # by which Lightning, among others, knows that it need not start ranks
         "TORCHELASTIC_RESTART_COUNT": "0",
@@ -105,7 +105,8 @@ class Child(Exception):
 
 
 def start_rank(part: GangPart, rank: int, environment: dict[str, str], *, warm: bool, close: list[socket.socket]) -> Rank:
-    """`close`: the supervisor's sockets, none of a forked rank's business. Raises OSError; and Child in the rank itself."""
+    """Starts a rank. `close`: the supervisor's sockets, which a forked rank must close. Raises OSError; and Child in the rank
+    itself."""
     ours, theirs = socket.socketpair()
     directory = rank_directory(part.directory, rank)
     directory.mkdir(parents=True, exist_ok=True)

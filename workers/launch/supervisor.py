@@ -1,8 +1,8 @@
-"""Starts the local ranks of a gang, carries their words, notices the first that fails, and ends all of them together.
+"""The supervisor: starts the local ranks of a gang, passes on their messages, notices the first that fails, and ends all of them
+together.
 
-Exit codes, for the agent: what rank 0 left with where all is well; else that of the rank that failed first here; 83 where the
-ranks here only followed others; 84 where what failed is the infrastructure; 85 where a rank hung. The sentence for the user is
-in the error file.
+Exit codes, for the agent: that of rank 0 if all is well; else that of the rank that failed first here; 83 if the ranks here only
+followed others; 84 if the infrastructure failed; 85 if a rank hung. The sentence for the user is in the error file.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from tenuto.workers.launch.words import first_failure, say
 ORDERLY = frozenset({0, 80, 81})
 """Exit codes of ranks that left as they were told."""
 FOLLOW_SECONDS = 1.0
-"""A rank that lost the others is not the first that failed: the first one's end is seen within milliseconds, or not at all."""
+"""Wait before a rank that lost the others counts as the first failure: the end of the true first one is seen within
+milliseconds, or not at all."""
 STOP_SECONDS = 1.0
-"""After the first failure the others get so long to write their last lines; then they are killed. What rank 0 is storing by then
-is stored: that takes longer only where a store is slow, and the checkpoint before it counts then."""
+"""Time, after the first failure, for the other ranks to write their last lines; then they are killed. A checkpoint that rank 0
+is storing is usually complete by then; with a slow store, the one before it counts."""
 LEAVE_SECONDS_MAX = 30.0
-"""Rank 0 has left in order: the others have nothing to save, so they are killed after this."""
+"""Longest wait for the other ranks after rank 0 has left in order; they have nothing to save, and are then killed."""
 LOOK_SECONDS = 0.5
-"""How often the ranks' progress is looked at."""
+"""Pause between checks of the ranks' progress."""
 LOOK_PAUSES = 4
-"""A look that is later by more than so many pauses tells that this process was held up: the ranks perhaps were, too."""
+"""Number of pauses after which a late check shows that this process was stopped: the ranks may have been, too."""
 
 
 class Supervisor:
@@ -56,14 +57,14 @@ class Supervisor:
         self._links = Links(part, self._from_link, self._link_lost)
         self._watch = Watch(part)
         self._failed: str | None = None
-        """The sentence, once something failed."""
+        """Error sentence, once something has failed."""
         self._code: int | None = None
-        """What this process will exit with, once that is known."""
+        """Exit code of this process, once it is known."""
         self._store: Any = None
         self._done = asyncio.Event()
 
     def run(self) -> int:
-        """Returns the exit code. Raises Child in a forked rank, OSError where the gang cannot be started."""
+        """Returns the exit code. Raises Child in a forked rank, OSError if the gang cannot be started."""
         part = self._part
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, _ignore)  # the ranks' business
@@ -111,7 +112,8 @@ class Supervisor:
         return self._code
 
     async def _open_store(self, listening: socket.socket) -> None:
-        """Where the ranks of torch find each other: on a port that the kernel chose, open since before they started."""
+        """Opens the store through which torch's ranks find each other: on a port that the kernel chose, open before they
+        start."""
 
         def make() -> Any:
             try:
@@ -124,7 +126,7 @@ class Supervisor:
 
         self._store = make() if self._warm else await asyncio.to_thread(make)
 
-    # What ranks say.
+    # Messages of ranks.
 
     async def _hear(self, rank: Rank) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=rank.channel, limit=MESSAGE_BYTES_MAX)
@@ -165,11 +167,12 @@ class Supervisor:
                 self._leave(message["code"])
 
     def _link_lost(self, sentence: str, *, silent: bool) -> None:
-        """`silent`: the network is at fault; else the other supervisor has ended, and its agent knows why."""
+        """A link was lost. `silent`: the network is at fault; otherwise the other supervisor has ended, and its agent knows
+        why."""
         if self._failed is None and self._code is None:
             self._fail(sentence, EXIT_CODE_INFRASTRUCTURE if silent else EXIT_CODE_FOLLOWED)
 
-    # Ends.
+    # Ends of ranks.
 
     async def _watch_rank(self, rank: Rank) -> None:
         code = await rank.wait()
@@ -214,7 +217,7 @@ class Supervisor:
         if all(item.code is not None for item in self._ranks.values()):
             self._done.set()
 
-    # Ranks that do not get on.
+    # Ranks without progress.
 
     async def _look(self) -> None:
         ages = Ages(LOOK_PAUSES * LOOK_SECONDS, time.monotonic())
@@ -236,13 +239,13 @@ class Supervisor:
                 self._hung(rank, sentence)
 
     def _hung(self, rank: int, sentence: str) -> None:
-        """Where the rank is, the sentence is the first one; elsewhere its agent's word counts."""
+        """A rank hangs. On its own agent this sentence is the first error; elsewhere that agent's report counts."""
         if self._failed is None and self._code is None:
             self._fail(sentence, EXIT_CODE_HUNG if rank in self._part.ranks else EXIT_CODE_FOLLOWED)
 
 
 def _listen(part: GangPart) -> socket.socket:
-    """On a port that the kernel chooses and that stays ours. Raises OSError."""
+    """Listens on a port that the kernel chooses. Raises OSError."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.bind((part.address, 0))
     listening.listen(4 * part.world_size)
@@ -256,7 +259,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:
-    """A handler, not SIG_IGN: ranks that are started anew would inherit that."""
+    """Ignores a signal by a handler and not by SIG_IGN, which ranks that are started anew would inherit."""
 
 
 def main(*, warm: bool = False) -> NoReturn:

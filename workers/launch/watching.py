@@ -1,5 +1,4 @@
-"""Which rank hangs, and which is a straggler, from what the ranks say of their progress. Pure but for nothing: numbers in, words
-out."""
+"""Hung ranks and stragglers, judged from the progress of all ranks. Pure: numbers in, sentences out."""
 
 from __future__ import annotations
 
@@ -14,21 +13,22 @@ from tenuto.workers.launch.progress import COMPUTING, OUTSIDE, PHASES, WAITING, 
 from tenuto.workers.launch.words import who
 
 DEADLINE_SECONDS_MIN = 10.0
-"""A step may be held up by a slow disk or a busy machine; below this nothing counts as hung."""
+"""Shortest deadline: a step may be delayed by a slow disk or a busy machine."""
 DEADLINE_STEPS = 20.0
-"""Times the longest step so far: the deadline that is learnt."""
+"""Learnt deadline, in multiples of the longest step so far."""
 HUNG_LOOKS = 3
-"""A rank hangs that was found so as often in a row, each time with new numbers of its own: nobody is ended for one odd look."""
+"""Number of checks in a row, each with new numbers of the rank's own, after which it counts as hung: one odd check ends
+nobody."""
 FIRST_STEPS = 3
-"""Steps that compile, read ahead and warm up: before as many are done, only the configured deadline counts."""
+"""First steps, which compile, read ahead and warm up: until as many are done, only the configured deadline applies."""
 STRAGGLER_FACTOR = 1.5
-"""Own time per step, against the median of all ranks."""
+"""Own time per step, relative to the median of all ranks, above which a rank is slow."""
 STRAGGLER_LOOKS = 10
-"""Looks in a row before a straggler is told: 5 s, as the supervisor looks twice a second."""
+"""Number of checks in a row before a straggler is reported: 5 s, because the supervisor checks twice a second."""
 STRAGGLER_STEPS = 20
 """Steps before the times of ranks are compared: the first ones load and warm up."""
 STRAGGLER_SECONDS_MIN = 0.005
-"""Steps shorter than this are never told as slow: there is nothing to gain."""
+"""Steps shorter than this are never reported as slow: there is nothing to gain."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,23 @@ class Straggler:
     rank: int
     agent_id: str
     own_seconds: float
-    """Its own time per step."""
+    """Own time of the rank per step."""
     usual_seconds: float
-    """That of the other ranks: their median."""
+    """Median of the own times of the other ranks."""
     sentence: str
 
 
 class Ages:
-    """How long each local rank has been in its phase, without what this process missed meanwhile: where it was stopped, so were
-    the ranks perhaps."""
+    """Time of each local rank in its phase, without time in which this process was stopped: the ranks may have been stopped,
+    too."""
 
     def __init__(self, pause_seconds_max: float, now: float) -> None:
         self._clock = ObserverClock(pause_seconds_max, now)
         self._first: dict[int, tuple[Progress, float]] = {}
-        """What each rank last wrote, with this process's lag before that was first seen."""
+        """Last record of each rank, with this process's lag before it was first seen."""
 
     def look(self, ranks: Mapping[int, Progress], now: float) -> dict[int, list[float]]:
-        """For `Watch.note`. `now`: monotonic seconds."""
+        """Values for `Watch.note`. `now`: monotonic seconds."""
         before = self._clock.lag_seconds
         self._clock.tick(now)
         ages: dict[int, list[float]] = {}
@@ -70,9 +70,9 @@ class Watch:
         self._ranks: dict[int, tuple[int, int, float, float, float]] = {}
         """steps, phase, seconds in it, own seconds per step, longest step"""
         self._notes: dict[int, int] = {}
-        """How often each rank was heard of."""
+        """Number of reports about each rank."""
         self._suspect: tuple[tuple[int, int, int], int] | None = None
-        """(rank, steps, phase) of who seems to hang, and how often it had been heard of when it first did."""
+        """(rank, steps, phase) of ranks that seem to hang, and the number of reports when they first did."""
         self._slow: dict[int, int] = {}
         self._told: set[int] = set()
 
@@ -82,7 +82,7 @@ class Watch:
             self._notes[int(rank)] = self._notes.get(int(rank), 0) + 1
 
     def deadline_seconds(self) -> float:
-        """Learnt from the longest step of any rank, bounded by the configuration."""
+        """Deadline learnt from the longest step of any rank, bounded by the configuration."""
         bound = self._part.progress_seconds_max
         if not self._ranks or min(steps for steps, *_ in self._ranks.values()) < FIRST_STEPS:
             return bound
@@ -90,7 +90,7 @@ class Watch:
         return min(bound, max(DEADLINE_SECONDS_MIN, DEADLINE_STEPS * longest))
 
     def hung(self) -> tuple[int, str] | None:
-        """The rank that holds up the others, and a sentence; once it was found so several times in a row."""
+        """The rank that delays the others, and a sentence; once it was found several times in a row."""
         found = self._found_hung()
         if found is None:
             self._suspect = None
@@ -102,9 +102,9 @@ class Watch:
         return found if self._notes[rank] - self._suspect[1] >= HUNG_LOOKS - 1 else None
 
     def _found_hung(self) -> tuple[int, str] | None:
-        """Who computes a step has the learnt deadline. Who is between steps may validate, or wait for a slow store, and holds up
-        the others rightly: until the configured one. Ranks that wait for others are not to blame, unless all wait.
-        """
+        """Finds a hung rank. A rank that computes a step has the learnt deadline. A rank between steps may validate, or wait
+        for a slow store, and delays the others rightly: it has the configured deadline. Ranks that wait for others are not to
+        blame, unless all wait."""
         if len(self._ranks) < self._part.world_size:
             return None
         deadline = self.deadline_seconds()
@@ -125,7 +125,7 @@ class Watch:
         )
 
     def stragglers(self) -> list[Straggler]:
-        """Each rank that was slow for a while; it is told once."""
+        """Ranks that were slow for a while; each is reported once."""
         if len(self._ranks) < self._part.world_size or self._part.world_size < 2:
             return []
         own = {rank: item[3] for rank, item in self._ranks.items()}

@@ -1,4 +1,4 @@
-"""What a user is told of a gang's end: one sentence, about the rank that failed first."""
+"""Sentences for the user about a gang's end: one, about the rank that failed first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenuto.workers.launch.ranks import rank_directory
 
 
 def say(text: str) -> None:
-    """A line in the trial's log."""
+    """Prints a line in the trial's log."""
     print(f"tenuto: {text}", file=sys.stderr, flush=True)
 
 
@@ -32,7 +32,7 @@ def how_it_ended(code: int) -> str:
 
 
 def first_failure(part: GangPart, rank: int, code: int) -> str:
-    """The first line names the rank and why; the user's own file and line stand first where they are known."""
+    """The error text. Its first line names the rank and the reason; the user's own file and line come first if they are known."""
     directory = rank_directory(part.directory, rank)
     try:
         text = (directory / "error.txt").read_text(errors="replace").strip()

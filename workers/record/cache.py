@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 
 FRESH_SECONDS = 2.0
-"""A file that changed so recently may change again within one tick of the file system's clock, unseen: it is not cached."""
+"""Age below which a file is not cached: it may change again within one tick of the file system's clock, unseen."""
 ROWS_MAX = 1_000_000
-"""About 200 MB; beyond it the oldest entries go."""
+"""Most entries, about 200 MB; beyond it the oldest are removed."""
 LOCK_SECONDS_MAX = 5.0
 
 _SCHEMA = """
@@ -27,7 +27,7 @@ class DigestCache:
     """Use as a context manager. A cache that cannot be used costs time, never a run: all its errors are swallowed."""
 
     def __init__(self, file: Path | None) -> None:
-        """None: nothing is kept."""
+        """`file`: the cache. None: nothing is kept."""
         self._file = file
         self._connection: sqlite3.Connection | None = None
         self._known: dict[tuple[str, bool], tuple[str, str]] = {}
@@ -44,7 +44,7 @@ class DigestCache:
         return self
 
     def load(self, root: str) -> None:
-        """Reads what is known of a file, or of everything below a directory, at once. `root` is absolute, as all paths are."""
+        """Loads the entries of a file, or of everything below a directory, at once. `root` is absolute, as all paths are."""
         if self._connection is None:
             return
         try:
@@ -62,7 +62,7 @@ class DigestCache:
         return known[1] if known is not None and known[0] == _key(state) else None
 
     def put(self, path: str, state: os.stat_result, whole: bool, digest: str) -> None:
-        """`state` is from before the file was read: one that was changed meanwhile is not found again."""
+        """Adds a digest. `state` is from before the file was read, so that a file that changed meanwhile is not found again."""
         if self._connection is not None and time.time() - max(state.st_mtime, state.st_ctime) > FRESH_SECONDS:
             self._new.append((path, whole, _key(state), digest))
 
@@ -85,5 +85,5 @@ class DigestCache:
 
 
 def _key(state: os.stat_result) -> str:
-    # The time of the last change of the inode cannot be set back by hand, as that of the content can.
+    # The inode's time of change cannot be set by hand, as the content's can.
     return f"{state.st_dev}:{state.st_ino}:{state.st_size}:{state.st_mtime_ns}:{state.st_ctime_ns}"

@@ -1,4 +1,4 @@
-"""The source files that a script has imported from its own directory: what really ran, without the data that lie beside it."""
+"""Source files that a script has imported from its own directory: the code that really ran, without the data beside it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 FILES_MAX = 1_000
 FILE_BYTES_MAX = 4 << 20
-"""Of one source file; a larger one is generated."""
+"""Most bytes of one source file; a larger one is generated."""
 _NOT_OWN = ("site-packages", "dist-packages")
 
 
 def own_sources() -> dict[str, Path]:
-    """By path in the directory of the script. Empty where there is no script, as in a notebook."""
+    """Source files by path in the directory of the script; empty if there is no script, as in a notebook."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if not isinstance(script, str):
         return {}
@@ -31,7 +31,8 @@ def own_sources() -> dict[str, Path]:
 
 
 def keep_sources(directory: Path) -> None:
-    """Copies them below `directory`. What cannot be copied is left out: a record with a gap is better than no run."""
+    """Copies the sources below `directory`. Files that cannot be copied are left out: a record with a gap is better than no
+    run."""
     for name, source in own_sources().items():
         target = directory / name
         with contextlib.suppress(OSError):

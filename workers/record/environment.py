@@ -22,19 +22,19 @@ THREAD_VARIABLES = (
 )  # fmt: skip
 PACKAGES_MAX = 5_000
 VERSIONED = frozenset({"accelerate", "jax", "lightning", "numpy", "pandas", "scipy", "tensorflow", "torch", "transformers"})
-"""Modules that are asked for their version: those that compute, and are named like their distribution."""
+"""Modules whose own version is recorded: those that compute, and are named like their distribution."""
 DIRECTORIES_KEPT_MAX = 64
-"""Of the import path, whose packages are kept: a path is hardly ever longer."""
+"""Most directories of the import path whose packages are cached."""
 TOP_LEVEL_BYTES_MAX = 64 * 1024
 
 
 def capture(
     models: Iterable[Any] = (), *, own_variables: Iterable[str] = (), secret_variables: Iterable[str] = ()
 ) -> EnvironmentRecord:
-    """`models`: torch modules that are trained; `own_variables`: names that the experiment's configuration sets;
+    """The environment. `models`: torch modules that are trained; `own_variables`: names that the experiment's configuration sets;
     `secret_variables`: those whose values are secret.
 
-    Takes some milliseconds, and imports nothing that is not imported already, but for the GPU's binding.
+    Takes some milliseconds, and imports nothing that is not imported already, except the GPU's binding.
     """
     machine, drivers = hardware(os.environ)
     packages, loaded = installed_packages(sys.path, dict(sys.modules))
@@ -62,7 +62,7 @@ def capture(
 def installed_packages(paths: Iterable[str], imported: Mapping[str, ModuleType]) -> tuple[dict[str, str], tuple[str, ...]]:
     """(version by name, names of those that were imported), sorted. The first one on the path counts, as for an import.
 
-    Read from the names of the metadata directories: a hundred times faster than parsing what is in them.
+    Read from the names of the metadata directories: a hundred times faster than parsing their content.
     """
     packages: dict[str, str] = {}
     loaded: set[str] = set()
@@ -74,8 +74,8 @@ def installed_packages(paths: Iterable[str], imported: Mapping[str, ModuleType])
             modules = imported.keys() & named
             if modules:
                 loaded.add(name)
-            # What is in memory counts: a package may have been upgraded on disk since this process (or the warm one that it was
-            # forked from) imported it.
+            # The version in memory counts: a package may have been upgraded on disk since this process, or the warm one that it
+            # was forked from, imported it.
             own = getattr(imported[raw], "__dict__", {}).get("__version__") if raw in modules & VERSIONED else None
             if isinstance(own, str):
                 packages[name] = own
@@ -87,7 +87,8 @@ Distribution = tuple[str, str, str, frozenset[str]]
 
 
 def remember_packages() -> None:
-    """Reads what is installed, so that processes forked from this one need not, as long as nothing is installed or removed."""
+    """Reads the installed packages, so that processes forked from this one need not, as long as nothing is installed or
+    removed."""
     installed_packages(sys.path, {})
 
 
@@ -100,7 +101,7 @@ def _distributions(directory: str) -> tuple[Distribution, ...]:
 
 @lru_cache(maxsize=DIRECTORIES_KEPT_MAX)
 def _read_distributions(directory: str, changed_ns: int) -> tuple[Distribution, ...]:
-    """`changed_ns`: when an entry was last added or removed. Raises OSError."""
+    """Distributions in a directory. `changed_ns`: time when an entry was last added or removed. Raises OSError."""
     found = []
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         stem, dot, kind = entry.name.rpartition(".")
@@ -112,12 +113,12 @@ def _read_distributions(directory: str, changed_ns: int) -> tuple[Distribution, 
 
 
 def normal_name(name: str) -> str:
-    """One spelling per distribution (PEP 503)."""
+    """Normal form of a distribution's name (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _modules_of(metadata: Path, raw_name: str) -> set[str]:
-    """Top-level modules, as far as they can be told at once."""
+    """Top-level modules, as far as they can be found quickly."""
     try:
         with (metadata / "top_level.txt").open("rb") as file:
             named = set(file.read(TOP_LEVEL_BYTES_MAX).decode(errors="replace").split())
@@ -135,7 +136,7 @@ _MODULES_OF_OTHER_NAMES = {
     "pyyaml": ("yaml",),
     "pytorch-lightning": ("pytorch_lightning",),
 }
-"""Those of a data scientist's packages that neither say their module nor are named like it."""
+"""Modules of common packages that neither list their modules nor are named like them."""
 
 
 def _threads(torch: Any) -> dict[str, str]:
@@ -151,7 +152,7 @@ def _threads(torch: Any) -> dict[str, str]:
 
 
 def _torch_drivers(torch: Any) -> dict[str, str]:
-    """What torch itself was built with."""
+    """Versions that torch itself was built with."""
     cuda, hip = getattr(torch.version, "cuda", None), getattr(torch.version, "hip", None)
     found = {}
     if cuda:
@@ -184,6 +185,6 @@ def _dtype(value: Any) -> str:
 
 
 def models_of(trainer: Any) -> list[Any]:
-    """The torch modules that a trainer trains, where it has any."""
+    """The torch modules that a trainer trains, if it has any."""
     models = getattr(getattr(trainer, "context", None), "_models", ())
     return [model for model in models if callable(getattr(model, "parameters", None))]

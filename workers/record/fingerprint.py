@@ -1,9 +1,9 @@
-"""Fingerprints of files and directories. Equal content gives equal fingerprints, wherever it lies and whenever it was copied.
+"""Fingerprints of files and directories. Equal content has equal fingerprints, wherever it is and whenever it was copied.
 
 The fingerprint of a directory is the SHA-256 over its files in the order of their names, each with its size and digest: a Merkle
 tree of depth one. Bounds keep a start quick: up to CONTENT_BYTES_MAX and CONTENT_FILES_MAX every byte is read (once: digests are
-cached by size, times and inode); above the first, parts of each file are; above the second, names and sizes only. Which one it is
-depends on the data alone, so two runs over equal data always compare.
+cached by size, times and inode); above the first bound, parts of each file are read; above the second, names and sizes only. The
+method depends on the data alone, so two runs over equal data always compare.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tenuto.workers.record.cache import DigestCache
 
 Method = Literal["content", "sampled", "listing"]
 CONTENT_BYTES_MAX = 16 << 30
-"""Read in full: some tens of seconds the first time, and not again while the files stay as they are."""
+"""Most bytes read in full: some tens of seconds the first time, and none later while the files do not change."""
 CONTENT_FILES_MAX = 200_000
-"""More files than this are only listed: opening each one would take minutes."""
+"""Most files that are opened; more are only listed, because opening each one would take minutes."""
 FILES_MAX = 5_000_000
-"""A listing that long takes a minute and some gigabytes; declare a manifest file instead."""
+"""Most files: a listing that long takes a minute and some gigabytes; declare a manifest file instead."""
 SAMPLE_BYTES = 1 << 20
-"""Read from the beginning, the middle and the end of each file that is only sampled."""
+"""Bytes read at the beginning, the middle and the end of each file that is only sampled."""
 READ_BYTES = 1 << 20
 THREADS = 4
-"""Hashing and reading release the interpreter's lock; more would take the cores that others train on."""
+"""Threads that hash and read without the interpreter's lock; more would take the cores that others train on."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Fingerprint:
 @dataclass(frozen=True)
 class _File:
     name: str
-    """Relative to the directory, with slashes; empty for a single file."""
+    """Path relative to the directory, with slashes; empty for a single file."""
     path: str
     state: os.stat_result
 
@@ -58,7 +58,7 @@ def fingerprint(
     content_bytes_max: int = CONTENT_BYTES_MAX,
     content_files_max: int = CONTENT_FILES_MAX,
 ) -> Fingerprint:
-    """Raises UserError where there is nothing at the path or it cannot be read."""
+    """Fingerprint of a path. Raises UserError if it does not exist or cannot be read."""
     path = path.absolute()
     try:
         files = sorted(_files(path), key=lambda file: file.name)
@@ -110,7 +110,7 @@ def _read(file: _File, whole: bool) -> str:
 
 
 def _files(path: Path) -> Iterator[_File]:
-    """Regular files, also behind links. Raises OSError, and UserError where there are too many."""
+    """Regular files, also behind links. Raises OSError, and UserError if there are too many."""
     state = os.stat(path)
     if stat.S_ISREG(state.st_mode):
         yield _File("", str(path), state)

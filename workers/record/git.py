@@ -1,4 +1,4 @@
-"""The state of the git repository that a model directory lies in."""
+"""State of the git repository that contains a model directory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from tenuto.schemas.record import GIT_DIFF_CHARACTERS_MAX, GitState
 
 GIT_SECONDS_MAX = 10.0
-"""Nobody waits longer for a slow repository; then its state is left out."""
+"""Longest wait for a slow repository; then its state is left out."""
 DIFF_BYTES_READ = 4 * GIT_DIFF_CHARACTERS_MAX
 UNTRACKED_MAX = 100
 CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 
 def git_state(directory: Path) -> GitState | None:
-    """None where the directory is not in a repository with a commit, or git is not there."""
+    """State of the repository; None if the directory is not in one with a commit, or git is not installed."""
     commit = _git(directory, "rev-parse", "HEAD")
     if not commit:
         return None
@@ -34,7 +34,7 @@ def git_state(directory: Path) -> GitState | None:
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
-    """Its output, cut at DIFF_BYTES_READ; None where it fails. Takes no locks: the user may be working there."""
+    """Output of git, cut at DIFF_BYTES_READ; None if it fails. Takes no locks: the user may be working there."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", "-C", str(directory), *arguments]
     try:

@@ -26,7 +26,7 @@ def hardware(environment: Mapping[str, str]) -> tuple[Hardware, dict[str, str]]:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """From the text of /proc/cpuinfo: the first model name, or the part number where there is none (ARM)."""
+    """Processor model from the text of /proc/cpuinfo: the first model name, or the part number if there is none (ARM)."""
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         name, colon, value = line.partition(":")
@@ -54,8 +54,8 @@ def _read(path: str) -> str:
 
 
 def _gpus(visible: str | None) -> tuple[tuple[Gpu, ...], dict[str, str]]:
-    """`visible`: the value of CUDA_VISIBLE_DEVICES; empty: this run uses no GPU. A driver that fails gives none: a record with
-    a gap is better than no run."""
+    """GPUs and driver versions. `visible`: the value of CUDA_VISIBLE_DEVICES; empty: this run uses no GPU. A failing driver
+    gives none: a record with a gap is better than no run."""
     if visible == "":
         return (), {}
     try:
@@ -83,5 +83,5 @@ def _gpus(visible: str | None) -> tuple[tuple[Gpu, ...], dict[str, str]]:
 
 
 def _text(value: str | bytes) -> str:
-    """Older bindings return bytes."""
+    """The value as text; older bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value

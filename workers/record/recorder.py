@@ -1,4 +1,4 @@
-"""Reports a run's environment and declared data, and says where data are not what they were."""
+"""Reports a run's environment and declared data, and warns if data have changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINGERPRINT_CHARACTERS_SHOWN = 12
 
 
 class Recorder:
-    """One start of one trial. `report` sends on the lane `tracker`; `say` writes a line into the trial's log."""
+    """Recorder for one start of one trial. `report` sends on the lane `tracker`; `say` writes a line into the trial's log."""
 
     def __init__(self, assignment: Assignment, report: Callable[[Model], None], say: Say, cache_file: Path | None = None) -> None:
         self._trial_id, self._allocation_id = assignment.trial_id, assignment.allocation_id
@@ -38,7 +38,8 @@ class Recorder:
         self.process_id = os.getpid()
 
     def environment(self, models: Iterable[Any] = ()) -> None:
-        """Call when the training is about to begin: what it imported is part of the record. A second call does nothing."""
+        """Records the environment, just before training begins: imported packages are part of the record. A second call does
+        nothing."""
         if self._environment_reported or self.process_id != os.getpid():
             return
         self._environment_reported = True
@@ -51,7 +52,7 @@ class Recorder:
         self._report(EnvironmentReport(trial_id=self._trial_id, allocation_id=self._allocation_id, environment=record))
 
     def data(self, path: Path, name: str) -> None:
-        """Raises UserError."""
+        """Records declared data. Raises UserError."""
         with self._lock:
             where = str(path.absolute())
             if self._declared.get(name) == where:
@@ -91,13 +92,13 @@ _current: Recorder | None = None
 
 
 def install(recorder: Recorder | None) -> None:
-    """Whose data `tenuto.data` declares in this process."""
+    """Sets the recorder for `tenuto.data` in this process."""
     global _current
     _current = recorder
 
 
 def record_environment(models: Iterable[Any] = ()) -> None:
-    """Puts this process's environment on record, once, where it runs a trial."""
+    """Records this process's environment once, if it runs a trial."""
     if _current is not None:
         _current.environment(models)
 
@@ -105,9 +106,9 @@ def record_environment(models: Iterable[Any] = ()) -> None:
 def data(path: str | os.PathLike[str], *, name: str | None = None) -> Path:
     """Declares a file or directory that this trial reads, and returns its path.
 
-    Its fingerprint is put on record at each start; where it is not what an earlier start recorded, the trial's log says so, and
-    `tenuto diff` names it. `name` (default: the path as given) is what two runs are compared by. Outside a trial, and in helper
-    processes of one, it only returns the path. Raises UserError where there is nothing at the path.
+    Its fingerprint is recorded at each start; if it differs from that of an earlier start, the trial's log says so, and `tenuto
+    diff` names it. Two runs are compared by `name` (default: the path as given). Outside a trial, and in helper processes of one,
+    it only returns the path. Raises UserError if the path does not exist.
     """
     given = Path(path)
     recorder = _current
@@ -117,6 +118,7 @@ def data(path: str | os.PathLike[str], *, name: str | None = None) -> Path:
 
 
 def _name_of(path: Path) -> str:
-    """A path inside the model directory is named from there: the directory's own place differs from node to node."""
+    """Name of a path; inside the model directory it is relative to that, because the directory itself differs from node to
+    node."""
     here = Path.cwd()
     return path.relative_to(here).as_posix() if path.is_absolute() and path.is_relative_to(here) else str(path)

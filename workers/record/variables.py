@@ -1,4 +1,4 @@
-"""Environment variables that can change what a run computes, without what is secret."""
+"""Environment variables that can change a run's results, without secrets."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KEY_SHAPE = re.compile(r"\b(hf_|sk-|ghp_|github_pat_|AKIA|xox[a-z]-)[A-Za-z0-9_
 
 
 def variables_that_matter(environment: Mapping[str, str], also: Iterable[str] = (), secret: Iterable[str] = ()) -> dict[str, str]:
-    """`also`: names that the experiment sets itself; `secret`: those whose values are. Tenuto's own are left out: they name the
-    run, not its environment."""
+    """Variables that matter. `also`: names that the experiment itself sets; `secret`: those with secret values. Tenuto's own
+    are left out: they name the run, not its environment."""
     wanted, hidden = set(also), set(secret)
     found = {}
     for name in sorted(environment):
@@ -34,7 +34,7 @@ def variables_that_matter(environment: Mapping[str, str], also: Iterable[str] = 
 
 
 def masked(name: str, value: str) -> str:
-    """The value, with what is or looks secret hidden, and bounded."""
+    """The value, with everything that is or looks secret masked, and bounded."""
     if _SECRET.search(name):
         return MASK
     return _KEY_SHAPE.sub(MASK, _CREDENTIALS_IN_URL.sub(f"{MASK}@", value))[:VALUE_CHARACTERS_MAX]

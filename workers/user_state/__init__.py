@@ -1,1 +1,1 @@
-"""State that a user's own objects keep (samplers, streams, the Trial itself): found, saved with checkpoints and put back."""
+"""State of a user's own objects (samplers, streams, the Trial itself): found, saved with checkpoints and restored."""

@@ -1,12 +1,12 @@
-"""What training changes in objects of the user's: their attributes, and those of the user's objects that they hold.
+"""Attributes of the user's objects that training changes, and those of further objects of the user's that these hold.
 
-A checkpoint holds those values that differ from what the constructors made, so that a value that follows from the configuration
-is taken from there, and a large one that never changes is not written again and again. A fresh process makes the same
-objects, and gets the values back. Which object it is matters as much as what is in it: one that the constructors made is changed
-in place, wherever it is held by then, and never replaced by a copy; what others save is only pointed to.
+A checkpoint contains the values that differ from those that the constructors made, so that a value that follows from the
+configuration is taken from there, and a large one that never changes is not written again and again. A fresh process makes the
+same objects, and gets the values back. The identity of an object matters as much as its content: one that the constructors made
+is changed in place, wherever it is held by then, and never replaced by a copy; objects that others save are only referred to.
 
-An entry is [path, encoded]. A path names an object that the constructors made by where it was found first, or an attribute of
-it. The entry has the object's content, or (`ref`, `new`, `gone`, numbers, strings, tuples, ...) what the attribute is set to.
+An entry is [path, encoded]. A path names an object that the constructors made by where it was found first, or an attribute of it.
+The entry has the object's content, or (`ref`, `new`, `gone`, numbers, strings, tuples, ...) the new value of the attribute.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tenuto.workers.user_state.restoring import restored
 SMALL_BYTES_MAX = 1 << 20
 _SHORT = (type(None), bool, int, float)
 SLOW_SECONDS = 2.0
-"""Of one checkpoint: the user is told once."""
+"""Duration of one checkpoint's state after which the user is told, once."""
 Key = tuple[Path, bool]
-"""Of an entry: its path, and whether it says what an attribute is set to."""
+"""Key of an entry: its path, and whether it is the value of an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Entry:
     key: Key
     value: Any
     encode: Callable[[bool], Any]
-    """`copy`: its own memory. Raises NotPlain."""
+    """Function that encodes the value. `copy`: into memory of its own. Raises NotPlain."""
     asked: bool = False
 
 
@@ -57,32 +57,32 @@ class Attributes:
         asks: bool = True,
         adapts: Callable[[Any], Any] = lambda value: None,
     ) -> None:
-        """`roots`: objects by names, under which their values are saved. `skip`: what others save, by names that are the same in
-        each process, and `skip_types` its types. `walks`: objects whose attributes are looked at. `asks`: an object with
-        `state_dict` and `load_state_dict` is asked, and not looked at. `adapts`: gives an object with these for one of a
-        library's, else None."""
+        """`roots`: objects by names, under which their values are saved. `skip`: objects that others save, by names that are
+        the same in each process, and `skip_types` their types. `walks`: predicate for objects whose attributes are searched.
+        `asks`: predicate for objects with `state_dict` and `load_state_dict` that are asked, and not searched. `adapts`:
+        returns an object with these two methods for one of a library's, else None."""
         self.roots, self._rules = dict(roots), Rules(skip, skip_types, walks, asks, adapts)
         graph = Graph(self.roots, self._rules)
         self._begun = Begun(graph)
         self._marks: dict[Key, str | None] = {}
         self._unknown: dict[Path, Any] = {}
-        """Of the last look: what can neither be saved nor looked into."""
+        """Objects of the last search that can neither be saved nor searched."""
         self._bad: dict[Path, Any] = {}
-        """What says a state that cannot be saved."""
+        """Names under which the loss of a state was already reported."""
         self._cut: dict[Path, Any] = {}
         self._marks = self.marks()
         self._begun_unknown = dict(self._unknown)
         self._begun_opaque = {path: kinds.mark_of_opaque(value) for path, value in self._unknown.items()}
         self.seconds: dict[str, float] = {}
-        """That the last call of `state` took, by attribute of a root: training waits for it."""
+        """Seconds that the last call of `state` took, by attribute of a root: training waits for it."""
 
     def marks(self) -> dict[Key, str | None]:
-        """Of all values now, to compare in this process."""
+        """Marks of all values now, for comparison in this process."""
         return {entry.key: _mark(entry) for entry in self._entries()}
 
     def state(self, small: bool = False) -> list[list[Any]]:
-        """[path, encoded value] of what changed since the beginning: copies. `small`: also of what did not change, up to
-        SMALL_BYTES_MAX."""
+        """[path, encoded value] of each value that changed since the beginning: copies. `small`: also of unchanged values, up
+        to SMALL_BYTES_MAX."""
         found: list[list[Any]] = []
         self.seconds, began = {}, time.perf_counter()
         for entry in self._entries():
@@ -108,11 +108,12 @@ class Attributes:
             self._unknown[path] = entry.value
 
     def _is_said(self, path: Path) -> bool:
-        """What is in it, or is it, is named already."""
+        """True if this path, or one that contains it, is already reported."""
         return any(other[: len(path)] == path for other in self._unknown)
 
     def _is_lost_code(self, entry: Entry, encoded: Any) -> bool:
-        """A function that a fresh process cannot find by its name, such as a lambda: said, where it takes another one's place."""
+        """True for a function that a fresh process cannot find by its name, such as a lambda; reported if it replaces another
+        one."""
         if not isinstance(encoded, dict) or encoded[KIND] != "code":
             return False
         name = encoded["value"]
@@ -123,7 +124,7 @@ class Attributes:
         return True
 
     def restore(self, state: Iterable[Any], touched: Iterable[Key] = ()) -> list[str]:
-        """Puts values back, but for those at `touched`. Returns the names of those for which there is no place."""
+        """Restores values, except those at `touched`. Returns the names of values for which there is no place."""
         changed = set(touched)
         paths = {path for path, _ in changed}
         set_anew = {path for path, sets in changed if sets}
@@ -135,7 +136,7 @@ class Attributes:
         return list(dict.fromkeys(map(name_of, restored(self.roots, self._rules, self._begun, entries))))
 
     def slow(self) -> str | None:
-        """A sentence for the user, where the last call of `state` took long."""
+        """A sentence for the user if the last call of `state` took long."""
         if (total := sum(self.seconds.values())) < SLOW_SECONDS:
             return None
         name, most = max(self.seconds.items(), key=lambda item: item[1])
@@ -145,8 +146,8 @@ class Attributes:
         )
 
     def unsaved(self) -> list[tuple[Path, str, str]]:
-        """Path, name and type of what was there when `state` was called and cannot be saved: iterators, what was put there
-        since the beginning, and what was not looked into."""
+        """Path, name and type of objects that existed when `state` was called and cannot be saved: iterators, objects added
+        since the beginning, and objects that were not searched."""
         found = [
             (path, name_of(path), _kind_of(value))
             for path, value in self._unknown.items()
@@ -185,7 +186,7 @@ class Attributes:
 def _entries_of(
     node: Node, name: Path, graph: Graph, names: Names, encoders: tuple[values.Encoder, values.Encoder]
 ) -> Iterator[Entry]:
-    """`encoders`: one that copies nothing, and one that copies."""
+    """Entries of an object. `encoders`: one that copies nothing, and one that copies."""
     if node.what is What.ASKED:
         yield Entry((name, False), node.value, lambda copy: values.encode(node.asked.state_dict(), copy), True)
     elif node.what is not What.OBJECT and not is_inlined(node):
@@ -201,7 +202,7 @@ def _set_to(encoders: tuple[values.Encoder, values.Encoder], value: Any) -> Call
 
 
 def is_inlined(node: Node) -> bool:
-    """It is saved with the container that alone holds it."""
+    """True for an object that is saved as a part of the only container that holds it."""
     return node.what is What.CONTAINER and node.inner and node.held == 1 and not generators.is_users(type(node.value))
 
 
@@ -234,7 +235,7 @@ def _encoder(graph: Graph, names: Names, copy: bool) -> values.Encoder:
 
 
 def _mark(entry: Entry) -> str | None:
-    """None: it cannot be saved."""
+    """Mark of an entry; None if it cannot be saved."""
     try:
         encoded = entry.encode(False)
     except NotPlain:

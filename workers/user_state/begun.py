@@ -1,4 +1,4 @@
-"""What the constructors made, and which of it is still there: so that each object has one name, the same in each process."""
+"""Names of the objects that the constructors made and that still exist: each object has one name, the same in each process."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Begun:
         self.slots: dict[Path, tuple[int, type]] = {path: (id(value), type(value)) for path, value in graph.slots.items()}
         self.paths: dict[int, Path] = {}
         self.theirs: dict[Path, str] = {}
-        """Slots that hold what others save, and its name."""
+        """Slots that hold objects saved by others, with the names of these."""
         self.named = dict(graph.named)
         self.parts: dict[Path, frozenset[str]] = {}
-        """Of an object: its attributes."""
+        """Attributes of each object."""
         self.code = {
             (*node.path, f".{name}")
             for node in graph.nodes.values()
@@ -26,7 +26,7 @@ class Begun:
             if isinstance(value, kinds.CODE)
         }
         self._alive: dict[int, Any] = {}
-        """By id: a weak reference, where there can be one; the thing itself, where it is of no known kind."""
+        """Objects by id: a weak reference, if possible; the object itself, if its kind is unknown."""
         for node in graph.nodes.values():
             if id(node.value) in graph.names_of_theirs:
                 continue
@@ -45,7 +45,7 @@ class Begun:
                 self.theirs[path] = name
 
     def name_at(self, slot: Path, value: Any) -> Path | None:
-        """Of an object that is surely one of the beginning: it did not die since, or is where it was."""
+        """Name of an object that is certainly one of the beginning: it has lived on, or is in its original slot."""
         path = self.paths.get(id(value))
         if path is None:
             return None
@@ -55,7 +55,7 @@ class Begun:
         return path if self.slots.get(slot) == (id(value), type(value)) else None
 
     def gone(self, slot: Path, value: Any, graph: Graph) -> Path | None:
-        """The name of what was here, of the same type, and is nowhere any more: `value` is in its place."""
+        """Name of the object that was in this slot, has the same type, and exists nowhere any more: `value` has replaced it."""
         known = self.slots.get(slot)
         if known is None or known[1] is not type(value):
             return None
@@ -66,27 +66,27 @@ class Begun:
 
 
 class Names:
-    """Of all that a look found."""
+    """Names of all objects that a search found."""
 
     def __init__(self, graph: Graph, begun: Begun) -> None:
         self._graph, self._begun = graph, begun
         self._names: dict[int, Path] = {}
         self._taken: set[Path] = set()
         self.made: dict[int, Path] = {}
-        """What was made since, and where it is."""
+        """Objects made since the beginning, and their slots."""
         self.nowhere: dict[Path, Any] = {}
-        """Of these, what a fresh process has no place for."""
+        """Those of them for which a fresh process has no place."""
         self._open: deque[tuple[Path, Node]] = deque()
         self._doubtful: deque[tuple[Path, Any]] = deque()
         self._run()
 
     def of(self, value: Any) -> Path | None:
-        """None: a fresh process does not have it."""
+        """Name of an object; None if a fresh process does not have it."""
         name = self._graph.names_of_theirs.get(id(value))
         return (name,) if name is not None else self._names.get(id(value))
 
     def objects(self) -> dict[Path, Any]:
-        """By name, and by where they are."""
+        """Objects by name, and by slot."""
         found: dict[Path, Any] = {(name,): value for name, value in self._graph.theirs.items()}
         for node in self._graph.nodes.values():
             found.setdefault(self.of(node.value) or self.made.get(id(node.value), node.path), node.value)
@@ -121,7 +121,7 @@ class Names:
             self._doubtful.append((slot, value))
 
     def _decide(self, slot: Path, value: Any) -> None:
-        """Of what may be new: after all that surely is not."""
+        """Decides about an object that may be new, after all that certainly are not."""
         if id(value) in self._names or id(value) in self.made:
             return
         node = self._graph.nodes[id(value)]

@@ -1,4 +1,4 @@
-"""Encoded values made again, or put into what a fresh process has."""
+"""Decodes values: makes them again, or puts them into the objects of a fresh process."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tenuto.workers.user_state import generators, kinds
 from tenuto.workers.user_state.kinds import KIND, MADE
 
 HOLE = object()
-"""In the place of what could not be saved."""
+"""Placeholder of a value that could not be saved."""
 _DEPTH_MAX = 6
 _DICTS = ("dict", "ordered", "counter", "defaultdict")
 
 
 class Decoder:
-    """`objects`: what this process has, by path. `named`: classes and functions, by name, that no module has under it. `theirs`:
-    ids of what others restore."""
+    """`objects`: objects of this process, by path. `named`: classes and functions, by name, that no module has under that
+    name. `theirs`: ids of objects that others restore."""
 
     def __init__(
         self,
@@ -36,7 +36,8 @@ class Decoder:
         self._numbered: dict[int, Any] = {}
 
     def decode(self, encoded: Any) -> Any:
-        """Raises LookupError for what this process has not, TypeError and ValueError for what does not fit."""
+        """The value. Raises LookupError for an object that this process does not have, TypeError and ValueError for content
+        that does not fit."""
         if not isinstance(encoded, dict):
             return encoded
         kind, value = encoded[KIND], encoded["value"]
@@ -102,8 +103,8 @@ class Decoder:
         return found
 
     def put_into(self, existing: Any, encoded: Any) -> bool:
-        """Changes `existing` to what was encoded, in place, so that others who hold it see it, too. False: that cannot be done.
-        Raises as `decode` does."""
+        """Changes `existing` to the encoded content, in place, so that other holders see it, too; False if that is not
+        possible. Raises as `decode` does."""
         kind = encoded[KIND] if isinstance(encoded, dict) else None
         if id(existing) in self._theirs:
             return False
@@ -137,8 +138,8 @@ class Decoder:
         return True
 
     def _in_place(self, old: Any, encoded: Any) -> Any:
-        """What a container held keeps its identity, where the checkpoint does not say another: others may hold it, and what they
-        restore is never replaced by a copy."""
+        """Item of a container, in place. It keeps its identity unless the checkpoint gives it another: others may hold it, and
+        objects that they restore are never replaced by a copy."""
         kind = encoded[KIND] if isinstance(encoded, dict) else None
         if kind == "hole":
             return old
@@ -158,7 +159,7 @@ class Decoder:
 
 
 def decode(encoded: Any) -> Any:
-    """Of what refers to nothing."""
+    """The value of an encoding that refers to no other object."""
     return Decoder().decode(encoded)
 
 

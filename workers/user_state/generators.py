@@ -1,6 +1,6 @@
-"""Generators of random numbers that a user's objects keep: found, seeded by position, saved and restored.
+"""Random number generators that a user's objects hold: found, seeded by position, saved and restored.
 
-Needs no framework: torch's generators are known where torch is loaded.
+Needs no framework: torch's generators are known if torch is loaded.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 DEPTH_MAX = 6
-"""A dataset, its transforms, their parts: generators sit shallow."""
+"""Deepest nesting that is searched: a dataset, its transforms, their parts; generators are not deep."""
 OBJECTS_MAX = 10_000
-"""Objects looked at: a dataset may hold millions of records, and is looked through once per loader worker."""
+"""Most objects searched: a dataset may hold millions of records, and is searched once per loader worker."""
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), np.ndarray, np.generic, ModuleType)
 _LIBRARIES = ("site-packages", "dist-packages")
 
 
 def is_generator(value: Any) -> bool:
-    """SystemRandom has no state, so it is none of these."""
+    """True for a generator with a state; SystemRandom has none."""
     if isinstance(value, random.Random):
         return not isinstance(value, random.SystemRandom)
     if isinstance(value, (np.random.Generator, np.random.RandomState)):
@@ -36,8 +36,8 @@ def is_generator(value: Any) -> bool:
 
 
 def own_generators(*owners: Any, skip: Iterable[Any] = ()) -> list[Any]:
-    """Generators that the objects, or what they are made of, keep as attributes, or that their code uses as global variables: in
-    a fixed order. Nothing is looked for in `skip`."""
+    """Generators that the objects, or their parts, hold as attributes, or that their code uses as global variables, in a fixed
+    order. `skip` is not searched."""
     found: list[Any] = []
     seen = {id(value) for value in skip}
     queue = deque((owner, 0) for owner in owners)
@@ -103,7 +103,7 @@ def _parts_of_class(kind: type) -> list[Any]:
 
 
 def attributes(value: Any) -> list[tuple[str, Any]]:
-    """By name, those in slots included."""
+    """Attributes by name, including those in slots."""
     found = dict(getattr(value, "__dict__", None) or {})
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
@@ -121,7 +121,7 @@ _SLOT = type(inspect.getattr_static(_Slotted, "slot"))
 
 
 def is_users(value: Any) -> bool:
-    """A class or function of the user's own code, and not of a library."""
+    """True for a class or function of the user's own code, false for a library's."""
     name = getattr(value, "__module__", None)
     return isinstance(name, str) and _is_users_module(name)
 
@@ -136,7 +136,7 @@ def _is_users_module(name: str) -> bool:
 
 
 def reseed(generator: Any, seed: int) -> None:
-    """A generator of any kind that `own_generators` finds."""
+    """Seeds a generator of any kind that `own_generators` finds."""
     if isinstance(generator, random.Random):
         generator.seed(seed)
     elif isinstance(generator, np.random.RandomState):
@@ -149,7 +149,7 @@ def reseed(generator: Any, seed: int) -> None:
 
 
 def state_of(generator: Any) -> Any:
-    """What `restore` takes. Raises TypeError for a bit generator of the user's own that has no state."""
+    """State for `restore`. Raises TypeError for a bit generator of the user's own without a state."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
@@ -173,7 +173,7 @@ def restore(generator: Any, state: Any) -> None:
 
 @contextmanager
 def aside(generators: Iterable[Any]) -> Iterator[None]:
-    """What is drawn from them inside leaves them as they were."""
+    """Context that restores the generators' states at its end."""
     before = [(generator, state_of(generator)) for generator in generators]
     try:
         yield

@@ -1,4 +1,4 @@
-"""What objects hold, looked through from roots on: each object once, and from where it is held."""
+"""Graph of the objects that are reachable from some roots: each object once, with the path at which it is held."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from tenuto.workers.user_state import generators, kinds
 
 Path = tuple[str, ...]
-"""Of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
+"""Path of a value: the root's name, then `.name` of an attribute or `[key]` of an item."""
 DEPTH_MAX = 12
 OBJECTS_MAX = 10_000
-"""Objects that are looked into, or left to others: each checkpoint waits for that."""
+"""Most objects that are searched, or left to others: each checkpoint waits for that."""
 NODES_MAX = 500_000
 MANY = 1_000
-"""Items of a container that is looked through last, so that it leaves nothing else out."""
+"""Items above which a container is searched last, so that it does not use up the limit."""
 _ALSO_WALKED = ("SimpleNamespace", "Namespace", "UserDict", "UserList")
 _THEIR_MODULES = ("types", "argparse", "collections")
 
@@ -28,13 +28,13 @@ class What(Enum):
     """Saved with its content."""
     CONTAINER = auto()
     ASKED = auto()
-    """It says and takes its state itself."""
+    """Saves and loads its state itself."""
     OBJECT = auto()
-    """Its attributes are looked at."""
+    """Its attributes are searched."""
     THEIRS = auto()
     """Saved by others."""
     OPAQUE = auto()
-    """Can neither be saved nor looked into."""
+    """Can neither be saved nor searched."""
 
 
 @dataclass(slots=True)
@@ -42,14 +42,14 @@ class Node:
     value: Any
     what: What
     path: Path
-    """At which it was found first."""
+    """Path at which it was found first."""
     asked: Any = None
     held: int = 1
-    """By how many."""
+    """Number of holders."""
     inner: bool = False
-    """Found as an item of a container."""
+    """True: found as an item of a container."""
     looked: bool = False
-    """Into it."""
+    """True: it was searched."""
     children: list[tuple[Path, Any]] = field(default_factory=list)
     attributes: list[tuple[str, Any]] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class Rules:
 
 
 class Graph:
-    """Of this moment. Holds what it found."""
+    """The graph at this moment. Holds references to the objects found."""
 
     def __init__(self, roots: Mapping[str, Any], rules: Rules) -> None:
         self._rules = rules
@@ -79,13 +79,13 @@ class Graph:
         self.names_of_theirs = {id(value): name for name, value in reversed(self.theirs.items())}
         self.nodes: dict[int, Node] = {}
         self.slots: dict[Path, Any] = {}
-        """All that may be held by several, by each path."""
+        """Objects that may have several holders, by each path."""
         self.named: dict[str, Any] = {}
         """Classes and functions."""
         self.flat: dict[int, tuple[Node, str]] = {}
-        """Lists and dicts of scalars that a container alone holds: found once, and no nodes."""
+        """Lists and dicts of scalars that only one container holds; they are no nodes."""
         self.cut: dict[Path, Any] = {}
-        """Where something was not looked into: the first beyond a bound."""
+        """Path of the first object that was not searched because of a limit. None: all were."""
         self._objects = 0
         queue: deque[tuple[Node, int]] = deque()
         late: deque[tuple[Node, int]] = deque()
@@ -113,7 +113,7 @@ class Graph:
         return any(not isinstance(value, kinds.CODE) and not kinds.is_constant(value) for value in values)
 
     def _parts(self, node: Node) -> Iterator[tuple[Path, Any]]:
-        """What the node holds; tuples and frozen dataclasses are looked through."""
+        """Parts of the node; tuples and frozen dataclasses are passed through."""
         if node.what is What.CONTAINER:
             for part, value in _items(node.value):
                 if _is_flat(value) and id(value) not in self.names_of_theirs and self._is_flat_still(node, part, value):
@@ -153,7 +153,7 @@ class Graph:
             yield parts, value
 
     def _note(self, owner: Node, parts: Path, value: Any) -> Node | None:
-        """Returns what is to be looked into."""
+        """Adds a part; returns the node if it is still to be searched."""
         path = (*owner.path, *parts)
         owner.children.append((parts, value))
         self.slots[path] = value
@@ -201,7 +201,7 @@ class Graph:
         return id(value) in self.names_of_theirs or isinstance(value, self._rules.skip_types)
 
     def _groups_of_asked(self) -> dict[str, Any]:
-        """Optimizers make these anew when their state is loaded."""
+        """Groups of optimizers, which make them anew when their state is loaded."""
         found: dict[str, Any] = {}
         for node in self.nodes.values():
             if node.what is What.ASKED and isinstance(getattr(node.value, "param_groups", None), list):
@@ -210,7 +210,7 @@ class Graph:
 
 
 def groups_of(name: str, optimizer: Any) -> dict[str, Any]:
-    """What an optimizer makes anew when its state is loaded, by names."""
+    """Objects that an optimizer makes anew when its state is loaded, by name."""
     found: dict[str, Any] = {
         f"{name}'s param_groups": optimizer.param_groups,
         f"{name}'s state": getattr(optimizer, "state", None),
@@ -223,7 +223,7 @@ def groups_of(name: str, optimizer: Any) -> dict[str, Any]:
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
-    """Those of a set have no place; what else has one is no constant of a plain kind."""
+    """Items with their paths. Items of a set have none; other keys are constants of a plain kind."""
     if isinstance(value, dict):
         for index, (key, item) in enumerate(kinds.pairs(value)):
             if type(key) in kinds.SCALARS:

@@ -1,4 +1,4 @@
-"""What kinds of values a user's objects keep, and how containers are read and filled without running the user's own methods."""
+"""Kinds of values that a user's objects hold; reading and filling containers without running the user's own methods."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tenuto.workers.user_state import generators
 
 SCALARS = (type(None), bool, int, float, complex, str, bytes)
 ITEMS_MAX = 100_000
-"""In one value: what is larger is data and no state, and would be looked through at each checkpoint."""
+"""Most items of one value: a larger one is data and no state, and would be searched at each checkpoint."""
 SAMPLES = 4_096
-"""Of a container with more than ITEMS_MAX items, to see whether it changed."""
+"""Items compared of a container with more than ITEMS_MAX items, to see whether it changed."""
 KIND = "tenuto_kind"
 LISTS: dict[type, str] = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
 DICTS: dict[type, str] = {dict: "dict", OrderedDict: "ordered", Counter: "counter"}
@@ -33,27 +33,27 @@ _ITERATED: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 
 
 class NotPlain(Exception):
-    """The value is none that can be saved."""
+    """The value cannot be saved."""
 
 
 def is_tensor(value: Any) -> bool:
-    """A tensor as it is: no subclass, such as one that is divided among ranks."""
+    """True for a plain tensor; false for subclasses, such as one that is divided among ranks."""
     torch = sys.modules.get("torch")
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
 
 
 def is_eager(value: Any) -> bool:
-    """TensorFlow's tensor, which nothing changes."""
+    """True for TensorFlow's tensor, which is never changed."""
     return type(value).__module__.startswith("tensorflow.") and hasattr(value, "numpy") and not hasattr(value, "assign")
 
 
 def is_container(value: Any) -> bool:
-    """One that is changed in place."""
+    """True for a container that is changed in place."""
     return isinstance(value, _CONTAINERS)
 
 
 def is_leaf(value: Any) -> bool:
-    """Changed in place, and holds nothing that others hold."""
+    """True for a value that is changed in place, and holds no object that others hold."""
     if is_tensor(value) or generators.is_generator(value):
         return True
     if isinstance(value, np.ndarray):
@@ -62,7 +62,7 @@ def is_leaf(value: Any) -> bool:
 
 
 def is_constant(value: Any) -> bool:
-    """Changed by nobody: it matters what it is, and not which."""
+    """True for a value that is never changed, so that its identity does not matter."""
     return (
         type(value) in SCALARS
         or type(value) is range
@@ -72,13 +72,13 @@ def is_constant(value: Any) -> bool:
 
 
 def is_frozen(value: Any) -> bool:
-    """An instance of a frozen dataclass of the user's: a value like a tuple."""
+    """True for an instance of a frozen dataclass of the user's: a value like a tuple."""
     parameters = getattr(type(value), "__dataclass_params__", None)
     return parameters is not None and bool(parameters.frozen) and generators.is_users(type(value))
 
 
 def is_iterator(value: Any) -> bool:
-    """Its place cannot be told."""
+    """True for an iterator, whose position cannot be read."""
     return hasattr(type(value), "__next__") and hasattr(type(value), "__iter__") and not isinstance(value, io.IOBase)
 
 
@@ -91,7 +91,7 @@ def name_of_class(kind: Any) -> str:
 
 
 def found_by_name(name: str) -> Any:
-    """A class or function that a module which is loaded has under this name, or None."""
+    """Class or function that a loaded module has under this name, or None."""
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     for part in path.split("."):
@@ -100,12 +100,12 @@ def found_by_name(name: str) -> Any:
 
 
 def pairs(value: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """As they are, whatever the user's subclass makes of `items`."""
+    """Stored pairs of a dict, even if the user's subclass overrides `items`."""
     return list(OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value))
 
 
 def items(value: Any) -> list[Any]:
-    """Of any other container, or tuple."""
+    """Items of any other container, or tuple."""
     for kind in _ITERATED:
         if isinstance(value, kind):
             return list(kind.__iter__(value))
@@ -113,7 +113,7 @@ def items(value: Any) -> list[Any]:
 
 
 def fill(existing: Any, content: Iterable[Any]) -> None:
-    """Puts other items into a container, or pairs into a dict. A library's class may need to see it."""
+    """Replaces the items of a container, or the pairs of a dict. A library's class may need to notice it."""
     if not generators.is_users(type(existing)) and type(existing).__module__.partition(".")[0] not in sys.stdlib_module_names:
         _fill_openly(existing, content)
         return
@@ -148,7 +148,7 @@ def _fill_openly(existing: Any, content: Iterable[Any]) -> None:
 
 
 def kind_of_container(value: Any) -> str | None:
-    """As it is encoded; of a subclass, what it is made of."""
+    """Kind under which a container is encoded; for a subclass, that of its base."""
     if type(value) in LISTS:
         return LISTS[type(value)]
     if isinstance(value, dict):
@@ -161,13 +161,13 @@ def kind_of_container(value: Any) -> str | None:
 
 
 def is_large(value: Any) -> bool:
-    """Too large to be saved, or looked through at each checkpoint."""
+    """True for a container that is too large to be saved, or searched at each checkpoint."""
     container: Any = value if isinstance(value, (*LISTS, deque, dict)) else ()
     return len(container) > ITEMS_MAX
 
 
 def mark_of_large(container: Any) -> str:
-    """Of one with more than ITEMS_MAX items, by some of them: cheap, and in this process only."""
+    """Mark of a container with more than ITEMS_MAX items, by some of them: cheap, and valid only in this process."""
     step = max(1, len(container) // SAMPLES)
     content: Any = container.items() if isinstance(container, dict) else container
     last = list(itertools.islice(reversed(container), 8)) if not isinstance(container, (set, frozenset)) else []
@@ -176,7 +176,7 @@ def mark_of_large(container: Any) -> str:
 
 
 def mark_of_opaque(value: Any) -> str:
-    """What can be seen from outside of an object that cannot be saved."""
+    """Mark of an object that cannot be saved, by what is visible from outside."""
     if is_large(value):
         return mark_of_large(value)
     torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""Marks of encoded values: equal for equal ones, and most probably only for these."""
+"""Marks of encoded values: equal for equal values, and almost certainly different for others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from tenuto.workers.user_state.kinds import KIND, SCALARS, is_tensor
 
 WHOLE_BYTES_MAX = 64 << 10
-"""Of an array or tensor, and of bytes: up to here a mark is made of all; of larger ones of sums over them, which see each change
-of one element and cost some 0.2 s for a GB."""
+"""Size up to which an array, a tensor or bytes are marked by their whole content. Larger ones are marked by sums, which see
+each change of one element and cost some 0.2 s for a GB."""
 ROW = 4_096
 
 
@@ -66,7 +66,7 @@ def _update_array(digest: Any, array: Any) -> None:
 
 
 def _update_bytes(digest: Any, content: Any) -> None:
-    """`content`: an array of bytes."""
+    """Adds an array of bytes to the digest."""
     if content.nbytes <= WHOLE_BYTES_MAX:
         digest.update(content.data)
         return
@@ -78,7 +78,7 @@ def _update_bytes(digest: Any, content: Any) -> None:
 
 
 def _update_there(digest: Any, content: Any) -> None:
-    """The same of a tensor of bytes on another device: only the sums leave it."""
+    """Adds a tensor of bytes on another device: only the sums leave it."""
     torch = sys.modules["torch"]
     whole = content.numel() // (8 * ROW) * (8 * ROW)
     if content.storage_offset() % 8:

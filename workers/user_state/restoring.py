@@ -1,4 +1,4 @@
-"""Entries put into the objects of a fresh process."""
+"""Restores entries into the objects of a fresh process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTENTS = frozenset(
 
 
 def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequence[tuple[Path, Any]]) -> list[Path]:
-    """Returns the paths for which there is no place."""
+    """Restores entries; returns the paths for which there is no place."""
     graph = Graph(roots, rules)
     lost: list[Path] = _point_to_theirs(graph, begun)
     graph = Graph(roots, rules)
@@ -38,7 +38,8 @@ def restored(roots: Mapping[str, Any], rules: Rules, begun: Begun, entries: Sequ
 
 
 def _point_to_theirs(graph: Graph, begun: Begun) -> list[Path]:
-    """Others may have made theirs anew, as an optimizer does with its groups when its state is loaded."""
+    """Updates references to objects that others restore and may have made anew, as an optimizer does with its groups when its
+    state is loaded."""
     objects = {node.path: node.value for node in graph.nodes.values()}
     lost = []
     for path, name in begun.theirs.items():
@@ -57,7 +58,7 @@ class _Restoring:
         self._decoder = Decoder(objects, named, frozenset(theirs | graph.names_of_theirs.keys()))
 
     def put(self, path: Path, encoded: Any) -> bool:
-        """The content of an object, in place where that can be done."""
+        """Restores the content of an object, in place if possible; False if there is no place."""
         existing = self._objects.get(path)
         node = self._graph.nodes.get(id(existing)) if existing is not None else None
         if node is not None and node.what is What.THEIRS:
@@ -81,7 +82,7 @@ class _Restoring:
         return done
 
     def decoded(self, encoded: Any) -> Any:
-        """HOLE: what it is made of is not here."""
+        """The decoded value; HOLE if it needs something that does not exist here."""
         if isinstance(encoded, dict) and encoded[KIND] == "gone":
             return _GONE
         try:
@@ -106,7 +107,7 @@ class _Restoring:
 
 
 def set_at(objects: Mapping[Path, Any], path: Path, value: Any) -> bool:
-    """An attribute, or an item of a container. False: there is no such place."""
+    """Sets an attribute, or an item of a container; False if there is no such place."""
     owner, part = objects.get(path[:-1]), path[-1]
     if owner is None or len(path) < 2:
         return False

@@ -1,4 +1,4 @@
-"""Values that a checkpoint can hold of a user's object: turned into plain data; and marks that tell what changed.
+"""Encoding of the user's values as plain data for a checkpoint, and marks that show changes.
 
 Plain data here is what torch's loader reads without running any code: numbers, strings, tensors and their containers.
 """
@@ -24,8 +24,9 @@ from tenuto.workers.user_state.marks import mark_of_encoded
 
 
 class Encoder:
-    """`copy`: tensors and arrays are copied, so that later changes do not reach what was encoded. `refer`: says of what may be
-    held elsewhere, too, how it is encoded, or None: with its content. It raises NotPlain for what cannot be."""
+    """`copy`: tensors and arrays are copied, so that later changes do not affect the encoding. `refer`: function that returns
+    the encoding of a value that may have other holders, or None to encode its content. It raises NotPlain for values that
+    cannot be encoded."""
 
     def __init__(self, copy: bool, refer: Callable[[Any], Any] | None = None) -> None:
         self._copy, self._items, self._open = copy, 0, set[int]()
@@ -33,7 +34,7 @@ class Encoder:
         self._whole = refer is None
 
     def encode(self, value: Any) -> Any:
-        """Raises NotPlain."""
+        """The encoded value. Raises NotPlain."""
         if type(value) in SCALARS:
             return value
         if type(value) not in kinds.LISTS and type(value) is not dict:
@@ -45,7 +46,7 @@ class Encoder:
         return self.content(value) if said is None else said
 
     def content(self, value: Any, holes: bool = False) -> Any:
-        """`holes`: an item of this container that cannot be saved is left out. Raises NotPlain."""
+        """The encoded content. `holes`: items of this container that cannot be saved are left out. Raises NotPlain."""
         if type(value) not in kinds.LISTS and type(value) is not dict and kinds.is_leaf(value):
             return self._leaf(value)
         if id(value) in self._open:
@@ -87,7 +88,7 @@ class Encoder:
         return encoded | {"longest": value.maxlen} if isinstance(value, deque) else encoded
 
     def _value_class(self, value: Any) -> Any:
-        """A tuple or a dataclass that is never changed, of a class that the code has."""
+        """A tuple or an immutable dataclass, of a class that the code has."""
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Size):
             return {KIND: "size", "value": list(value)}
@@ -151,7 +152,7 @@ class Encoder:
         return {KIND: "eager", "value": self._array(np.asarray(value.numpy()))}
 
     def _code(self, value: Any) -> Any:
-        """By name: functions and classes are the code's."""
+        """A function or class, encoded by its name: it belongs to the code."""
         if isinstance(value, types.MethodType):
             return {KIND: "method", "value": value.__func__.__name__, "owner": self.encode(value.__self__)}
         if not hasattr(value, "__qualname__"):
@@ -160,7 +161,7 @@ class Encoder:
 
 
 def encode(value: Any, copy: bool = False) -> Any:
-    """Raises NotPlain."""
+    """The encoded value. Raises NotPlain."""
     return Encoder(copy).encode(value)
 
 
@@ -174,6 +175,6 @@ def _generator(value: Any, copy: bool) -> Any:
 
 
 def mark(value: Any, versions: bool = True) -> str:
-    """Equal for equal values, and most probably only for these. `versions`: what torch counts of changes tells, too, so the mark
-    means something in this process only; else it means the same in every process. Raises NotPlain."""
+    """Mark that is equal for equal values, and almost certainly different for others. `versions`: include torch's counts of
+    changes, so the mark is valid only in this process; otherwise it is the same in every process. Raises NotPlain."""
     return mark_of_encoded(encode(value), versions)
