@@ -1,7 +1,8 @@
-"""The Keras 3 Trial API, on Keras's TensorFlow and torch back ends: you give a compiled model and its data; the harness owns the
+"""The Keras 3 Trial API, on Keras's TensorFlow and torch back ends: you write a compiled model and its data; the harness owns the
 loop, reports, checkpoints, preemption and exact resume. Users import it as `tenuto.keras`.
 
-Importing this package imports neither Keras nor a framework: that is for the user's code to do first, and to choose.
+This package imports neither Keras nor a framework when it is imported: the user's code imports them first, and chooses the back
+end.
 """
 
 from tenuto.workers.keras.context import KerasTrialContext

@@ -1,4 +1,5 @@
-"""What differs between Keras's back ends: threads, deterministic kernels, what results depend on, tensors of a batch."""
+"""Differences between Keras's back ends: threads, deterministic kernels, properties that results depend on, tensors of a
+batch."""
 
 from __future__ import annotations
 
@@ -25,18 +26,19 @@ if TYPE_CHECKING:
     from tenuto.workers.keras.mirrored import Mirrored
 
 SIGNATURES_MAX = 16
-"""Different shapes of batches remembered: enough for buckets of lengths; beyond, TensorFlow has long traced for any shape."""
+"""Most different shapes of batches remembered: enough for buckets of lengths; with more, TensorFlow has long traced for any
+shape."""
 Signature = tuple[Any, ...]
 
 
 class Backend(ExactnessRecord):
-    """Of this process's Keras."""
+    """The back end of this process's Keras."""
 
     def __init__(self, info: TrialInfo, exact: bool, say: Callable[[str], None]) -> None:
         super().__init__(exact, say)
         self.signatures: list[Signature] = []
         """Shapes and types of batches in the order of their first training. TensorFlow traces a step for each, or one for
-        several, depending on the order; a resumed trial has to meet them in the same one."""
+        several, depending on the order, so a resumed trial must use the same order."""
         self._progress = None if info.gang is None else info.gang.progress
         self._prepare(info)
 
@@ -44,63 +46,65 @@ class Backend(ExactnessRecord):
         raise NotImplementedError
 
     def to_batch(self, batch: Any, training: bool = True) -> Any:
-        """As the model's step wants it: of several ranks, this one's share. In training its signature is remembered. None, in
-        validation: this rank has no share."""
+        """The batch as the model's step expects it; with several ranks, this one's share. In training its signature is
+        remembered. None, in validation: this rank has no share."""
         raise NotImplementedError
 
     def retrace(self, model: Any, signatures: Sequence[Signature]) -> None:
-        """Called with the model built, before its state is loaded: trains the signatures' zeros in their order."""
+        """Trains zeros of each signature, in their order. Called with the model built, before its state is loaded."""
 
     def begin_training(self, model: Any) -> None:
-        """Before the training steps of a call to `train`."""
+        """Called before the training steps of a call to `train`."""
 
     def read(self) -> None:
-        """Before a batch is read: what that takes is this rank's own time."""
+        """Called before a batch is read: reading is this rank's own time."""
         if self._progress is not None:
             self._progress.read()
 
     def step(self, model: Any, batch: Any) -> Any:
-        """Trains a batch that `to_batch` gave. Returns the step's logs."""
+        """Trains a batch from `to_batch`. Returns the step's logs."""
         if self.replicas is not None:
             return self.replicas.step(model, batch)
         return model.train_function([batch])
 
     def begin_validation(self, model: Any) -> None:
-        """Before this rank evaluates its shares."""
+        """Called before this rank evaluates its shares."""
         self.share_statistics(model)
 
     def share_statistics(self, model: Any) -> None:
-        """Those of rank 0 count (batch normalisation). Called by all ranks before they are looked at."""
+        """Copies rank 0's running statistics (batch normalisation) to all ranks. Called by all ranks before the statistics are
+        read."""
         if self.replicas is not None:
             self.replicas.share_statistics(model)
 
     def metrics(self, model: Any, logs: Any, training: bool = True) -> dict[str, float]:
-        """`logs`: of the last step."""
+        """Metrics as numbers. `logs`: of the last step."""
         if self.replicas is not None:
             return self.replicas.metrics(model, logs, training)
         return floats(model._get_metrics_result_or_logs(logs))
 
     ranks = 1
-    """Processes that train this trial, each on its share of a batch."""
+    """Number of processes that train this trial, each on its share of a batch."""
     replicas: Replicas | None = None
-    """Where each of them has a model of its own."""
+    """The replicas, if each process has a model of its own."""
     data_ranks: tuple[int, int] | None = None
-    """(this one, of so many): data may make the shares only. Also of one that had more, or may have more later: records are drawn
-    at random as several draw them."""
+    """(this rank, number of ranks), if data may make only the shares. Set also for a trial that had several ranks, or may have
+    them later: records are then drawn at random as several ranks draw them."""
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Variables are made and assigned inside."""
+        """Context in which variables are made and assigned."""
         return nullcontext()
 
     def make_functions(self, model: Any) -> None:
-        """The model's compiled training step. Called with the model built."""
+        """Makes the model's compiled training step. Called with the model built."""
         if self.replicas is not None:
             self.replicas.attach(model)
         else:
             model.make_train_function()
 
     def diversify(self, model: Any) -> None:
-        """After the state was made or loaded, which is the same on all ranks: what is random in layers becomes different."""
+        """Makes random layers differ between ranks. Called after the state, which is the same on all ranks, was made or
+        loaded."""
         if self.replicas is not None:
             self.replicas.diversify(model)
 
@@ -108,7 +112,7 @@ class Backend(ExactnessRecord):
         self.replicas, self.ranks = replicas, replicas.size
 
     def _share_of(self, batch: Any, training: bool) -> Any:
-        """Of replicas, if this is one."""
+        """This rank's share of a batch, if there are replicas."""
         if self.replicas is None:
             return batch.batch if isinstance(batch, Share) else batch
         share = batch if isinstance(batch, Share) else self.replicas.cut(batch)
@@ -116,7 +120,7 @@ class Backend(ExactnessRecord):
         return share.batch if share.records or training else None
 
     def close(self) -> None:
-        """Gives back what `__init__` changed for the whole process."""
+        """Restores what `__init__` changed for the whole process."""
 
     def check_settings(self) -> None:
         pass
@@ -132,7 +136,7 @@ class Backend(ExactnessRecord):
 
 
 def open_backend(info: TrialInfo, exact: bool, say: Callable[[str], None]) -> Backend:
-    """Sets the back end up for this process. Raises UserError for one that cannot be trained with."""
+    """Sets up the back end for this process. Raises UserError for one that cannot be used for training."""
     name = keras.backend.backend()
     kinds: dict[str, type[Backend]] = {"tensorflow": TensorFlowBackend, "torch": TorchBackend}
     if name not in kinds:
@@ -241,7 +245,7 @@ class TensorFlowBackend(Backend):
 
 
 def _signature(batch: Any) -> Signature | None:
-    """None: it holds other things than arrays and dense tensors."""
+    """Signature of a batch; None if it contains anything but arrays and dense tensors."""
     leaves = keras.tree.flatten(batch)
     shapes = []
     for leaf in leaves:
@@ -271,7 +275,7 @@ class TorchBackend(Backend):
         self._watch.watch()
 
     def to_batch(self, batch: Any, training: bool = True) -> Any:
-        """On the device."""
+        """The batch, on the device."""
         if (batch := self._share_of(batch, training)) is None:
             return None
         return keras.tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(leaf), batch)

@@ -1,4 +1,4 @@
-"""What each kind of training data offers: batches by position."""
+"""The protocol of training data of each kind: batches by position."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Place:
-    """Where a kind of data goes on, beyond the number of batches: for `Batches.seek`."""
+    """Position of data of one kind, beyond the number of batches: for `Batches.seek`."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Picklable."""
+    """Picklable values."""
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 class Share(NamedTuple):
-    """A rank's part of a batch. Of a batch with fewer records than ranks some have none: these compute the whole batch along,
-    because all must take part in the averages, and it counts for nothing."""
+    """A rank's part of a batch. If a batch has fewer records than ranks, some ranks have none: these compute the whole batch
+    with weight 0, because all must take part in the averages."""
 
     batch: Any
     records: int
@@ -30,26 +30,26 @@ class Batches(ABC):
     """Batches without end, epoch after epoch."""
 
     epoch_batches: int | None
-    """None: not known."""
+    """Batches of one epoch. None: not known."""
 
     @abstractmethod
     def seek(self, batches: int, place: Place | None) -> None:
-        """The next batch is number `batches`, counted since the trial began. `place`: what `place` returned there."""
+        """Makes number `batches`, counted since the trial began, the next batch. `place`: result of `place` there."""
 
     @abstractmethod
     def next_batch(self) -> Any:
-        """Nested tuples and dicts of arrays or tensors."""
+        """The next batch: nested tuples and dicts of arrays or tensors."""
 
     def place(self) -> Place:
-        """Between two batches."""
+        """Position between two batches."""
         return Place()
 
     data: Any = None
-    """What the user gave."""
+    """The user's data."""
 
     def own_generators(self) -> list[Any]:
-        """Generators of the user's whose state follows from the position: nobody else saves or restores them."""
+        """Generators of the user's whose state follows from the position; they are not saved or restored elsewhere."""
         return []
 
     def close(self) -> None:  # noqa: B027 - most have nothing to stop
-        """Stop helper threads."""
+        """Stops helper threads."""

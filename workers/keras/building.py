@@ -1,4 +1,4 @@
-"""What a Keras trial is made of, and what of its configuration Keras has a place of its own for."""
+"""Building a Keras trial: its model, and settings of the configuration that Keras keeps elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ POLICIES = {"bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
 
 
 def apply(config: Mapping[str, Any]) -> None:
-    """`config`: the experiment's, as plain data. Raises UserError for what Keras has a place of its own for, or none."""
+    """Applies the configuration. `config`: of the experiment, as plain data. Raises UserError for settings that Keras has in
+    another place, or not at all."""
     _check(Distributed.model_validate(config.get("distributed") or {}))
     optimizations = Optimizations.model_validate(config.get("optimizations") or {})
     if optimizations.aggregation_frequency > 1:
@@ -60,7 +61,7 @@ def checked_model(trial: KerasTrial) -> Any:
 
 
 def build_variables(model: Any, batch: Any) -> None:
-    """Where they wait for the shapes of a batch."""
+    """Builds variables that wait for the shapes of a batch."""
     try:
         model._symbolic_build(data_batch=batch)
     except RuntimeError as error:
@@ -73,6 +74,6 @@ _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_tr
 
 
 def has_batch_hooks(callbacks: list[Any]) -> bool:
-    """Logs of each batch are fetched for those only that look at them."""
+    """True if a callback reads the logs of each batch; only then they are fetched."""
     base = keras.callbacks.Callback
     return any(getattr(type(item), name) is not getattr(base, name) for item in callbacks for name in _BATCH_HOOKS)

@@ -1,4 +1,4 @@
-"""Keras callbacks, and what of them is saved."""
+"""Keras callbacks, and their saved state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenuto.workers.keras.trial import KerasTrial
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray, np.generic)
 _LIBRARIES = ("keras", "tensorflow", "tf_keras")
-"""Their own callbacks are taken as they are."""
+"""Libraries whose own callbacks are not checked."""
 METHODS: Mapping[str, tuple[str, ...]] = {
     "build_model": (),
     "build_training_data": (),
@@ -34,13 +34,13 @@ ELSEWHERE: Mapping[str, str] = {
     "build_training_data_loader": "build_training_data(self)",
     "build_validation_data_loader": "build_validation_data(self)",
 }
-"""Determined's names, and what is written here."""
+"""Replacements of Determined's names."""
 _NOT_STATE = frozenset({"model", "_model", "params", "validation_data"})
 
 
 def check_trial(trial: KerasTrial) -> list[str]:
-    """Sentences about what is allowed and probably not meant. Raises UserError for methods that cannot be called, or would never
-    be."""
+    """Sentences about code that is allowed and probably not meant. Raises UserError for methods that cannot be called, or
+    would never be."""
     name = type(trial).__name__
     signatures.check_methods(trial, KerasTrial, METHODS)
     for method in ("keras_callbacks", "build_training_data_loader", "build_validation_data_loader"):
@@ -54,7 +54,7 @@ def check_trial(trial: KerasTrial) -> list[str]:
 
 
 def check_callback(callback: Any) -> None:
-    """Raises UserError for a hook that Keras would never call, or cannot call as it will."""
+    """Raises UserError for a hook that Keras would never call, or cannot call with its arguments."""
     kind, base = type(callback), keras.callbacks.Callback
     if kind.__module__.partition(".")[0] in _LIBRARIES:
         return
@@ -71,7 +71,7 @@ def check_callback(callback: Any) -> None:
 
 
 def checked(trial: Any) -> list[Any]:
-    """Raises UserError for what is no Keras callback."""
+    """The trial's callbacks. Raises UserError for objects that are no Keras callbacks."""
     callbacks = trial.build_callbacks()
     if not isinstance(callbacks, Sequence) or not all(isinstance(item, keras.callbacks.Callback) for item in callbacks):
         raise WillRepeat("build_callbacks must return a list of Keras callbacks.", at=trial.build_callbacks)

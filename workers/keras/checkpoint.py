@@ -1,8 +1,8 @@
-"""From a Keras trial in training to the parts of a checkpoint, and back.
+"""Conversion between a Keras trial in training and the parts of a checkpoint.
 
 `model.safetensors`: weights, under the paths of the model's variables. `state.safetensors`: the variables of optimizers, metrics
-and random generators. `state.pickle`: positions, generators, callbacks, and what `KerasTrial.state_dict` returned; it is pickled,
-so load it only if you trust who wrote it. `data-*`: a tf.data iterator. `exactness.json`: where it was made.
+and random generators. `state.pickle`: positions, generators, callbacks, and the result of `KerasTrial.state_dict`; it is pickled,
+so load it only if you trust its author. `data-*`: a tf.data iterator. `exactness.json`: the machine, and breaks of exactness.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KINDS = ("optimizers", "metrics", "generators", "buffers")
 
 
 def variables_of(model: Any) -> dict[str, list[Any]]:
-    """All that training changes in a built model, by kind; each variable once."""
+    """Variables of a built model that training changes, by kind; each variable once."""
     metrics = [variable for metric in model.metrics for variable in metric.variables]
     generators = randomness.seed_generators(model)
     elsewhere = {id(variable) for variable in (*metrics, *generators)}
@@ -42,7 +42,7 @@ def variables_of(model: Any) -> dict[str, list[Any]]:
 
 
 class Buffer:
-    """A buffer of a torch module inside a Keras model (statistics of its batch normalisation): no variable to Keras."""
+    """A buffer of a torch module inside a Keras model (statistics of its batch normalisation), which is no variable to Keras."""
 
     def __init__(self, path: str, value: Any) -> None:
         self.path, self.value, self.shape = path, value, tuple(value.shape)
@@ -65,7 +65,7 @@ def buffers_of(model: Any) -> list[Buffer]:
 
 
 def optimizers_of(model: Any) -> list[Any]:
-    """The compiled one, and those that a model with a training step of its own keeps as attributes."""
+    """The compiled optimizer, and those that a model with a training step of its own keeps as attributes."""
     found = {id(model.optimizer): model.optimizer} if model.optimizer is not None else {}
     for _, value in sorted(vars(model).items()):
         for item in value if isinstance(value, (list, tuple)) else (value,):
@@ -75,14 +75,15 @@ def optimizers_of(model: Any) -> list[Any]:
 
 
 def given_rates(model: Any) -> list[float | None]:
-    """Of each optimizer, the learning rate as `build_model` gave it. None: a schedule, which is no state."""
+    """Learning rate of each optimizer, as `build_model` gave it. None: a schedule, which is no state."""
     return [None if (rate := _rate_of(optimizer)) is None else float(rate.numpy()) for optimizer in optimizers_of(model)]
 
 
 def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[float | None] | None) -> list[float]:
-    """After the saved state was loaded: `now` is what this trial's `build_model` gave, `then` what that of the checkpoint's trial
-    did (None: an older checkpoint does not say). They differ where the trial is a copy in population-based training: then its own
-    counts, with the factor by which callbacks had changed the other. Returns the new rates, for people."""
+    """Adjusts learning rates after the saved state was loaded. `now`: rates that this trial's `build_model` gave; `then`:
+    those of the checkpoint's trial (None: an older checkpoint without them). They differ if the trial is a copy in
+    population-based training: then its own rate is used, with the factor by which callbacks had changed the other. Returns the
+    new rates, for a message."""
     if then is None or len(then) != len(now):
         return []
     changed = []
@@ -95,7 +96,7 @@ def take_over_rates(model: Any, now: Sequence[float | None], then: Sequence[floa
 
 
 def built_over(model: Any) -> list[list[int] | None]:
-    """Of each optimizer, the places among the model's weights of those that it was built for. None: it was not yet."""
+    """For each optimizer, indices among the model's weights of those that it was built for. None: it is not built yet."""
     places = {id(variable): place for place, variable in enumerate(variables_of(model)["weights"])}
     found: list[list[int] | None] = []
     for optimizer in optimizers_of(model):
@@ -106,8 +107,8 @@ def built_over(model: Any) -> list[list[int] | None]:
 
 
 def build_optimizers(model: Any, over: Sequence[list[int] | None] | None) -> None:
-    """Before the state is loaded: those that a step of the user's own builds at its first use have their variables before it.
-    `over`: what `built_over` returned where it was saved (None: an older checkpoint does not say)."""
+    """Builds optimizers before the state is loaded: those that a step of the user's own builds at its first use would have
+    their variables only later. `over`: result of `built_over` at the save (None: an older checkpoint without it)."""
     weights, optimizers = variables_of(model)["weights"], optimizers_of(model)
     if over is None or len(over) != len(optimizers):
         return
@@ -130,10 +131,10 @@ def _once(variables: Iterable[Any]) -> list[Any]:
 
 
 class Captured:
-    """A copy of the state, which training does not change any more."""
+    """A copy of the state, which training does not change."""
 
     def __init__(self, model: Any, values: Mapping[str, Any], place: Place, exactness: bytes) -> None:
-        """`values`: picklable. Raises UserError where the user's are not."""
+        """`values`: picklable. Raises UserError if the user's values are not."""
         self._arrays = {kind: copies_of(variables) for kind, variables in variables_of(model).items()}
         self._files = dict(place.files)
         self._exactness = exactness
@@ -146,7 +147,7 @@ class Captured:
             ) from error
 
     def write(self, directory: Path) -> None:
-        """Raises OSError."""
+        """Writes the copy. Raises OSError."""
         write_arrays(self._arrays["weights"], directory / WEIGHTS_FILE)
         others: Arrays = [(f"{kind}/{name}", array) for kind in KINDS for name, array in self._arrays[kind]]
         write_arrays(others, directory / STATE_ARRAYS_FILE)
@@ -157,20 +158,20 @@ class Captured:
 
 
 class Loaded:
-    """A checkpoint's content, on its way into a model."""
+    """Content of a checkpoint, to be loaded into a model."""
 
     def __init__(self, directory: Path) -> None:
         """Raises OSError."""
         self._weights = read_arrays(directory / WEIGHTS_FILE)
         self._others = read_arrays(directory / STATE_ARRAYS_FILE)
-        # The user's own state may hold any type; the trial itself wrote the file.
+        # The user's own state may have any type; unpickling is safe because the trial itself wrote the file.
         self.values: dict[str, Any] = pickle.loads((directory / STATE_FILE).read_bytes())
         files = {path.name.removeprefix(DATA_PREFIX): path.read_bytes() for path in sorted(directory.glob(f"{DATA_PREFIX}*"))}
         self.place = Place(self.values["data"], files)
         self.exactness = (directory / EXACTNESS_FILE).read_bytes()
 
     def into(self, model: Any) -> None:
-        """Raises UserError where the model is another one."""
+        """Loads the content into the model. Raises UserError if the model is another one."""
         have = variables_of(model)
         assign(have["weights"], self._weights, "the model's weights")
         start = 0
@@ -183,7 +184,7 @@ class Loaded:
 
 
 def load_weights_only(model: Any, directory: Path) -> None:
-    """Of another trial's checkpoint, into a built model. Raises UserError where they do not fit."""
+    """Loads the weights of another trial's checkpoint into a built model. Raises UserError if they do not fit."""
     what = "the weights of searcher.source_checkpoint"
     try:
         arrays = read_arrays(directory / WEIGHTS_FILE)
@@ -193,7 +194,7 @@ def load_weights_only(model: Any, directory: Path) -> None:
 
 
 def floats(logs: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics as numbers; those that are none are left out, as in Keras's own logs."""
+    """Metrics as numbers; values that are none are left out, as in Keras's own logs."""
     found: dict[str, float] = {}
     for name, value in logs.items():
         array = np.asarray(keras.ops.convert_to_numpy(value))

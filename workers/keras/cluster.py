@@ -1,6 +1,6 @@
-"""Where TensorFlow's MultiWorkerMirroredStrategy finds the other ranks: TF_CONFIG, from the gang's own addresses.
+"""TF_CONFIG for TensorFlow's MultiWorkerMirroredStrategy: the addresses of the other ranks, from the gang's own.
 
-This imports no TensorFlow: the user's script does, or the trial.
+This module does not import TensorFlow: the user's script does, or the trial.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from tenuto.workers.harness.gang import Gang
 
 PORTS = range(20_000, 32_000)
-"""Below those that Linux gives to outgoing connections (from 32768 on): a free one stays free until TensorFlow listens there,
-unless another program asks for that very port. TensorFlow must be told the port, and cannot take over one that is open."""
+"""Ports for TensorFlow, below those that Linux uses for outgoing connections (from 32768 on): a free one stays free until
+TensorFlow listens there, unless another program asks for that very port. TensorFlow must be told the port, and cannot take
+over an open one."""
 TRIES_MAX = 100
 
 
 def prepare(gang: Gang) -> None:
-    """Sets TF_CONFIG, on every rank; a script that does so itself is left alone. Raises OSError where no port is free."""
+    """Sets TF_CONFIG, on every rank; a script that sets it itself is left alone. Raises OSError if no port is free."""
     if "TF_CONFIG" in os.environ:
         return
     here = _own_address(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -41,7 +42,7 @@ def _free_port(address: str) -> int:
 
 
 def _own_address(other: str, port: int) -> str:
-    """Of this node, on its way to rank 0's."""
+    """Address of this node on its route to rank 0's."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((other, port))  # sends nothing
         return str(probe.getsockname()[0])

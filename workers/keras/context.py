@@ -1,4 +1,4 @@
-"""What a Keras trial is given."""
+"""The context of a Keras trial."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trial_context import TrialContext
 
 BATCH_SIZE = 32
-"""Keras's own default."""
+"""Default batch size, that of Keras."""
 
 
 class KerasTrialContext(TrialContext):
-    """Given to `KerasTrial.__init__`."""
+    """Argument of `KerasTrial.__init__`."""
 
     _names_elsewhere = determined_names.KERAS_CONTEXT
 
@@ -21,7 +21,7 @@ class KerasTrialContext(TrialContext):
         return self.get_global_batch_size() if "global_batch_size" in self.get_hparams() else BATCH_SIZE
 
     def get_per_slot_batch_size(self) -> int:
-        """Only on one slot. Raises UserError on more: the data's batches are divided among the slots."""
+        """Records per step, on one slot only. Raises UserError on several: the data's batches are divided among the slots."""
         if self.may_have_several_slots:
             raise UserError(
                 "the batches of a Keras trial's data are those of all slots, and are divided among them: give the data batches "

@@ -1,9 +1,9 @@
-"""Training batches by position. Batch `n` of a trial is the same whether training came there in one go or resumed just before.
+"""Training batches by position. Batch `n` of a trial is the same whether training got there in one go or resumed just before.
 
-Each kind of data finds its place in its own way:
+Each kind of data finds a position in its own way:
 
 - arrays and PyDatasets have an index: the order of an epoch is a function of (seed, epoch);
-- a torch DataLoader goes through what PyTorch trials use (`tenuto.workers.pytorch.data`);
+- a torch DataLoader uses the code of PyTorch trials (`tenuto.workers.pytorch.data`);
 - a tf.data.Dataset saves its iterator, or reads an epoch again up to the position (`tf_data.py`).
 """
 
@@ -36,8 +36,9 @@ def training_batches(
     ranks: tuple[int, int] | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Batches:
-    """`build`: the user's function that made `data`. `ranks`: (this one, of so many); data that can makes its `Share`s only.
-    `note`: is told of what a resumed trial does not find again. Raises UserError for data that has no positions."""
+    """Training batches of the user's data. `build`: the user's function that made `data`. `ranks`: (this rank, number of
+    ranks); data that can makes only its `Share`s. `note`: called with state that a resumed trial does not restore. Raises
+    UserError for data without positions."""
     dataset = _tensorflow_dataset()
     if dataset is not None and isinstance(data, dataset):
         from tenuto.workers.keras.tf_data import DatasetBatches
@@ -59,7 +60,7 @@ def training_batches(
 
 
 def validation_batches(data: Any, build: Any, batch_size: int) -> Callable[[], Iterator[Any]]:
-    """What gives all batches in order, each time anew."""
+    """Function that yields all batches in order, from the start at each call."""
     if isinstance(data, tuple):
         arrays = ArrayBatches(data, build, 0, batch_size, shuffle=False)
     elif isinstance(data, keras.utils.PyDataset):
@@ -120,7 +121,7 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 
 
 class PyDatasetBatches(Batches):
-    """Each batch is made under randomness of its own where one thread makes them (`workers=1`)."""
+    """Batches of a PyDataset. Each is made under randomness of its own if one thread makes them (`workers=1`)."""
 
     def __init__(self, data: Any, build: Any, seed: int, shuffle: bool, note: Callable[[str], None] = lambda _: None) -> None:
         try:
@@ -154,7 +155,7 @@ class PyDatasetBatches(Batches):
         return batch
 
     def _ask_ahead(self, threads: ThreadPoolExecutor) -> None:
-        """Up to the end of the epoch: what a dataset does at that end may change its batches."""
+        """Requests batches ahead, up to the end of the epoch: the dataset may change its batches at that end."""
         if self._asked < self._batches or not self._ahead:
             self._asked = self._batches
         end = (self._batches // self.epoch_batches + 1) * self.epoch_batches
@@ -176,7 +177,7 @@ class PyDatasetBatches(Batches):
         return int(epoch_order(self._seed, epoch, self.epoch_batches, self._shuffle)[batch])
 
     def _end_epochs(self, epoch: int) -> None:
-        """A dataset may change at the end of an epoch: a resumed trial goes through the same ends again."""
+        """Repeats the ends of epochs: a dataset may change at each, so a resumed trial must go through the same ones."""
         while self._epochs_ended < epoch:
             seed = derive_seed(self._seed, "epoch end", self._epochs_ended)
             self._reseed(seed)
@@ -188,7 +189,7 @@ class PyDatasetBatches(Batches):
         return self._generators
 
     def _reseed(self, seed: int) -> None:
-        """Generators that the dataset keeps itself."""
+        """Seeds generators that the dataset itself holds."""
         for index, generator in enumerate(self._generators):
             reseed(generator, derive_seed(seed, index))
 
@@ -198,7 +199,7 @@ class PyDatasetBatches(Batches):
 
 
 class LoaderBatches(Batches):
-    """A torch DataLoader."""
+    """Batches of a torch DataLoader."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""How long a TensorFlow step waits for the other ranks: the graph itself takes the time, when all of a rank's own values
-are there and when those of all ranks are.
+"""Time that a TensorFlow step waits for the other ranks, measured by the graph itself: from when all of a rank's own values exist
+until those of all ranks do.
 
-Nothing is ordered anew by it: reductions that are ready earlier are still sent earlier.
+The order of operations is unchanged: reductions that are ready earlier are still sent earlier.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from tenuto.workers.launch.progress import ProgressWriter
 
 
 class GraphWaits:
-    """Of one process. The graphs call back, because TensorFlow's own `tf.timestamp` is refused in deterministic mode."""
+    """Waits of one process. The graphs call back, because deterministic mode refuses TensorFlow's own `tf.timestamp`."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
 
     def around(self, own: Sequence[Any], reduce: Callable[[], Any]) -> Any:
-        """`reduce()`, which exchanges `own`. Called while a step is traced, or by one that runs eagerly."""
+        """Calls `reduce()`, which exchanges `own`, and measures it. Called while a step is traced, or by one that runs
+        eagerly."""
         import tensorflow as tf
 
         since = 0.0
@@ -49,7 +50,8 @@ class GraphWaits:
 
 @contextmanager
 def counted(progress: ProgressWriter, waits: GraphWaits | None) -> Iterator[None]:
-    """Around a step that waits in the midst of its graph: as a whole a wait, to which the rank's own part is added afterwards."""
+    """Context of a step that waits in the middle of its graph: counted as a wait, to which the rank's own part is added
+    afterwards."""
     if waits is not None:
         waits.take()  # what was exchanged between steps
     since = time.monotonic()
@@ -66,8 +68,8 @@ def _tensors(values: Any) -> list[Any]:
 
 
 def watch_strategies(module: ModuleType, waits: GraphWaits) -> None:
-    """`module`: tensorflow.python.distribute.distribute_lib. Whatever is reduced over the ranks within a strategy's step, by an
-    optimizer or by the user's code, is counted."""
+    """Measures all reductions over the ranks within a strategy's step, by an optimizer or by the user's code. `module`:
+    tensorflow.python.distribute.distribute_lib."""
     plain = module.ReplicaContextBase.all_reduce
 
     def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:

@@ -1,7 +1,8 @@
 """Ranks of a Keras trial on the TensorFlow back end that Horovod connects (`distributed: {strategy: horovod}`).
 
-Why not Horovod's own DistributedOptimizer: that of release 0.28 derives from an optimizer of Keras 2, and weighs all ranks alike.
-Here each optimizer's `apply` gets the averages; so clipping, accumulation and loss scales see what one process would see.
+Horovod's own DistributedOptimizer is not used: that of release 0.28 derives from an optimizer of Keras 2, and gives all ranks the
+same weight. Here each optimizer's `apply` gets the averages; so clipping, accumulation and loss scales see the values that one
+process would see.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 
 class HorovodReplicas(Replicas):
     def __init__(self, gang: Gang) -> None:
-        """Raises UserError where Horovod is absent, or not built for TensorFlow."""
+        """Raises UserError if Horovod is not installed, or not built for TensorFlow."""
         super().__init__(gang)
         rendezvous.prepare(gang)
-        # Which gradients meet in one message depends on time, and with it the order of sums.
+        # Off, because timing would decide which gradients share a message, and so the order of sums.
         os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", "0")
         try:
             import horovod.tensorflow as hvd  # type: ignore[import-not-found]
@@ -39,11 +40,11 @@ class HorovodReplicas(Replicas):
         self._hvd: Any = hvd
         hvd.init()
         self._factor = tf.Variable(1.0, trainable=False)
-        """This rank's weight in the sum of gradients."""
+        """Weight of this rank in the sum of gradients."""
         # On a GPU the device waits, not this process: there only reading a step's data counts as this rank's own time.
         self._waits = None if tf.config.list_logical_devices("GPU") else graph_waits.GraphWaits()
         self._applied = 0
-        """Calls of optimizers while the step is traced: with their number Horovod knows a gradient again."""
+        """Number of calls of optimizers while the step is traced; Horovod recognises a gradient by it."""
 
     def objects(self, value: Any) -> list[Any]:
         found: list[Any] = self._hvd.allgather_object(value, name="tenuto.objects")

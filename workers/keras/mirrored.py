@@ -1,10 +1,11 @@
-"""A Keras trial on several slots: TensorFlow's MultiWorkerMirroredStrategy, one rank per slot.
+"""A Keras trial on several slots with TensorFlow's MultiWorkerMirroredStrategy, one rank per slot.
 
-Each rank reads the whole batch and trains on its share of it: no record is missed or seen twice, whatever kind of data it is, and
+Each rank reads the whole batch and trains on its share of it: no record is missed or used twice, whatever kind of data it is, and
 a trial can go on on another number of slots.
 
-Why not `model.fit` under the strategy: Keras 3 (tried with 3.15) reduces a step's metrics over their first dimension, and they
-have none. Here each rank keeps its own step's results, and the metrics' variables are summed over the ranks when they are read.
+`model.fit` under the strategy is not used: Keras 3 (tried with 3.15) reduces a step's metrics over their first dimension, and
+they have none. Here each rank keeps its own step's results, and the metrics' variables are summed over the ranks when they are
+read.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from tenuto.workers.keras.replicas import diversify, statistics_of
 
 class Mirrored:
     def __init__(self, gang: Gang) -> None:
-        """Raises UserError where the user's code has used TensorFlow already."""
+        """Raises UserError if the user's code has already used TensorFlow."""
         cluster.prepare(gang)
         self.rank, self.size, self._progress = gang.rank, gang.world_size, gang.progress
         self._waits: GraphWaits | None = None
-        """None: not seen, so of a step only reading its data counts as this rank's own time."""
+        """Waits measured in the graph. None: not measured, so only reading the data of a step counts as this rank's own time."""
         try:
             self.strategy = tf.distribute.MultiWorkerMirroredStrategy()
         except RuntimeError as error:
@@ -64,7 +65,7 @@ class Mirrored:
         return logs
 
     def share_statistics(self, model: Any) -> None:
-        """Before they are looked at. Running statistics are each rank's own under the strategy: those of rank 0 count."""
+        """Copies rank 0's running statistics to all ranks, before they are read. Under the strategy each rank has its own."""
         variables = statistics_of(model)
         if not variables:
             return
@@ -78,10 +79,11 @@ class Mirrored:
                 variable.assign(part.reshape(value.shape).astype(value.dtype))
 
     def share(self, batch: Any, training: bool) -> Any:
-        """Of this rank. Where the records do not divide, shares in training carry weights, so that the gradient is that of the
-        whole batch; metrics count records, so validation needs none.
+        """Share of this rank. If the records cannot be divided evenly, shares in training carry weights, so that the gradient is
+        that of the whole batch; metrics count records, so validation needs no weights.
 
-        Raises UserError for a batch with fewer records than ranks."""
+        Raises UserError for a batch with fewer records than ranks.
+        """
         leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
         records = int(leaves[0].shape[0])
         if records < self.size:
@@ -97,5 +99,5 @@ class Mirrored:
         return x, y, factor if weights is None else weights * factor
 
     def diversify(self, model: Any) -> None:
-        """Dropout is to draw differently on each rank."""
+        """Makes dropout draw differently on each rank."""
         diversify(model, self.rank)

@@ -1,4 +1,4 @@
-"""All generators that a Keras training may draw from: Python's, NumPy's, Keras's own and the back end's."""
+"""Generators that a Keras training may draw from: Python's, NumPy's, Keras's own and the back end's."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 _SEED_LIMIT = 2**31
-"""TensorFlow takes seeds below it."""
+"""Limit of TensorFlow's seeds."""
 
 
 _one_gpu = False
 
 
 def use_one_gpu() -> None:
-    """This process sees the GPUs of other ranks too, and must not touch those."""
+    """Restricts this process to its own GPU: it sees those of other ranks, too."""
     global _one_gpu
     _one_gpu = True
 
@@ -28,8 +28,8 @@ def _gpu_states(torch: Any) -> list[Any]:
 
 
 def seed_everything(seed: int) -> None:
-    """Also Keras's global generator, which `keras.random` uses where it is given no seed. `keras.utils.set_random_seed` would do,
-    but it imports TensorFlow wherever that is installed."""
+    """Seeds all global generators, including Keras's, which `keras.random` uses by default. `keras.utils.set_random_seed` is
+    not used, because it imports TensorFlow if that is installed."""
     state = _global_generator().state  # it draws its first state from Python's generator, which is seeded after that
     random.seed(seed)
     np.random.seed([seed & 0xFFFFFFFF, seed >> 32])
@@ -45,7 +45,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The state of all global generators, as plain data and arrays."""
+    """State of all global generators, as plain data and arrays."""
     found: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
@@ -79,7 +79,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def isolated_randomness(seed: int) -> Iterator[None]:
-    """What runs inside draws from generators seeded by `seed`; what runs after goes on as if nothing had happened."""
+    """Context with generators seeded by `seed`; they are restored at its end."""
     state = random_state()
     try:
         random.seed(seed)
@@ -95,7 +95,7 @@ def isolated_randomness(seed: int) -> Iterator[None]:
 
 @contextmanager
 def building(seed: int) -> Iterator[None]:
-    """As `isolated_randomness`; a tf.data pipeline that is built inside takes its seeds from `seed`, too."""
+    """Like `isolated_randomness`; a tf.data pipeline that is built inside takes its seeds from `seed`, too."""
     with isolated_randomness(seed):
         if "tensorflow" not in sys.modules:
             yield
@@ -104,7 +104,7 @@ def building(seed: int) -> Iterator[None]:
 
         eager = context.context()
         before, generator = eager._seed, eager._rng
-        # Not set_seed, which would begin all random operations of the training again.
+        # Not set_seed, which would restart all random operations of the training.
         eager._seed, eager._rng = seed % _SEED_LIMIT, random.Random(seed)
         try:
             yield
@@ -113,7 +113,7 @@ def building(seed: int) -> Iterator[None]:
 
 
 def seed_generators(model: Any) -> list[Any]:
-    """The states of the generators that the model's layers (dropout, augmentation) keep, in the layers' order."""
+    """States of the generators that the model's layers (dropout, augmentation) hold, in the layers' order."""
     found: dict[int, Any] = {}
     for layer in model._flatten_layers():
         for generator in getattr(layer, "_seed_generators", ()):
@@ -128,7 +128,7 @@ def _global_generator() -> Any:
 
 
 def _tensorflow_seeds() -> Any:
-    """The generator from which TensorFlow draws a seed for each random operation that is given none."""
+    """The generator from which TensorFlow draws a seed for each random operation without one."""
     if "tensorflow" not in sys.modules:
         return None
     from tensorflow.python.eager import context
@@ -137,7 +137,7 @@ def _tensorflow_seeds() -> Any:
 
 
 def _tensorflow_generator_state() -> Any:
-    """Of the global tf.random.Generator. None: it was never asked for, and is not made here."""
+    """State of the global tf.random.Generator. None: it was never used, and is not made here."""
     from tensorflow.python.ops import stateful_random_ops
 
     generator = stateful_random_ops.global_generator

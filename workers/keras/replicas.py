@@ -1,13 +1,13 @@
-"""A Keras trial on several slots, a copy of the model per rank: Keras's torch back end, or TensorFlow's with Horovod.
+"""A Keras trial on several slots, with a copy of the model per rank: Keras's torch back end, or TensorFlow's with Horovod.
 
 Each rank trains on its share of every batch (`tenuto.workers.pytorch.distributed.shards`), and gradients are averaged before the
-optimizer sees them, weighted by the records of the shares: so N ranks make the steps of one. Between steps the copies differ in
-what is not trained only, and that is dealt with where it is looked at:
+optimizer sees them, weighted by the records of the shares: so N ranks make the same steps as one. Between steps the copies differ
+only in untrained variables, which are handled where they are read:
 
-- metrics: their variables are summed over the ranks when they are read, as TensorFlow does with `synchronization="on_read"`; so
-  a mean is that over all records;
+- metrics: their variables are summed over the ranks when they are read, as TensorFlow does with `synchronization="on_read"`; so a
+mean is that over all records;
 - running statistics (batch normalisation): those of rank 0, as in torch's own data-parallel training;
-- generators: each rank's own, which a checkpoint keeps.
+- generators: each rank's own, which a checkpoint contains.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ if TYPE_CHECKING:
     from tenuto.workers.harness.gang import Gang
 
 SEED_STEP = 1_000_003
-"""Between the ranks' seeds of one layer."""
+"""Difference between the ranks' seeds of one layer."""
 Values = list[np.ndarray[Any, Any]]
 
 
 class Replicas(ABC):
-    """Every method is called by all ranks, in the same order."""
+    """All ranks call every method, in the same order."""
 
     def __init__(self, gang: Gang) -> None:
         self.gang = gang
         self.rank, self.size = gang.rank, gang.world_size
         self._share = (1, 1)
-        """Records of this rank in the batch that is trained next, or was trained last, and of the whole batch."""
+        """Records of this rank in the current or last trained batch, and of the whole batch."""
         self._evaluated = (0, 0)
-        """The same of the last batch of a validation."""
+        """The same numbers of the last batch of a validation."""
         self._statistics: list[Any] = []
         self._has_buffers = False
 
-    # What the framework does.
+    # Operations of the framework.
 
     @abstractmethod
     def objects(self, value: Any) -> list[Any]:
-        """What each rank gave, by rank. Anything that can be pickled."""
+        """Value of each rank, in rank order; values must be picklable."""
 
     @abstractmethod
     def broadcast(self, variables: Sequence[Any]) -> None:
@@ -61,17 +61,17 @@ class Replicas(ABC):
 
     @abstractmethod
     def prepare(self, model: Any) -> None:
-        """Called once, with the model built, before its training step is made a function: from then on, gradients are averaged in
-        each step."""
+        """Makes each training step average gradients. Called once, with the model built, before its training step is made a
+        function."""
 
     @abstractmethod
     def run_step(self, model: Any, batch: Any) -> Any:
-        """The model's training step, with averaged gradients. Returns its logs."""
+        """Runs the model's training step, with averaged gradients. Returns its logs."""
 
     # Training.
 
     def attach(self, model: Any) -> None:
-        """Called with the model built. Weights that it drew from generators which differ become those of rank 0."""
+        """Gives weights that the model drew from differing generators the values of rank 0. Called with the model built."""
         kinds = variables_of(model)
         self.broadcast([*kinds["weights"], *kinds["optimizers"]])
         self._statistics, self._has_buffers = statistics_of(model), bool(kinds["buffers"])
@@ -80,7 +80,7 @@ class Replicas(ABC):
         model.make_test_function()
 
     def cut(self, batch: Any) -> Share:
-        """Raises UserError for a batch in which no records are found."""
+        """This rank's share of a batch. Raises UserError for a batch without records."""
         leaves = [leaf for leaf in keras.tree.flatten(batch) if leaf is not None]
         total = int(leaves[0].shape[0]) if leaves and getattr(leaves[0], "shape", None) else 0
         if total == 0:
@@ -119,26 +119,27 @@ class Replicas(ABC):
         return logs
 
     def rehearse(self, model: Any, batch: Any) -> None:
-        """Trains a whole batch that is none of the training's, before the state is loaded."""
+        """Trains a whole batch that is not part of the training, before the state is loaded."""
         kept, share = self._share, self.cut(batch)
         self.remember(share, training=True)
         self.run_step(model, share.batch)
         self._share = kept
 
     def share_statistics(self, model: Any) -> None:
-        """Before they are looked at, and before each step, which they may have a part in."""
+        """Copies running statistics, before they are read, and before each step, which may use them."""
         buffers = buffers_of(model) if self._has_buffers else []
         if self._statistics or buffers:
             self.broadcast([*self._statistics, *buffers])
 
     def diversify(self, model: Any) -> None:
-        """Dropout is to draw differently on each rank. Called where generators are equal on all."""
+        """Makes dropout draw differently on each rank. Called where generators are equal on all."""
         diversify(model, self.rank)
 
     # Metrics.
 
     def metrics(self, model: Any, logs: Any, training: bool) -> dict[str, float]:
-        """As Keras would tell them of all shares together. `logs`: of this rank's last step; empty where it had none."""
+        """Metrics as Keras would compute them over all shares together. `logs`: of this rank's last step; empty if it had
+        none."""
         records = (self._share if training else self._evaluated)[0]
         own = floats(logs) if logs else {}
         local = floats(model.get_metrics_result())
@@ -146,7 +147,7 @@ class Replicas(ABC):
             told = floats(model.get_metrics_result())
         if not own or own.keys() == local.keys():
             own = {}
-        # Else a step of the user's own kind: what is no metric is the mean over the records of the last batch.
+        # Otherwise, in a step of the user's own, a value that is no metric is the mean over the records of the last batch.
         names = {name for name, value in own.items() if local.get(name) != value}
         every = self.objects((records, own, names))
         values = [(records, values) for records, values, _ in every if values]
@@ -160,7 +161,7 @@ class Replicas(ABC):
 
     @contextmanager
     def reduced_metrics(self, model: Any) -> Iterator[None]:
-        """Inside, metrics' variables hold what those of all ranks amount to."""
+        """Context in which metrics' variables have their totals over all ranks."""
         variables = variables_of(model)["metrics"]
         own = _values(variables)
         _assign(variables, _reduced(variables, self.objects(own)))
@@ -172,8 +173,8 @@ class Replicas(ABC):
     # Checkpoints.
 
     def collect(self, model: Any, users: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """What a checkpoint keeps of each rank, by rank. `users`: the user's own state, which is sent where it differs only; that
-        of callbacks may be large."""
+        """State of each rank for a checkpoint, in rank order. `users`: the user's own state, which is sent only if it differs;
+        that of callbacks may be large."""
         kinds = variables_of(model)
         own: dict[str, Any] = {
             "metrics": _values(kinds["metrics"]),
@@ -189,8 +190,8 @@ class Replicas(ABC):
         return self.objects(own)
 
     def take_own(self, model: Any, saved: Sequence[Mapping[str, Any]] | None) -> Mapping[str, Any] | None:
-        """Called with the model as rank 0, or a single process, left it. Gives it what is this rank's. Returns the rest of what
-        the checkpoint keeps of this rank; None: it was saved by another number of ranks."""
+        """Restores this rank's own state in a model with that of rank 0, or of a single process. Returns the rest of this
+        rank's saved state; None: it was saved by another number of ranks."""
         kinds = variables_of(model)
         if saved is None or len(saved) != self.size:
             self.diversify(model)
@@ -213,7 +214,7 @@ def diversify(model: Any, rank: int) -> None:
 
 
 def statistics_of(model: Any) -> list[Any]:
-    """Variables that training changes though no gradient does; not those that are frozen."""
+    """Variables that training changes without gradients, except frozen ones."""
     weights = {id(variable) for variable in variables_of(model)["weights"]}
     found = {
         id(variable): variable
@@ -234,7 +235,7 @@ def _assign(variables: Sequence[Any], values: Values) -> None:
 
 
 def _reduced(variables: Sequence[Any], every: list[Values]) -> Values:
-    """`every`: the variables' values, by rank."""
+    """Totals of variables. `every`: their values, by rank."""
     found = []
     for variable, values in zip(variables, zip(*every, strict=True), strict=True):
         if variable.aggregation in ("sum", "mean"):

@@ -1,12 +1,12 @@
 """Batches of a tf.data.Dataset, from a position on. Tried with TensorFlow 2.21:
 
 - Most pipelines can save their iterator (shuffle buffers, parallel maps and interleaves, caches, repeats), and go on from there
-  bit for bit, with the order of later epochs. What is saved holds the buffers, so a pipeline with large ones is read again
-  from the beginning of its epoch instead: see ITERATOR_BYTES_MAX.
-- A pipeline that draws from stateful operations (tf.random.uniform in a map, a Python generator) cannot: TensorFlow does not
-  save their state. With a fixed seed it also repeats the same numbers in each epoch. So it is built anew for each epoch, under
-  seeds of that epoch, and read again up to the position. Generators of the user's that its functions draw from (found by
-  looking which of them the first element of a pass changes) begin each pass seeded from it, too.
+bit for bit, with the order of later epochs. The saved state contains the buffers, so a pipeline with large ones is read again
+from the beginning of its epoch instead: see ITERATOR_BYTES_MAX.
+- A pipeline that draws from stateful operations (tf.random.uniform in a map, a Python generator) cannot: TensorFlow does not save
+their state. With a fixed seed it also repeats the same numbers in each epoch. So it is built anew for each epoch, under seeds of
+that epoch, and read again up to the position. Generators of the user's that its functions draw from (those that the first element
+of a pass changes) begin each pass seeded from it, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from tenuto.workers.user_state.generators import own_generators, reseed, state_o
 from tenuto.workers.user_state.values import mark
 
 ITERATOR_BYTES_MAX = 32 << 20
-"""Of a saved iterator: writing more at each checkpoint would cost more than reading an epoch again when a trial resumes."""
+"""Most bytes of a saved iterator: writing more at each checkpoint would cost more than reading an epoch again when a trial
+resumes."""
 _NAME = "iterator"
 SAVED, COUNTED, REBUILT = "saved", "counted", "rebuilt"
 
@@ -43,12 +44,12 @@ class DatasetBatches(Batches):
         self.epoch_batches = epoch_batches or (known if known > 0 else None)
         self._mode = SAVED if _can_save(self._dataset) else REBUILT
         self._passes = 0
-        """Iterators made."""
+        """Number of iterators made."""
         self._in_pass = 0
         self._iterator: Any = None
         self._candidates = _generators_of(build) if self._mode == REBUILT else []
         self._drawn: list[Any] | None = None
-        """Those that the pipeline draws from. None: no pass has begun."""
+        """Generators that the pipeline draws from. None: no pass has begun."""
 
     def own_generators(self) -> list[Any]:
         return self._drawn or []
@@ -65,7 +66,7 @@ class DatasetBatches(Batches):
         while self._passes < passes:
             self._begin_pass()  # each draws the order of a pass from the dataset's generator
         if self._mode == SAVED:
-            # Restored in an iterator of a dataset of its own: where the source is read to its end, that may draw once more.
+            # Restored in an iterator of a separate dataset: reading the source to its end may draw once more.
             with building(self._seed):
                 self._iterator = iter(_steady(self._build()))
             _restore(self._iterator, place.files)
@@ -122,7 +123,7 @@ class DatasetBatches(Batches):
 
 
 def _generators_of(build: Callable[[], Any]) -> list[Any]:
-    """Of the user's, among which may be those that the pipeline draws from: TensorFlow's are attributes of the trial."""
+    """Generators of the user's that the pipeline may draw from; those of TensorFlow are attributes of the trial."""
     owner = getattr(build, "__self__", None)
     kept = sorted(vars(owner).items()) if owner is not None else []
     own = own_generators(build, skip=(getattr(owner, "context", None), getattr(owner, "model", None)))
@@ -142,7 +143,7 @@ def _reseed(generator: Any, seed: int) -> None:
 
 
 def _steady(dataset: Any) -> Any:
-    """Elements in one order, whatever the threads do."""
+    """The dataset with its elements in one order, whatever its threads do."""
     options = tf.data.Options()
     options.deterministic = True
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.FAIL
@@ -150,7 +151,8 @@ def _steady(dataset: Any) -> Any:
 
 
 def _can_save(dataset: Any) -> bool:
-    """Uses up an iterator, in each process alike: the dataset draws the order of each from one generator."""
+    """True if the dataset's iterator can be saved. Uses up an iterator, in each process alike: the dataset draws the order of
+    each from one generator."""
     try:
         _save(iter(dataset))
     except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError):

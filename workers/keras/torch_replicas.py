@@ -1,4 +1,4 @@
-"""Ranks of a Keras trial on the torch back end: what averages a PyTorch trial's gradients averages these."""
+"""Ranks of a Keras trial on the torch back end, with the gradient averaging of PyTorch trials."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class TorchReplicas(Replicas):
     def __init__(self, gang: Gang, device: torch.device, config: Mapping[str, Any]) -> None:
-        """`config`: the experiment's. Raises UserError where it asks for Horovod, and that is absent."""
+        """`config`: of the experiment. Raises UserError if it asks for Horovod, which is not installed."""
         super().__init__(gang)
         self._ranks: Ranks
         if rendezvous.is_wanted(config):
@@ -49,8 +49,8 @@ class TorchReplicas(Replicas):
 
 
 class _Weights:
-    """As a torch optimizer shows what it trains. All the model's, whichever of the user's optimizers takes them: weights that a
-    backward pass did not reach keep the average that they have."""
+    """All weights of the model in the form of a torch optimizer, whichever of the user's optimizers trains them: weights that
+    a backward pass did not reach keep their average."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -1,6 +1,6 @@
-"""Trains a KerasTrial, position by position (see `Trainer` for what that promises).
+"""Trains a KerasTrial, position by position (see `Trainer` for its promise).
 
-It drives the model's own compiled training step batch by batch, as `model.fit` does: so `train_step`, metrics, learning-rate
+It calls the model's own compiled training step batch by batch, as `model.fit` does: so `train_step`, metrics, learning-rate
 schedules, precision policies and callbacks work as in Keras.
 """
 
@@ -43,7 +43,7 @@ class KerasTrainer(Trainer):
     has_snapshots = True
 
     def __init__(self, trial_class: type[KerasTrial], info: TrialInfo) -> None:
-        """Builds the user's trial. Raises what the user's code raises."""
+        """Builds the user's trial. Raises errors of the user's code."""
         self._seed = info.trial_seed
         exact = trial_class.deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
         building.apply(info.config)
@@ -71,9 +71,10 @@ class KerasTrainer(Trainer):
         self._batches = 0
         self._taken_at = 0
         self._epoch_ends: int | None = None
-        """An epoch whose last batch is trained: its end is told with the validation, if one follows, or before the next batch."""
+        """True: the last batch of an epoch is trained, and its end is not reported yet: it is, with the validation, if one
+        follows, or before the next batch."""
         self._logs: dict[str, Any] = {}
-        """What the last training step returned."""
+        """Result of the last training step."""
         self._held: Any = None
         """A batch that was fetched to build the model, and is trained next."""
         self._recent: Any = None
@@ -153,7 +154,7 @@ class KerasTrainer(Trainer):
         return batch
 
     def _build(self, batch: Any) -> None:
-        """Model, optimizer and metrics get their variables, where they wait for the shapes of a batch."""
+        """Builds variables of model, optimizer and metrics that wait for the shapes of a batch."""
         if not self._built:
             with self._backend.scope():
                 building.build_variables(self.model, batch)
@@ -163,7 +164,8 @@ class KerasTrainer(Trainer):
             self._built = True
 
     def _make_functions(self) -> None:
-        """Again, where the user's code compiled the model again: a checkpoint holds what a compiled model has."""
+        """Makes the functions again if the user's code compiled the model again: a checkpoint contains the parts of a compiled
+        model."""
         if getattr(self.model, "train_function", None) is None:
             with self._backend.scope():
                 building.build_variables(self.model, self._recent if self._held is None else self._held)
@@ -180,14 +182,14 @@ class KerasTrainer(Trainer):
             self._list.on_epoch_end(epoch, self._training_metrics() | validation)
 
     def _batch_logs(self) -> dict[str, float]:
-        """With replicas those of all: what a callback decides on them, it decides alike on each rank."""
+        """Logs of a batch; with replicas those of all, so that a callback decides alike on each rank."""
         return floats(self._logs) if self._replicas is None else self._training_metrics()
 
     def _training_metrics(self) -> dict[str, float]:
         return self._backend.metrics(self.model, self._logs)
 
     def take_metrics(self) -> dict[str, float]:
-        """As Keras shows them: over the batches since the epoch began."""
+        """Metrics as Keras shows them: over the batches since the epoch began."""
         if self._taken_at == self._batches:
             return {}
         self._taken_at = self._batches
@@ -254,7 +256,7 @@ class KerasTrainer(Trainer):
             return Captured(self.model, values, self._place, self._backend.record()).write
 
     def _users(self) -> dict[str, Any]:
-        """State of the user's own."""
+        """State of the user's own objects."""
         return {
             "callbacks": [(type(item).__name__, callback_state.state_of(item)) for item in self._callbacks],
             "trial": dict(self.trial.state_dict()),
@@ -262,7 +264,7 @@ class KerasTrainer(Trainer):
         }
 
     def _hold_batch(self) -> None:
-        """Fetches the next batch before its time, to build the model from."""
+        """Fetches the next batch early, to build the model from it."""
         self._place = self._training.place()
         batch = self._backend.to_batch(self._training.next_batch())
         self._build(batch)
@@ -277,7 +279,7 @@ class KerasTrainer(Trainer):
         self._logs = values["logs"]
         self._training.seek(self._batches, loaded.place)
         self._backend.signatures = list(values["signatures"])
-        # A batch is fetched now, and trained first: a model may get its variables from the shapes of a batch only.
+        # A batch is fetched now, and trained first: some models get their variables only from the shapes of a batch.
         self._place = loaded.place
         self._held = self._backend.to_batch(self._training.next_batch())
         self._build(self._held)

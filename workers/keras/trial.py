@@ -1,4 +1,4 @@
-"""The class that users of Keras derive their trial from."""
+"""The base class of a user's Keras trial."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class KerasTrial(TrialBase):
     """
 
     deterministic: ClassVar[bool] = True
-    """False: as `reproducibility: {exact: false}` in the configuration, for a trial that never needs the same bits twice."""
+    """False: like `reproducibility: {exact: false}` in the configuration, for a trial that never needs the same bits twice."""
     batches_per_epoch: int | None = None
-    """For training data without a length (a generator, an endless `repeat()`): set it, in the class or in `__init__`, to count
-    in epochs."""
+    """Batches of an epoch, for training data without a length (a generator, an endless `repeat()`): set it, in the class or in
+    `__init__`, to count in epochs."""
     validation_batches: int | None = None
-    """For validation data without an end: how many of its batches count."""
+    """Number of batches of a validation, for data without an end."""
     shuffle: bool = True
-    """Arrays and PyDatasets are read in an order drawn for each epoch, as `model.fit(shuffle=True)` does. tf.data and torch
+    """True: arrays and PyDatasets are read in an order drawn for each epoch, like `model.fit(shuffle=True)`. tf.data and torch
     loaders shuffle themselves."""
 
     def __init__(self, context: KerasTrialContext) -> None:
@@ -38,20 +38,20 @@ class KerasTrial(TrialBase):
 
     @abstractmethod
     def build_model(self) -> Any:
-        """A compiled `keras.Model`."""
+        """Returns a compiled `keras.Model`."""
 
     @abstractmethod
     def build_training_data(self) -> Any:
-        """A `tf.data.Dataset`, a `keras.utils.PyDataset`, a torch `DataLoader`, or arrays as `(x, y)` or `(x, y, sample_weight)`,
-        which are cut into batches of `context.batch_size`."""
+        """Returns a `tf.data.Dataset`, a `keras.utils.PyDataset`, a torch `DataLoader`, or arrays as `(x, y)` or `(x, y,
+        sample_weight)`, which are cut into batches of `context.batch_size`."""
 
     @abstractmethod
     def build_validation_data(self) -> Any:
-        """As `build_training_data`."""
+        """Returns validation data, in the forms of `build_training_data`."""
 
     def build_callbacks(self) -> Sequence[Any]:
-        """Keras callbacks. Their plain attributes (numbers, strings, arrays, and lists and dicts of them) are saved with each
-        checkpoint; a callback with `state_dict` and `load_state_dict` says itself what is."""
+        """Returns Keras callbacks. Their plain attributes (numbers, strings, arrays, and lists and dicts of them) are saved
+        with each checkpoint; a callback with `state_dict` and `load_state_dict` decides itself what is."""
         return ()
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -59,11 +59,11 @@ class KerasTrial(TrialBase):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Given what `state_dict` returned, after `__init__` and `build_model`."""
+        """Gets the result of `state_dict`, after `__init__` and `build_model`."""
 
     def rebuild(self, model: Any, state: Mapping[str, Any]) -> None:
-        """Called before a checkpoint is loaded, with the built model and what `state_dict` returned when it was saved: for models
-        whose structure training changes (layers that are frozen or freed, `enable_lora`, another `compile`). Make the same
+        """Called before a checkpoint is loaded, with the built model and the saved result of `state_dict`: for models whose
+        structure training changes (layers that are frozen or unfrozen, `enable_lora`, another `compile`). Make the same
         changes again; weights and the optimizer's state are loaded after it."""
 
     @classmethod

@@ -1,5 +1,5 @@
-"""State that a KerasTrial and its callbacks keep as attributes: saved and restored without a word of theirs. What cannot be is
-said, as is a model whose structure training changed."""
+"""State that a KerasTrial and its callbacks hold as attributes: saved and restored without code of the user's. The user is
+told about state that cannot be saved, and about a model whose structure training changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIBRARIES = ("keras", "tensorflow")
 
 
 class Variables:
-    """Of a library's object (a variable, a generator, a metric, a layer, an optimizer): its state, by place."""
+    """State of a library's object (a variable, a generator, a metric, a layer, an optimizer), by position."""
 
     def __init__(self, found: Sequence[Any]) -> None:
         self._found = found
@@ -35,7 +35,7 @@ class Variables:
         return {"values": [_whole(np.asarray(variable.numpy())) for variable in self._found]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """False: they are other ones now."""
+        """Loads the state; False if the variables differ from the saved ones."""
         now = [np.asarray(variable.numpy()) for variable in self._found]
         then = state["values"]
         if [(item.shape, item.itemsize) for item in now] != [(item.shape, item.itemsize) for item in then]:
@@ -46,7 +46,7 @@ class Variables:
 
 
 def _whole(array: Any) -> Any:
-    """Numbers that NumPy does not know, such as bfloat16, by their bits."""
+    """The array; number types that NumPy does not know, such as bfloat16, by their bits."""
     return array.view(f"u{array.itemsize}") if array.dtype.isbuiltin == 2 else array
 
 
@@ -68,7 +68,8 @@ def _is_variable(value: Any) -> bool:
 def attributes_of(
     trial: KerasTrial, callbacks: Sequence[Any], model: Any, data: Sequence[Any], drawn: Callable[[], list[Any]]
 ) -> Attributes:
-    """Without the model, and the data: those are saved in other ways. `drawn`: generators that the data finds by itself."""
+    """Attributes of the trial and its callbacks, without the model and the data, which are saved in other ways. `drawn`:
+    generators that the data handles itself."""
 
     def others() -> dict[str, Any]:
         kinds: dict[str, Iterable[Any]] = {
@@ -93,7 +94,7 @@ def attributes_of(
 
 
 class Structure:
-    """Of the model, as it was when its variables were made."""
+    """Structure of the model when its variables were made."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -120,7 +121,7 @@ class Structure:
 
 
 def note_unsaved(trial: KerasTrial, attributes: Attributes, structure: Structure | None, exactness: ExactnessRecord) -> None:
-    """After the attributes' state was taken."""
+    """Tells the user about unsaved state, after the attributes' state was taken."""
     rebuilds = type(trial).rebuild is not KerasTrial.rebuild
     if structure is not None and not rebuilds and (sentence := structure.change()):
         exactness.note_lost(sentence)
@@ -135,7 +136,7 @@ def note_unsaved(trial: KerasTrial, attributes: Attributes, structure: Structure
 
 
 def restore(trial: KerasTrial, attributes: Attributes, saved: Mapping[str, Any], exactness: ExactnessRecord) -> None:
-    """What `load_state_dict` changes is the user's own affair; the other attributes are as they were."""
+    """Restores attributes. Changes by `load_state_dict` are the user's own; the other attributes get their saved values."""
     before = attributes.marks()
     if saved["trial"]:
         trial.load_state_dict(saved["trial"])

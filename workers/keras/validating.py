@@ -1,4 +1,4 @@
-"""Runs a model on the validation data, alone or as one of several ranks."""
+"""Evaluates a model on the validation data, alone or as one of several ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tenuto.workers.keras.trial import KerasTrial
 
 
 def evaluate(trial: KerasTrial, model: Any, backend: Backend, given: Any, callbacks: Any, batch_size: int) -> Any:
-    """As `model.evaluate`. `given`: the validation data; `callbacks`: a CallbackList. Returns the metrics' values by name."""
+    """Like `model.evaluate`. `given`: the validation data; `callbacks`: a CallbackList. Returns the metrics' values by name."""
     if backend.ranks > 1:
         return _evaluate_share(trial, model, backend, given, callbacks, batch_size)
     arguments: dict[str, Any] = {"x": given}
@@ -20,7 +20,7 @@ def evaluate(trial: KerasTrial, model: Any, backend: Backend, given: Any, callba
 
 
 def _evaluate_share(trial: KerasTrial, model: Any, backend: Backend, given: Any, callbacks: Any, batch_size: int) -> Any:
-    """Each rank on its share of each batch. The metrics' variables are summed over the ranks."""
+    """Evaluates this rank's share of each batch. The metrics' variables are summed over the ranks."""
     batches = data.validation_batches(given, trial.build_validation_data, batch_size)
     model.reset_metrics()
     backend.begin_validation(model)

@@ -16,17 +16,17 @@ from tenuto.workers.harness.errors import WillRepeat
 
 WEIGHTS_FILE = "model.safetensors"
 LAYOUT = "tenuto"
-"""Metadata, as JSON (in one piece, for the library writes several in any order). order: the arrays' names in the order of the
-variables, for such a file has an order of its own. types: names of types that NumPy knows by an extension only (bfloat16), by
-array: stored as whole numbers of that size."""
+"""Metadata, as JSON (in one entry, because the library writes several in any order). order: the arrays' names in the order of
+the variables, which the file itself does not keep. types: names of types that NumPy knows only by an extension (bfloat16), by
+array; these are stored as whole numbers of the same size."""
 _WHOLE = {1: np.uint8, 2: np.uint16}
 
 Arrays = list[tuple[str, np.ndarray[Any, Any]]]
-"""Names, each once, and values."""
+"""(name, value) of each array; names are unique."""
 
 
 def names_of(variables: Sequence[Any]) -> list[str]:
-    """Each variable's path in the model, with a number where several share it."""
+    """Path of each variable in the model, with a number if several share it."""
     counts: dict[str, int] = {}
     names = []
     for variable in variables:
@@ -37,12 +37,12 @@ def names_of(variables: Sequence[Any]) -> list[str]:
 
 
 def copies_of(variables: Sequence[Any]) -> Arrays:
-    """Their values now, in memory of their own."""
+    """Present values of the variables, in memory of their own."""
     return [(name, np.array(variable.numpy())) for name, variable in zip(names_of(variables), variables, strict=True)]
 
 
 def write_arrays(arrays: Arrays, path: Path) -> None:
-    """Raises OSError."""
+    """Writes the arrays. Raises OSError."""
     types = {name: array.dtype.name for name, array in arrays if array.dtype.isbuiltin != 1}
     stored = {name: array.view(_WHOLE[array.dtype.itemsize]) if name in types else array for name, array in arrays}
     metadata = {LAYOUT: json.dumps({"order": [name for name, _ in arrays], "types": types})}
@@ -53,7 +53,7 @@ def write_arrays(arrays: Arrays, path: Path) -> None:
 
 
 def read_arrays(path: Path) -> Arrays:
-    """In the order in which they were written. Raises OSError."""
+    """Arrays in the order in which they were written. Raises OSError."""
     try:
         with safetensors.safe_open(path, framework="np") as file:
             layout = json.loads((file.metadata() or {}).get(LAYOUT, '{"order": [], "types": {}}'))
@@ -69,15 +69,16 @@ def read_arrays(path: Path) -> Arrays:
 
 
 def load_weights(model: Any, directory: str | Path) -> None:
-    """Gives a built Keras model the weights in a downloaded checkpoint: in the model's own order, whatever its layers are called.
+    """Loads the weights of a downloaded checkpoint into a built Keras model: in the model's own order, whatever its layers are
+    called.
 
-    Raises OSError; UserError where the architecture is another one.
+    Raises OSError; UserError if the architecture differs.
     """
     assign(model.weights, read_arrays(Path(directory) / WEIGHTS_FILE), "the model's weights")
 
 
 def assign(variables: Sequence[Any], arrays: Arrays, what: str) -> None:
-    """In order. Raises WillRepeat where they are other ones than those that were saved."""
+    """Assigns arrays in order. Raises WillRepeat if the variables differ from the saved ones."""
     again = "build the same model, optimizer and metrics each time."
     if len(variables) != len(arrays):
         raise WillRepeat(f"{what}: the checkpoint holds {len(arrays)} arrays, but there are {len(variables)} variables; {again}")

@@ -1,4 +1,4 @@
-"""What user code may do around training, with state that is kept in every checkpoint."""
+"""Callbacks of a user's trial, with state that is saved in every checkpoint."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Any
 
 
 class PyTorchCallback:
-    """Override what you need; return instances from `PyTorchTrial.build_callbacks`.
+    """Base class of callbacks. Override the methods that you need; return instances from `PyTorchTrial.build_callbacks`.
 
     Each hook runs in the training thread at a position that is the same however often the trial was interrupted, except
     `on_training_start` and `on_trial_end`, which run once per process, and those around checkpoints.
     """
 
     def on_training_start(self) -> None:
-        """Before the first batch that this process trains, after a checkpoint was loaded."""
+        """Called before the first batch that this process trains, after a checkpoint was loaded."""
 
     def on_epoch_start(self, epoch_idx: int) -> None:
-        """Before an epoch's first batch."""
+        """Called before an epoch's first batch."""
 
     def on_epoch_end(self, epoch_idx: int) -> None:
-        """After an epoch's last batch, and before the validation or checkpoint that follows it."""
+        """Called after an epoch's last batch, and before the validation or checkpoint that follows it."""
 
     def on_validation_start(self) -> None:
-        """Before the validation set is evaluated."""
+        """Called before the validation set is evaluated."""
 
     def on_validation_end(self, metrics: Mapping[str, float]) -> None:
-        """`metrics`: what is reported. The place to step a scheduler that reacts to them."""
+        """Called after the validation. `metrics`: the reported ones. The place to step a scheduler that reacts to them."""
 
     def on_checkpoint_load_end(self) -> None:
-        """The state is that of the checkpoint."""
+        """Called after the state of a checkpoint was loaded."""
 
     def on_checkpoint_save_start(self, batches: int) -> None:
-        """Before the state is copied. What you change here is part of the checkpoint, so change nothing that training uses:
-        checkpoints are saved wherever a trial is interrupted."""
+        """Called before the state is copied. Changes made here are part of the checkpoint, so change nothing that training
+        uses: checkpoints are saved wherever a trial is interrupted."""
 
     def on_checkpoint_save_end(self, checkpoint_id: str) -> None:
-        """The checkpoint is stored and reported."""
+        """Called when the checkpoint is stored and reported."""
 
     def on_trial_end(self) -> None:
-        """The process is about to end in order, whether the trial goes on elsewhere or not. Not called when it is killed."""
+        """Called before the process ends in order, whether the trial goes on elsewhere or not. Not called when it is killed."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """State to save with each checkpoint."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Given what `state_dict` returned."""
+        """Gets the result of `state_dict`."""

@@ -1,4 +1,4 @@
-"""What is asked of a user's trial before it trains: mistakes are told where they are made, and not in the midst of training."""
+"""Checks of a user's trial before it trains, so that mistakes are reported at their place, and not in the middle of training."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "load_state_dict": ("state",),
     "rebuild": ("state",),
 }
-"""Beside `train_batch` and `evaluate_batch`, which need not take all of their arguments."""
+"""Arguments of methods, except `train_batch` and `evaluate_batch`, which need not take all of theirs."""
 HOOKS: Mapping[str, tuple[str, ...]] = {
     "on_training_start": (),
     "on_epoch_start": ("epoch_idx",),
@@ -56,11 +56,11 @@ HOOKS_ELSEWHERE: Mapping[str, str] = {
     "on_checkpoint_write_end": "on_checkpoint_save_end(self, checkpoint_id)",
     "on_checkpoint_upload_end": "on_checkpoint_save_end(self, checkpoint_id)",
 }
-"""Determined's names, and what is written here."""
+"""Replacements of Determined's names."""
 
 
 def check_trial(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
-    """Raises UserError."""
+    """Raises UserError for a trial that cannot be trained."""
     kind = type(trial)
     signatures.check_methods(trial, PyTorchTrial, METHODS)
     if not context._models or not context._optimizers:
@@ -77,7 +77,7 @@ def check_trial(trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
 
 
 def doubts(trial: PyTorchTrial) -> list[str]:
-    """Sentences about what is allowed and probably not meant."""
+    """Sentences about code that is allowed and probably not meant."""
     name = type(trial).__name__
     known = [*METHODS, "train_batch", "evaluate_batch"]
     found = [
@@ -89,7 +89,8 @@ def doubts(trial: PyTorchTrial) -> list[str]:
 
 
 def elsewhere(trial: PyTorchTrial, context: PyTorchTrialContext) -> str:
-    """What means something else than in Determined, for a trial that is written as trials for it are; empty: nothing."""
+    """Sentence about code that means something else than in Determined, for a trial that is written as for Determined; empty
+    if there is none."""
     if not (context._asked_per_slot or signatures.takes(trial.evaluate_batch, "batch_idx")):
         return ""
     notes = []
@@ -109,12 +110,12 @@ def elsewhere(trial: PyTorchTrial, context: PyTorchTrialContext) -> str:
 
 
 def training_step(trial: PyTorchTrial) -> Callable[[Any, int, int], Any]:
-    """Calls `train_batch` with (batch, epoch_idx, batch_idx), whichever of them it takes. Raises UserError."""
+    """Function that calls `train_batch` with those of (batch, epoch_idx, batch_idx) that it takes. Raises UserError."""
     return signatures.caller(trial, "train_batch", TRAIN_ARGUMENTS)
 
 
 def evaluation_step(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
-    """Calls `evaluate_batch` with (batch, batch_idx), or with the batch alone. Raises UserError."""
+    """Function that calls `evaluate_batch` with (batch, batch_idx), or with the batch alone. Raises UserError."""
     return signatures.caller(trial, "evaluate_batch", EVALUATE_ARGUMENTS, optional=1)
 
 
@@ -123,7 +124,7 @@ def evaluates_full_dataset(trial: PyTorchTrial) -> bool:
 
 
 def checked_callbacks(trial: PyTorchTrial) -> dict[str, PyTorchCallback]:
-    """Those that it builds, by name. Raises UserError."""
+    """The trial's callbacks, by name. Raises UserError."""
     callbacks = trial.build_callbacks()
     if not isinstance(callbacks, Mapping) or not all(isinstance(value, PyTorchCallback) for value in callbacks.values()):
         raise WillRepeat(
@@ -135,7 +136,7 @@ def checked_callbacks(trial: PyTorchTrial) -> dict[str, PyTorchCallback]:
 
 
 def check_callback(callback: PyTorchCallback) -> None:
-    """Raises UserError for a hook that would never be called, or cannot be called as it will be."""
+    """Raises UserError for a hook that would never be called, or cannot be called with its arguments."""
     kind = type(callback)
     for name in signatures.unknown_hooks(callback, PyTorchCallback, HOOKS):
         hint = HOOKS_ELSEWHERE.get(name) or signatures.near(name, HOOKS)
@@ -154,7 +155,7 @@ def check_callback(callback: PyTorchCallback) -> None:
 
 
 def epoch_batches(trial: PyTorchTrial, context: PyTorchTrialContext, training: DataLoader[Any]) -> int | None:
-    """Batches of an epoch of the training data; None: nobody knows. Raises UserError where something is given in epochs then."""
+    """Batches of an epoch of the training data; None: not known. Raises UserError if a length is then given in epochs."""
     given = trial.batches_per_epoch
     if given is not None and (type(given) is not int or given < 1):
         raise UserError(f"batches_per_epoch is {given!r}; it must be a whole number from 1.", at=type(trial))

@@ -1,4 +1,4 @@
-"""From a trial in training to the parts of a checkpoint, and back."""
+"""Conversion between a trial in training and the parts of a checkpoint."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """All that the state of a trial is spread over."""
+    """Objects over which the state of a trial is spread."""
 
     context: PyTorchTrialContext
     trial: PyTorchTrial
@@ -41,16 +41,16 @@ class Parts:
     metrics: TrainingMetrics
     exactness: Exactness
     given: options.Given
-    """The optimizers' options as `__init__` gave them."""
+    """Options of the optimizers, as `__init__` gave them."""
     attributes: Attributes
-    """Of the trial and its callbacks, as they were before training."""
+    """Attributes of the trial and its callbacks, as they were before training."""
     structure: Structure
     hyperparameters: Mapping[str, Any]
-    """What a sampler kept of a trial with others is not this one's."""
+    """Hyperparameters of the trial: the state of a sampler is not taken from a trial with others."""
 
 
 def collect(parts: Parts, ranks: Ranks, last_batch: str | None) -> Collected:
-    """Called on all ranks."""
+    """Collects the state of all ranks; called on all of them."""
     context = parts.context
     own: dict[str, Any] = {
         "random": seeds.random_state(),
@@ -80,10 +80,10 @@ def collect(parts: Parts, ranks: Ranks, last_batch: str | None) -> Collected:
 def capture(
     parts: Parts, data: Place, buffers: snapshots.Buffers | None, collected: Collected | None = None
 ) -> Callable[[Path], None]:
-    """What writes the state, as it is now, into an empty directory: once. `buffers`: copy into these, so that training may go on
-    before it is called; None: it must wait.
+    """Copies the present state; returns a function that writes it into an empty directory, once. `buffers`: memory for the copy,
+    so that training may go on before the function is called; None: it must wait.
 
-    Raises UserError for state that cannot be copied; the function raises OSError, and UserError for what cannot be pickled.
+    Raises UserError for state that cannot be copied; the function raises OSError, and UserError for state that cannot be pickled.
     """
     context, copier = parts.context, None if buffers is None else snapshots.Copier(buffers)
     copy: Callable[[Any], Any] = _as_it_is if copier is None else copier
@@ -148,8 +148,8 @@ def prepare(parts: Parts, buffers: snapshots.Buffers) -> None:
 def restore(
     parts: Parts, directory: Path, ranks: Ranks | None = None, seed: int = 0, say: Callable[[str], None] = lambda _: None
 ) -> Place:
-    """Returns where the data goes on. Raises OSError; UserError where `__init__` did not wrap what was saved. `seed`: the
-    trial's, for ranks that the checkpoint does not know."""
+    """Restores the state; returns the position of the data. Raises OSError; UserError if `__init__` did not wrap an object
+    that was saved. `seed`: of the trial, for ranks that the checkpoint does not know."""
     context, saved = parts.context, state.load_parts(directory)
     _check_same(saved, context, parts.callbacks)
     own = of_rank(saved, *((0, 1) if ranks is None else (ranks.rank, ranks.size)))
@@ -185,7 +185,8 @@ def restore(
 
 
 def _restore_models(parts: Parts, directory: Path, saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With their optimizers and schedulers. Returns what holds the gradients. Raises WillRepeat where they do not fit."""
+    """Restores models with their optimizers and schedulers. Returns the state with the gradients. Raises WillRepeat if they do
+    not fit."""
     context = parts.context
     whole = fsdp.read_whole(directory) or saved
     try:
@@ -211,8 +212,8 @@ def _restore_models(parts: Parts, directory: Path, saved: Mapping[str, Any]) -> 
 
 
 def restore_weights(context: PyTorchTrialContext, directory: Path) -> None:
-    """Only the models' weights, of a checkpoint that another trial made, perhaps another user's: nothing is unpickled, so what a
-    model keeps besides tensors stays as `__init__` made it. Raises OSError; UserError where they do not fit."""
+    """Loads only the models' weights, of a checkpoint that another trial made, perhaps another user's: nothing is unpickled,
+    so the state of a model besides tensors stays as `__init__` made it. Raises OSError; UserError if they do not fit."""
     others = state.load_plain(directory).get("models_other")
     count = len(others) if others is not None else sum(1 for _ in directory.glob(state.MODEL_FILES))
     if count != len(context._models):
@@ -271,8 +272,8 @@ def _check_same(saved: Mapping[str, Any], context: PyTorchTrialContext, callback
 
 
 def _unsaved(model: nn.Module) -> dict[str, Any]:
-    """What training can change in a model and its state dict leaves out: modules' modes, frozen parameters, buffers that are
-    not persistent."""
+    """State that training can change in a model and that its state dict leaves out: modules' modes, frozen parameters, buffers
+    that are not persistent."""
     kept = model.state_dict().keys()
     return {
         "training": [module.training for module in model.modules()],

@@ -1,4 +1,4 @@
-"""What a trial is given: hyperparameters, the device, and the wrappers that let the harness save and restore its parts."""
+"""The context of a PyTorch trial: hyperparameters, the device, and wrappers that let the harness save and restore its parts."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class PyTorchTrialContext(PositionedContext):
-    """Given to `PyTorchTrial.__init__`. Wrap every model, optimizer, scheduler and scaler there, always in the same order:
-    that is how a resumed trial finds its state again."""
+    """Argument of `PyTorchTrial.__init__`. Wrap every model, optimizer, scheduler and scaler there, always in the same order:
+    a resumed trial finds their state by it."""
 
     def __init__(self, info: TrialInfo, device: torch.device) -> None:
         super().__init__(info)
@@ -49,7 +49,7 @@ class PyTorchTrialContext(PositionedContext):
         self._scalers: list[Any] = []
         self._reducers: list[WrappedReducer] = []
         self._clears_gradients = False
-        """Whoever steps now clears the gradients right after."""
+        """True: a step is followed at once by clearing the gradients."""
         self._stepped: set[int] = set()
         """Ids of optimizers that stepped during the batch being trained."""
         self._scaled: list[Any] = []
@@ -57,13 +57,13 @@ class PyTorchTrialContext(PositionedContext):
         self._ranks: Ranks | None = None
         self._gradients: GradientSync | None = None
         self._shards: Shards | None = None
-        """Where models are divided among the ranks (fsdp), their parts meet for a checkpoint."""
+        """Collector of the parts of models that are divided among the ranks (fsdp), for a checkpoint."""
         self._share = (1, 1)
         """Records of this rank in the batch being trained (or in the part of it), and of the whole batch."""
         self._parts_left = 0
-        """Further parts of this rank's share of the batch being trained."""
+        """Number of further parts of this rank's share of the batch being trained."""
         self._weighed = False
-        """The losses of this batch carry the weight of the share."""
+        """True: the losses of this batch carry the weight of the share."""
         distributed = Distributed.model_validate(info.config.get("distributed") or {})
         self._rules = BatchRules.of(info.config, self.slots)
         self._scaling = LearningRateScaling(distributed, self.slots)
@@ -95,13 +95,13 @@ class PyTorchTrialContext(PositionedContext):
             self._gradients = GradientSync(self._ranks, self.steps_optimizers, self._gradient_factor)
 
     def _gradient_factor(self) -> float:
-        """This rank's weight in the sum of gradients. The weights add up to 1, so a second backward pass in the same batch may
-        average again what was averaged."""
+        """Weight of this rank in the sum of gradients. The weights add up to 1, so a second backward pass in the same batch
+        may average again what was averaged."""
         assert self._ranks is not None
         records, total = self._share
         return 1 / self._ranks.size if self._weighed else records / total
 
-    # What the harness keeps.
+    # Objects that the harness saves.
 
     def wrap_model(self, model: M) -> M:
         """Moves the model to the device. Wrap it before you make its optimizer."""
@@ -128,9 +128,9 @@ class PyTorchTrialContext(PositionedContext):
         fp16_compression: bool | None = None,
         average_aggregated_gradients: bool | None = None,
     ) -> O:
-        """Call it once for each optimizer. The other arguments are Determined's: any number of backward passes in a step
-        counts, gradients travel uncompressed, and `optimizations.average_aggregated_gradients` is for all. Raises UserError for
-        other values."""
+        """Wraps an optimizer. Call it once for each. The other arguments are Determined's: any number of backward passes in a
+        step is allowed, gradients are sent uncompressed, and `optimizations.average_aggregated_gradients` applies to all.
+        Raises UserError for other values."""
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise UserError(f"wrap_optimizer was given {type(optimizer).__name__}; it needs a torch.optim.Optimizer.")
         averages = self._optimizations.average_aggregated_gradients
@@ -163,7 +163,8 @@ class PyTorchTrialContext(PositionedContext):
         step_mode: LRScheduler.StepMode = LRScheduler.StepMode.STEP_EVERY_EPOCH,
         frequency: int = 1,
     ) -> Any:
-        """The harness steps it after every `frequency` epochs, batches or optimizer steps, or never with MANUAL_STEP."""
+        """Wraps a scheduler. The harness steps it after every `frequency` epochs, batches or optimizer steps, or never with
+        MANUAL_STEP."""
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not any(one is optimizer for one in self._optimizers):
@@ -172,7 +173,7 @@ class PyTorchTrialContext(PositionedContext):
         return lr_scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
-        """A torch.amp.GradScaler of your own: its scale is saved with the checkpoint. Give it to `step_optimizer`; it is
+        """Wraps a torch.amp.GradScaler of your own: its scale is saved with the checkpoint. Pass it to `step_optimizer`; it is
         updated once, at the end of the batch, unless you do it."""
         if not callable(getattr(scaler, "step", None)) or not callable(getattr(scaler, "update", None)):
             raise UserError(f"wrap_scaler was given {type(scaler).__name__}; it needs a torch.amp.GradScaler.")
@@ -198,8 +199,8 @@ class PyTorchTrialContext(PositionedContext):
         for_training: bool = True,
         for_validation: bool = True,
     ) -> Any:
-        """Returns the reducer; or, for a function, an object with `update(value)`: the function is called with the list of all
-        values. `name`: the metric; None where the reducer returns a dict of metrics."""
+        """Wraps a reducer, and returns it; for a function, an object with `update(value)`: the function is called with the
+        list of all values. `name`: the metric; None if the reducer returns a dict of metrics."""
         if not isinstance(reducer, MetricReducer):
             if isinstance(reducer, type) or not callable(reducer):
                 raise UserError(
@@ -213,20 +214,20 @@ class PyTorchTrialContext(PositionedContext):
         self._reducers.append(WrappedReducer(reducer, name, for_training, for_validation))
         return reducer
 
-    # What train_batch calls.
+    # Methods for train_batch.
 
     def to_device(self, data: Any) -> Any:
-        """Tensors in nested dicts, lists and tuples, moved to the device. Batches arrive there already."""
+        """Tensors in nested dicts, lists and tuples, moved to the device. Batches are there already."""
         return to_device(data, self.device)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """What `optimizations.mixed_precision` asks for. `train_batch` and `evaluate_batch` run inside it already."""
+        """Context for `optimizations.mixed_precision`. `train_batch` and `evaluate_batch` run inside it already."""
         if self._precision is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self._precision)
 
     def backward(self, loss: torch.Tensor, **arguments: Any) -> None:
-        """`loss.backward(**arguments)`, with what `optimizations` says of accumulation and mixed precision."""
+        """`loss.backward(**arguments)`, with accumulation and mixed precision as `optimizations` configures them."""
         optimizations = self._optimizations
         if self._cuts and self._asked_for_step:
             raise UserError(
@@ -246,7 +247,8 @@ class PyTorchTrialContext(PositionedContext):
                 loss.backward(**arguments)  # type: ignore[no-untyped-call]
 
     def _weigh(self, loss: torch.Tensor) -> torch.Tensor:
-        """Shares of different sizes: the mean over a batch is the mean over the ranks of these."""
+        """The loss with the weight of the share: with shares of different sizes, the mean over a batch is the mean over the
+        ranks of these."""
         self._weighed = True
         records, total = self._share
         scale = records * self.slots / total
@@ -259,10 +261,10 @@ class PyTorchTrialContext(PositionedContext):
         auto_zero_grads: bool = True,
         scaler: Any | None = None,
     ) -> None:
-        """Steps, and clears the gradients unless told not to. With `optimizations.aggregation_frequency`: at the last of so
-        many batches, and does nothing before.
+        """Steps, and clears the gradients unless told not to. With `optimizations.aggregation_frequency` it steps at the last
+        batch of each group, and does nothing before.
 
-        `clip_grads` gets the optimizer's parameters, their gradients unscaled; it takes the place of what `optimizations` says.
+        `clip_grads` gets the optimizer's parameters, with unscaled gradients; it replaces the clipping of `optimizations`.
         """
         self._asked_for_step = True
         if not self.steps_optimizers():
@@ -287,7 +289,8 @@ class PyTorchTrialContext(PositionedContext):
             optimizer.zero_grad()
 
     def steps_optimizers(self) -> bool:
-        """`step_optimizer` steps in this batch: false while gradients are gathered, and in all parts of a batch but the last."""
+        """True if `step_optimizer` steps in this batch; false while gradients are accumulated, and in all parts of a batch but
+        the last."""
         return self._parts_left == 0 and (self._batches + 1) % self._optimizations.aggregation_frequency == 0
 
     def _begin_batch(self) -> None:
@@ -300,12 +303,12 @@ class PyTorchTrialContext(PositionedContext):
 
     @property
     def _cuts(self) -> bool:
-        """Batches may be trained in parts, on some number of slots. What does not go with that is refused on every number, and
-        not only when the trial shrinks."""
+        """True if batches may be trained in parts, on some number of slots. Settings that do not allow that are refused on
+        every number, and not only when the trial shrinks."""
         return self._rules.slots_most is not None
 
     def _begin_part(self, records: int, total: int, left: int) -> None:
-        """Before each call of `train_batch`. `left`: further parts of this batch."""
+        """Called before each call of `train_batch`. `left`: further parts of this batch."""
         self._share, self._parts_left = (records, total), left
         self._weighed = self._asked_for_step = False
         self._in_part = True
@@ -318,13 +321,13 @@ class PyTorchTrialContext(PositionedContext):
             raise UserError(f"train_batch calls backward() of its loss{_NOT_IN_PARTS.format('backward')}")
 
     def _share_buffers(self) -> None:
-        """Running statistics are those of rank 0, as in torch's own data-parallel training."""
+        """Copies rank 0's running statistics to all ranks, as torch's own data-parallel training does."""
         if self._ranks is not None:
             with self._ranks.waiting():
                 self._ranks.broadcast([buffer for model in self._models for buffer in model.buffers()])
 
     def _end_batch(self, trained: int = 1) -> None:
-        """After `train_batch`, before the position moves on by so many."""
+        """Called after `train_batch`, before the position moves on by this number."""
         for scaler in list(self._scaled):
             scaler.update()
         if self._ranks is not None:
@@ -336,6 +339,6 @@ class PyTorchTrialContext(PositionedContext):
 
     @property
     def learning_rate_factor(self) -> float:
-        """By which optimizers multiply their learning rate when they step now, as `distributed.learning_rate_scaling` says. The
-        learning rate that the optimizer holds, and a scheduler sets, is without it."""
+        """Factor of the optimizers' learning rate when they step now, as `distributed.learning_rate_scaling` configures it.
+        The learning rate that the optimizer holds, and a scheduler sets, does not include it."""
         return self._scaling.factor(self._batches, self._epoch_batches)

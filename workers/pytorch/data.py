@@ -1,13 +1,13 @@
-"""Batches by position. Batch `n` of a trial is the same whether training came there in one go or resumed just before, and
-whether 0 or 20 loader workers made it.
+"""Batches by position. Batch `n` of a trial is the same whether training got there in one go or resumed just before, and whether
+0 or 20 loader workers made it.
 
-The order of an epoch is a function of (seed, epoch). Whatever is random while a batch is made (augmentation, collation) draws
-from generators seeded by (seed, epoch, batch). Loader workers live through the whole training, across epochs.
+The order of an epoch is a function of (seed, epoch). Random operations that make a batch (augmentation, collation) draw from
+generators seeded by (seed, epoch, batch). Loader workers live through the whole training, across epochs.
 
-Why not torchdata's StatefulDataLoader, which is the library for this: tried with 0.11 on torch 2.13, shuffled and resumed in
-the middle of an epoch, it gives the same records in the same order, with 0 and 2 workers, but another augmentation (loader
-workers are seeded anew, and without workers the generators are the training's own), it must keep the number of workers, and
-it reads its place back by walking through the sampler. Streams, which have no index, do use it: see `streams.py`.
+torchdata's StatefulDataLoader, the library for this, is not used here: tried with 0.11 on torch 2.13, shuffled and resumed in the
+middle of an epoch, it gives the same records in the same order, with 0 and 2 workers, but another augmentation (loader workers
+are seeded anew, and without workers the generators are the training's own), it must keep the number of workers, and it restores
+its position by stepping through the sampler. Streams, which have no index, do use it: see `streams.py`.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from tenuto.workers.pytorch.streams import StreamBatches, stream_loader
 from tenuto.workers.user_state.generators import own_generators, reseed
 
 Steps = Callable[[int], int] | None
-"""From a position to the batches of the step that begins there."""
+"""Function from a position to the batches of the step that begins there."""
 
 
 class BatchKey(NamedTuple):
     epoch: int
     batch: int
-    """Within its epoch."""
+    """Number of the batch within its epoch."""
     indices: Any
-    """What the user's sampler gave: a list of indices, or one index where automatic batching is off."""
+    """Result of the user's sampler: a list of indices, or one index if automatic batching is off."""
     first: int = 0
-    """Position in the batch of the first of `indices`, where they are a rank's share."""
+    """Position in the batch of the first of `indices`, if they are a rank's share."""
     total: int | None = None
-    """Records of the whole batch, then."""
+    """Records of the whole batch, if `indices` are a share."""
     records: int = 0
-    """Records that count: 0 where the share is empty."""
+    """Records with weight: 0 if the share is empty."""
     places: tuple[tuple[int, int, int], ...] = ()
-    """Where a step trains several batches: epoch, batch and position in it, of each of `indices`."""
+    """(epoch, batch, position in it) of each of `indices`, if a step trains several batches."""
 
 
 class _PositionedDataset(Dataset[Any]):
-    """Makes the whole batch of a key, under the key's own randomness. Runs in loader workers."""
+    """Dataset that makes the whole batch of a key, under the key's own randomness. Runs in loader workers."""
 
     def __init__(self, loader: DataLoader[Any], seed: int) -> None:
         self._dataset, self._collate = loader.dataset, loader.collate_fn
@@ -59,7 +59,7 @@ class _PositionedDataset(Dataset[Any]):
         return self._make_whole(key)
 
     def _make_share(self, key: BatchKey) -> Any:
-        """Each record under randomness of its own, so that it is the same however many ranks divide the batch."""
+        """Makes each record under randomness of its own, so that it is the same however many ranks divide the batch."""
         seed = derive_seed(self._seed, "batch", key.epoch, key.batch)
         if get_worker_info() is not None:
             return self._make_records(key, seed)
@@ -110,7 +110,7 @@ class _PositionedDataset(Dataset[Any]):
 
 
 class _Keys:
-    """Keys from a position on: to the end of its epoch, or for ever."""
+    """Keys from a position on: to the end of its epoch, or without end."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class _Keys:
         steps: Steps = None,
         orders: Orders | None = None,
     ) -> None:
-        """`shard`: of each training batch its share; of the validation batches every so many-th. `steps`: its share of each step,
-        which may train several batches."""
+        """`shard`: yields its share of each training batch; of validation batches, every so many-th. `steps`: yields its share
+        of each step, which may train several batches."""
         self._loader, self._seed, self._start, self._endless = loader, seed, start_batches, endless
         self._shard, self._steps = shard, steps
         self._epoch_batches = len(loader)
@@ -161,7 +161,7 @@ class _Keys:
             epoch, first = epoch + 1, 0
 
     def _share_of_step(self, keys: list[BatchKey]) -> BatchKey:
-        """The records of several batches, divided as if they were one."""
+        """Share of the records of several batches, divided as if they were one."""
         assert self._shard is not None
         indices = [index for key in keys for index in key.indices]
         places = tuple((key.epoch, key.batch, position) for key in keys for position in range(len(key.indices)))
@@ -185,7 +185,7 @@ class _Keys:
 
 
 def check_loader(loader: Any, where: str, at: Any = None) -> DataLoader[Any]:
-    """Raises UserError where there are no batches to find again. `at`: the user's function."""
+    """The loader. Raises UserError if its batches have no positions. `at`: the user's function."""
     if not isinstance(loader, DataLoader):
         raise UserError(
             f"{where} returned {type(loader).__name__}; it must return a tenuto.pytorch.DataLoader (torch's own).", at=at
@@ -204,7 +204,7 @@ def is_stream(loader: DataLoader[Any]) -> bool:
 
 
 def epoch_batches(loader: DataLoader[Any]) -> int | None:
-    """None: a stream without a length."""
+    """Batches of an epoch; None for a stream without a length."""
     try:
         return len(loader)
     except TypeError:
@@ -222,9 +222,9 @@ def training_batches(
     steps: Steps = None,
     orders: Orders | None = None,
 ) -> Iterator[Any]:
-    """Batches from position `start_batches` on, without end; those of a stream from where `stream_state` says. With `shard`:
-    `Sharded` ones, or whole ones that are to be cut; with `steps`, too: those of steps, except of a stream. `orders`: those of
-    this loader, which know what its sampler keeps. Raises UserError."""
+    """Batches from position `start_batches` on, without end; those of a stream from `stream_state`. With `shard`: `Sharded`
+    ones, or whole ones that are still to be cut; with `steps`, too: those of steps, except of a stream. `orders`: those of
+    this loader, which hold its sampler's state. Raises UserError."""
     if is_stream(loader):
         return StreamBatches(loader, seed, stream_state)
     if steps is not None and loader.batch_sampler is None:
@@ -236,7 +236,7 @@ def training_batches(
 
 
 def share_of_stream(batches: list[Any], lengths: list[int], shard: Shard) -> Sharded:
-    """Of a step's batches of a stream: each rank takes one. A rank for which there is none takes the last, with weight 0."""
+    """Share of a step's batches of a stream: each rank takes one. A rank without one takes the last, with weight 0."""
     total = sum(lengths)
     if shard.rank < len(batches):
         return Sharded(batches[shard.rank], lengths[shard.rank], total)
@@ -244,15 +244,15 @@ def share_of_stream(batches: list[Any], lengths: list[int], shard: Shard) -> Sha
 
 
 def validation_batches(loader: DataLoader[Any], seed: int) -> Iterator[Any]:
-    """The whole set once; the same batches each time."""
+    """Batches of the whole set, once; the same each time."""
     return iter(validation_loader(loader, seed))
 
 
 def placed_validation_batches(
     loader: DataLoader[Any], seed: int, shard: Shard | None = None, orders: Orders | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """(place, batch); with `shard`: those of one rank. `orders`: the same object each time makes the order the same, whatever
-    the sampler keeps of earlier passes."""
+    """(position, batch); with `shard`: those of one rank. `orders`: passing the same object each time keeps the order the
+    same, whatever the sampler remembers of earlier passes."""
     if shard is None:
         return enumerate(validation_loader(loader, seed, orders))
     if is_stream(loader):
@@ -272,7 +272,7 @@ def validation_loader(loader: DataLoader[Any], seed: int, orders: Orders | None 
 def rounds_of_validation_batches(
     loader: DataLoader[Any], seed: int, shard: Shard, orders: Orders | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """The same as often on each rank: in the last round, ranks without a batch are given one with place -1."""
+    """The same number of batches for each rank: in the last round, ranks without a batch get one with position -1."""
     own: Any = None
     place = -1
     for place, batch in placed_validation_batches(loader, seed, orders=orders):

@@ -1,4 +1,4 @@
-"""Batches to where they are computed."""
+"""Moves batches to the device that computes them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What the last bit of a weight depends on besides the trial itself: noticed, recorded in each checkpoint, and said.
+"""Causes other than the trial itself that change the last bits of its weights: noticed, recorded in each checkpoint, and
+reported.
 
-Within one machine and one set of versions a deterministic trial repeats bit for bit. What can still break that: an operation
+Within one machine and one set of versions a deterministic trial repeats bit for bit. Remaining causes of breaks: an operation
 without a deterministic kernel (GPU atomics), other versions, another kind of processor or GPU, another number of threads.
 """
 
@@ -43,7 +44,7 @@ def prepare_torch(local_slots: int, deterministic: bool, local_rank: int = 0) ->
 
 
 def surroundings(device: torch.device) -> dict[str, str]:
-    """What results may depend on, by name."""
+    """Properties that results may depend on, by name."""
     found = {
         "Python": platform.python_version(),
         "torch": torch.__version__,
@@ -66,7 +67,7 @@ def surroundings(device: torch.device) -> dict[str, str]:
 
 
 class Exactness(ExactnessRecord):
-    """Of a trial that torch computes."""
+    """Breaks of a trial that torch computes."""
 
     def __init__(self, exact: bool, device: torch.device, say: Callable[[str], None]) -> None:
         super().__init__(exact, say)
@@ -97,7 +98,7 @@ class Exactness(ExactnessRecord):
             warnings.showwarning, self._show_warning = self._show_warning, None
 
     def check_settings(self) -> None:
-        """What the user's code may have changed since."""
+        """Notes settings that the user's code has changed."""
         if self.exact and not torch.are_deterministic_algorithms_enabled():
             self.note("deterministic kernels were switched off by the trial's code")
         if self.exact and self._device.type == "cuda" and torch.backends.cudnn.benchmark:

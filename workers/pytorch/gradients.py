@@ -1,7 +1,8 @@
 """Gradients that wait for further batches when a checkpoint is made.
 
-Others need not be kept: an optimizer has used them, and the next batch clears them. A used gradient is known by its version
-counter at the time of the step: a later backward pass that adds to it (a second model's loss, say) changes that, so it is kept.
+Other gradients need not be saved: an optimizer has used them, and the next batch clears them. A used gradient is recognised by
+its version counter at the time of the step: a later backward pass that adds to it (a second model's loss, say) changes that, so
+it is saved.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _USED = "_tenuto_used_version"
 
 
 def mark_used(optimizer: torch.optim.Optimizer) -> None:
-    """After a step. The mark is on the gradient itself, so that it lives no longer."""
+    """Marks gradients after a step. The mark is on the gradient itself, so that it lives no longer."""
     for parameter in parameters(optimizer):
         gradient = parameter.grad
         if gradient is not None:
@@ -28,7 +29,7 @@ def mark_used(optimizer: torch.optim.Optimizer) -> None:
 def open_gradients(
     optimizers: Sequence[torch.optim.Optimizer], copy: Callable[[torch.Tensor], torch.Tensor]
 ) -> list[list[torch.Tensor | None]]:
-    """Per optimizer and parameter: the gradient, or None where there is none that matters."""
+    """Gradients per optimizer and parameter; None for those that need not be saved."""
     return [
         [
             None
@@ -48,7 +49,7 @@ def restore_gradients(optimizers: Sequence[torch.optim.Optimizer], saved: Sequen
 
 
 def configured_clip(optimizations: Optimizations) -> Callable[[Iterable[torch.nn.Parameter]], None] | None:
-    """What clips the gradients of the parameters it is given; None: nothing is to be."""
+    """Function that clips the gradients of the parameters it gets; None if none is configured."""
     norm, value = optimizations.clip_grad_norm, optimizations.clip_grad_value
     if norm is None and value is None:
         return None

@@ -1,5 +1,5 @@
-"""Which parameters each group of an optimizer trains: training may add groups (gradual unfreezing), and a fresh process makes
-those of `__init__` only."""
+"""Parameters of each group of an optimizer: training may add groups (gradual unfreezing), and a fresh process makes only those
+of `__init__`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from tenuto.workers.harness.errors import WillRepeat
 
 Groups = list[list[str | None]]
-"""By group: names of parameters, with the model's number; None of one that is in no wrapped model."""
+"""Names of parameters by group, with the model's number; None for one that is in no wrapped model."""
 
 
 def groups_of(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> list[Groups]:
@@ -26,8 +26,8 @@ def groups_of(optimizers: Sequence[Optimizer], models: Sequence[nn.Module]) -> l
 
 
 def rebuild(optimizers: Sequence[Optimizer], models: Sequence[nn.Module], saved: Sequence[Groups] | None) -> None:
-    """Before the optimizers' state is loaded: makes the groups that were there when it was saved (None: an older checkpoint does
-    not say). Raises WillRepeat where a parameter is gone."""
+    """Makes the groups that existed at the save, before the optimizers' state is loaded (None: an older checkpoint without
+    them). Raises WillRepeat if a parameter is gone."""
     if saved is None:
         return
     known = dict(_named(models))

@@ -11,18 +11,18 @@ from tenuto.workers.harness.errors import UserError
 
 
 class LRScheduler:
-    """A torch scheduler and when to step it."""
+    """A torch scheduler, and when to step it."""
 
     class StepMode(enum.Enum):
         STEP_EVERY_EPOCH = "epoch"
         STEP_EVERY_BATCH = "batch"
         STEP_EVERY_OPTIMIZER_STEP = "optimizer step"
-        """After the batches in which its optimizer stepped: what counts where gradients are accumulated."""
+        """After the batches in which its optimizer stepped: the right count if gradients are accumulated."""
         MANUAL_STEP = "manual"
-        """Your code calls `scheduler.step()`; the harness saves and restores its state only."""
+        """Your code calls `scheduler.step()`; the harness only saves and restores its state."""
 
     def __init__(self, scheduler: Any, step_mode: StepMode = StepMode.STEP_EVERY_EPOCH, frequency: int = 1) -> None:
-        """`frequency`: step after every so many epochs, batches or optimizer steps. Raises UserError."""
+        """`frequency`: number of epochs, batches or optimizer steps between two steps. Raises UserError."""
         if not callable(getattr(scheduler, "step", None)) or not callable(getattr(scheduler, "state_dict", None)):
             raise UserError(f"wrap_lr_scheduler was given {type(scheduler).__name__}; it needs a torch learning-rate scheduler.")
         if not isinstance(step_mode, LRScheduler.StepMode):
@@ -41,8 +41,8 @@ class LRScheduler:
         self.optimizer_steps = 0
 
     def after_batch(self, batches: int, epoch_batches: int | None, stepped: bool = True, trained: int = 1) -> None:
-        """`batches` counts those just trained, in which its optimizer `stepped` or not. `trained`: how many these are; a
-        scheduler that steps every batch steps for each."""
+        """Called after batches. `batches`: position; in the last ones its optimizer `stepped` or not. `trained`: number of
+        these; a scheduler that steps every batch steps for each."""
         self.optimizer_steps += stepped
         if self.step_mode is LRScheduler.StepMode.STEP_EVERY_BATCH:
             for _ in range(batches // self.frequency - (batches - trained) // self.frequency):

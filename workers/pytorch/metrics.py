@@ -1,4 +1,4 @@
-"""From what the user's code returns to named numbers."""
+"""Conversion of the user's results to named numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tenuto.workers.harness.errors import UserError, WillRepeat
 
 
 class Reducer(enum.Enum):
-    """How `evaluate_batch`'s results become one number per metric."""
+    """Reduction of `evaluate_batch`'s results to one number per metric."""
 
     AVG = "avg"
-    """Weighted by the batches' lengths, so that a short last batch counts as what it is."""
+    """Average weighted by the batches' lengths, so that a short last batch has its proper weight."""
     SUM = "sum"
     MIN = "min"
     MAX = "max"
@@ -26,7 +26,8 @@ AnyReducer = Reducer | Callable[[Sequence[float]], float]
 
 
 def to_number(name: str, value: Any, where: str, at: Any = None) -> float:
-    """Raises UserError for anything but a number, a bool or something with one element. `at`: the user's function."""
+    """The value as a number. Raises UserError for anything but a number, a bool or a value with one element. `at`: the user's
+    function."""
     try:
         if isinstance(value, (bool, int, float)):
             return float(value)
@@ -57,7 +58,7 @@ def _kind(value: Any) -> str:
 
 
 class TrainingMetrics:
-    """Averages over the batches of a reporting period. Tensors of a GPU stay there until they are asked for, because reading one
+    """Averages over the batches of a reporting period. Tensors of a GPU stay there until they are needed, because reading one
     makes the CPU wait."""
 
     def __init__(self, at: Any = None) -> None:
@@ -66,12 +67,13 @@ class TrainingMetrics:
         self._values: dict[str, list[Any]] = {}
 
     def add(self, result: Any) -> None:
-        """`result`: what `train_batch` returned of a batch, a loss or a dict. Raises UserError."""
+        """Adds the result of `train_batch` for one batch, a loss or a dict. Raises UserError."""
         for name, value in self._numbers(result).items():
             self._values.setdefault(name, []).append(value)
 
     def add_parts(self, results: Sequence[tuple[Any, float]]) -> None:
-        """Of one batch: results of this rank's parts, and the weight of each. Those of all ranks add up to the batch's value."""
+        """Adds the results of one batch in parts: those of this rank, each with its weight. Those of all ranks add up to the
+        batch's value."""
         sums: dict[str, Any] = {}
         for result, weight in results:
             for name, value in self._numbers(result).items():
@@ -103,7 +105,7 @@ class TrainingMetrics:
         return averages
 
     def state(self) -> dict[str, list[float]]:
-        """What was added since the last `take`, by metric."""
+        """Sums since the last `take`, by metric."""
         return {
             name: [to_number(name, value, "train_batch", self._at) for value in values] for name, values in self._values.items()
         }
@@ -116,7 +118,8 @@ class EvaluationMetrics:
     """Reduces `evaluate_batch`'s results over the validation set."""
 
     def __init__(self, reducers: AnyReducer | Mapping[str, AnyReducer], at: Any = None, reducers_at: Any = None) -> None:
-        """`at`: the user's `evaluate_batch`; `reducers_at`: where the reducers come from. Raises UserError for what is none."""
+        """`at`: the user's `evaluate_batch`; `reducers_at`: origin of the reducers. Raises UserError for an object that is no
+        reducer."""
         for reducer in reducers.values() if isinstance(reducers, Mapping) else (reducers,):
             if not isinstance(reducer, Reducer) and not callable(reducer):
                 raise WillRepeat(
@@ -127,7 +130,7 @@ class EvaluationMetrics:
         self._lengths: dict[str, list[int]] = {}
 
     def add(self, result: Any, batch_length: int) -> None:
-        """`batch_length`: the weight of this batch in averages."""
+        """`batch_length`: weight of this batch in averages."""
         self.add_numbers(self.numbers(result), batch_length)
 
     def numbers(self, result: Any) -> dict[str, float]:
@@ -159,7 +162,7 @@ class EvaluationMetrics:
 
 
 def batch_length(batch: Any) -> int:
-    """Records in a batch: the first dimension of the first tensor found in it; 1 where there is none."""
+    """Records in a batch: the first dimension of the first tensor found in it; 1 if there is none."""
     if isinstance(batch, torch.Tensor):
         return int(batch.shape[0]) if batch.dim() > 0 else 1
     if isinstance(batch, Mapping):

@@ -1,9 +1,9 @@
-"""NumPy's global generator put aside for a while, in a microsecond where that is possible.
+"""Fast saving and restoring of NumPy's global generator: in a microsecond if possible.
 
 `np.random.get_state` and `set_state` take some 90 microseconds together, and data made in the training process needs them for
 every batch. NumPy can exchange the bit generator under the global one at once; what gets lost is the second half of a normal pair
-that it may keep for the next call. Whether it keeps one only `get_state` tells, so that is asked where the generator was used
-since the last time: in a training that does not use it, once.
+that it may keep for the next call. Only `get_state` tells whether it keeps one, so that is called if the generator was used since
+the last time: in a training that does not use it, once.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 import numpy as np
 
 STATE_WORDS = 625
-"""Of an MT19937: 624 words and the position among them (Matsumoto, Nishimura 1998)."""
+"""Words of an MT19937's state: 624 words and the position among them (Matsumoto, Nishimura 1998)."""
 
 
 class NumpyAside:
-    """Not for several threads at once, as NumPy's global generator is not."""
+    """Not thread-safe, as NumPy's global generator is not."""
 
     def __init__(self) -> None:
         self._spare: list[np.random.MT19937] = []
         self._seen: Any = None
-        """The training's generator, and its words as they lie in memory."""
+        """The training's generator, and its words as they are in memory."""
         self._words: Any = None
         self._without_half: tuple[int, int, int] | None = None
-        """The mark of a state in which it was seen to keep no half of a normal pair."""
+        """Mark of a state that was seen to keep no half of a normal pair."""
 
     def enter(self, seed: int) -> tuple[Any, Any]:
-        """From here on the global generator is another one, seeded. Returns what `leave` needs."""
+        """Replaces the global generator by another one, with this seed. Returns the argument for `leave`."""
         training = np.random.mtrand.get_bit_generator()
         if training is not self._seen:
             self._seen, self._words, self._without_half = training, _words(training), None
@@ -53,18 +53,18 @@ class NumpyAside:
 
 
 def seed_numpy(seed: int) -> None:
-    """Seeds the global generator with the lower 32 bits. All 63, as a list, would send NumPy through its array functions: 8
+    """Seeds the global generator with the lower 32 bits. All 63, as a list, would go through NumPy's array functions: 8
     microseconds by themselves, 100 in a training loop whose data fill the processor's cache."""
     np.random.seed(seed & 0xFFFFFFFF)
 
 
 def _words(generator: Any) -> Any:
-    """The state as it lies in memory. None: a user's generator of another kind."""
+    """The state as it is in memory. None: a user's generator of another kind."""
     if type(generator) is not np.random.MT19937:
         return None
     return (ctypes.c_uint32 * STATE_WORDS).from_address(generator.ctypes.state_address)
 
 
 def _mark(words: Any) -> tuple[int, int, int]:
-    """Changes with each number drawn: the position does, and every 624 numbers all words do."""
+    """Mark that changes with each number drawn: the position does, and every 624 numbers all words do."""
     return words[STATE_WORDS - 1], words[0], words[STATE_WORDS - 2]

@@ -1,9 +1,9 @@
 """Options of optimizers (learning rate, momentum, weight decay, ...) when a trial begins from another one's checkpoint.
 
-A checkpoint brings the optimizers' options with their state: resuming must be exact, whatever a schedule or the user's code
-made of them. But a copy in population-based training, or a trial that starts from a finished one's weights, has hyperparameters
-of its own. So a checkpoint also holds the options that the trial's `__init__` gave. Where the new trial's gives another value,
-that one counts; everything else goes on as it was saved.
+A checkpoint contains the optimizers' options with their state: resuming must be exact, however a schedule or the user's code
+changed them. But a copy in population-based training, or a trial that starts from a finished one's weights, has hyperparameters
+of its own. So a checkpoint also contains the options that the trial's `__init__` gave. If the new trial's gives another value,
+that one is used; everything else goes on as it was saved.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from torch.optim import Optimizer
 
 Given = list[list[dict[str, Any]]]
-"""By optimizer and parameter group: options of plain values, as `__init__` gave them."""
+"""Options with plain values, by optimizer and parameter group, as `__init__` gave them."""
 RATE, INITIAL_RATE = "lr", "initial_lr"
-"""A scheduler's constructor keeps the given learning rate as `initial_lr`, and may change `lr` at once."""
+"""Names of the learning rate: a scheduler's constructor stores the given one as `initial_lr`, and may change `lr` at once."""
 
 
 def given(optimizers: Iterable[Optimizer]) -> Given:
@@ -28,9 +28,9 @@ def _plain_options(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_over(optimizers: Sequence[Optimizer], schedulers: Iterable[Any], now: Given, then: Given | None) -> list[str]:
-    """After the saved state was loaded: `now` is what this trial's `__init__` gave, `then` what that of the checkpoint's trial
-    did (None: an older checkpoint does not say). Returns what changed, for people. A learning rate keeps the factor by which a
-    schedule had changed it."""
+    """Adjusts options after the saved state was loaded. `now`: options that this trial's `__init__` gave; `then`: those of the
+    checkpoint's trial (None: an older checkpoint without them). Returns the changes, for a message. A learning rate keeps the
+    factor by which a schedule had changed it."""
     if then is None or [len(groups) for groups in then] != [len(groups) for groups in now]:
         return []
     changed: list[str] = []
@@ -69,7 +69,7 @@ def _rates(options: Given, optimizers: Sequence[Optimizer], scheduler: Any) -> l
 
 
 def _flattened(schedulers: Iterable[Any]) -> list[Any]:
-    """Schedulers, and those that they are made of, which have base rates."""
+    """Schedulers with base rates, including those inside others."""
     found = []
     for scheduler in schedulers:
         found += _flattened(getattr(scheduler, "_schedulers", ()))

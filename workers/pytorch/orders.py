@@ -1,8 +1,8 @@
-"""The order of each epoch, drawn from the user's sampler, and drawn again where a trial is resumed.
+"""Order of each epoch, drawn from the user's sampler, and drawn again when a trial is resumed.
 
-An order follows from (seed, epoch) where the sampler draws from any global generator, or from one that it, or a part of it,
-keeps. What else a sampler keeps (a count of its passes, a permutation, what is left of a longer round) is as it was before the
-epoch: that is part of a checkpoint. A checkpoint also holds a mark of the order, so that one that comes out another is said.
+An order follows from (seed, epoch) if the sampler draws from any global generator, or from one that it, or a part of it, holds.
+Other state of a sampler (a count of its passes, a permutation, the rest of a longer round) is put back as it was before the
+epoch: that is part of a checkpoint. A checkpoint also contains a mark of the order, so that a different order is noticed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tenuto.workers.user_state.generators import is_users, own_generators, resee
 
 Note = Callable[[str], None]
 _ANOTHERS = (Dataset, DataLoader, nn.Module, torch.optim.Optimizer)
-"""The data, and what the trainer saves."""
+"""Types of objects that are not part of a sampler: the data, and objects that the trainer saves."""
 EPOCHS_AHEAD = 8
-"""Orders that are drawn before the one being trained is over: few, but where an epoch has fewer batches than are made ahead."""
+"""Most orders drawn before the epoch being trained is over: few, unless an epoch has fewer batches than are made ahead."""
 REDRAWN_BATCHES_MAX = 100_000
-"""An order up to here is drawn twice when training begins, to see whether it can be."""
+"""Longest order that is drawn twice when training begins, to see whether it can be."""
 ANOTHER_ORDER = (
     "the order of the records in epoch {epoch} came out another when it was drawn again ({sampler}), so some records of it are "
     "trained twice and others not; draw it from torch's, NumPy's or Python's generators, or from (seed, epoch) in set_epoch"
@@ -38,10 +38,10 @@ NOT_AGAIN = (
 
 
 class Orders:
-    """Of one loader."""
+    """Orders of one loader."""
 
     def __init__(self, loader: DataLoader[Any], seed: int, note: Note = lambda _: None) -> None:
-        """`note`: is told, once, that an order cannot be drawn again."""
+        """`note`: called once if an order cannot be drawn again."""
         self._loader, self._seed, self._note = loader, seed, note
         self._sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
         self._kept = Attributes(
@@ -52,10 +52,10 @@ class Orders:
             asks=False,
         )
         self._begun: dict[int, list[Any]] = {}
-        """By epoch: what the sampler kept before it was drawn."""
+        """State of the sampler before each epoch's order was drawn."""
         self._marks: dict[int, str] = {}
         self._tried = all(type(part).__module__.startswith("torch.") for part in self._parts())
-        """Whether an order can be drawn again: known of torch's own samplers."""
+        """True if an order can be drawn again, as is known of torch's own samplers. None: not known yet."""
         ahead = loader.num_workers * (loader.prefetch_factor or 0)
         self._epochs_kept = EPOCHS_AHEAD + ahead
 
@@ -68,7 +68,7 @@ class Orders:
         return value is self._loader.dataset or isinstance(value, _ANOTHERS)
 
     def _parts(self) -> Iterator[Any]:
-        """The sampler, and those that it is made of."""
+        """The sampler, and those inside it."""
         seen: set[int] = set()
         queue = [self._sampler]
         while queue:
@@ -81,7 +81,7 @@ class Orders:
             queue += [item for value in inner for item in (value if isinstance(value, (list, tuple)) else (value,))[:1_000]]
 
     def draw(self, epoch: int) -> list[Any]:
-        """The batches of an epoch, as indices. Raises UserError where a saved state does not fit."""
+        """Batches of an epoch, as indices. Raises UserError if a saved state does not fit."""
         begun = self._begun.get(epoch)
         if begun is None:
             begun = self._begun[epoch] = self._kept.state(small=True)
@@ -112,7 +112,7 @@ class Orders:
             return list(self._sampler)
 
     def _try_again(self, epoch: int, begun: list[Any], order: list[Any], mark: str) -> None:
-        """Said when training begins, and not when it is too late."""
+        """Draws an order again, so that a difference is noticed when training begins, and not when it is too late."""
         unsaved = self._kept.unsaved()
         if is_iterator(self._sampler):
             self._note(NOT_AGAIN.format(sampler=self._name, why="it is an iterator, which gives its records once"))
@@ -129,8 +129,8 @@ class Orders:
             self._note(f"the sampler's {', '.join(lost)} could not be put back; make these attributes in its __init__")
 
     def state(self, batches: int, epoch_batches: int) -> list[list[Any]]:
-        """At a position, for a checkpoint: [epoch, what the sampler kept before it, mark of its order] of the epoch of the batch
-        trained last, and of the next batch's."""
+        """State at a position, for a checkpoint: [epoch, state of the sampler before it, mark of its order] of the epoch of
+        the batch trained last, and of the next batch's."""
         last, following = max(0, batches - 1) // epoch_batches, batches // epoch_batches
         if following not in self._begun and self._begun and max(self._begun) < following:
             self._begun[following] = self._kept.state(small=True)
@@ -157,7 +157,7 @@ def _is_part(value: Any) -> bool:
 
 
 def check_length(loader: DataLoader[Any], where: str, at: Any) -> None:
-    """Raises UserError for a sampler without a length: nobody knows then where an epoch ends."""
+    """Raises UserError for a sampler without a length: the end of an epoch is unknown then."""
     try:
         len(loader)
     except TypeError:

@@ -1,7 +1,7 @@
-"""Training loaders whose batch was given as that of one slot.
+"""Training loaders whose batch size was given as that of one slot.
 
-Tenuto divides a loader's batch among the slots. Who ports a trial from Determined gives the batch of one slot, as
-`context.get_per_slot_batch_size()` says; divided again, it would train a part of it. So such a loader is made again with
+Tenuto divides a loader's batch among the slots. A trial ported from Determined gives the batch of one slot, from
+`context.get_per_slot_batch_size()`; divided again, each slot would train only a part of it. So such a loader is made again with
 the batch of all slots: it then trains the same records per step, on any number of slots.
 """
 
@@ -23,8 +23,8 @@ _WHAT_TO_DO = (
 
 
 def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, build: Any) -> DataLoader[Any]:
-    """The training loader with the batch of all slots. `build`: the user's function that made it. Raises WillRepeat where the
-    batch of one slot was asked for, and nobody can tell what the loader made of it."""
+    """The training loader with the batch of all slots. `build`: the user's function that made it. Raises WillRepeat if the
+    batch of one slot was asked for, and its use in the loader cannot be found."""
     if not context._asked_per_slot:
         return loader
     sampler = loader.batch_sampler

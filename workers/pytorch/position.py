@@ -1,4 +1,4 @@
-"""Where a trial stands, for the trial's own code to ask."""
+"""Position of a trial in its training, for the trial's own code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class PositionedContext(TrialContext):
     def __init__(self, info: TrialInfo) -> None:
         super().__init__(info)
         self._batches = 0
-        """Trained since the trial began."""
+        """Batches trained since the trial began."""
         self._epoch_batches: int | None = None
-        """None: the length of an epoch is not known, or not yet."""
+        """Batches of an epoch. None: not known, or not yet."""
 
     def current_train_batch(self) -> int:
         """Batches trained before this one, since the trial began."""

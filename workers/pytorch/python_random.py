@@ -1,9 +1,9 @@
-"""Python's global generator put aside for a while, in two microseconds where that is possible.
+"""Fast saving and restoring of Python's global generator: in two microseconds if possible.
 
 `random.getstate` and `setstate` turn the state into 625 Python integers and back. That is 10 microseconds by itself and 50 in a
-training loop, because it throws other things out of the processor's cache; data made in the training process needs it for every
-batch. CPython keeps the state as one piece of memory behind the object's head. Where that is seen to hold, the piece is copied
-and put back as it is; everywhere else the two functions are used.
+training loop, because it evicts other data from the processor's cache; data made in the training process needs it for every
+batch. CPython keeps the state as one piece of memory behind the object's header. If a check confirms that, the piece is copied
+and put back as it is; otherwise the two functions are used.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import random
 from typing import Any
 
 STATE_WORDS = 625
-"""Of an MT19937 (Matsumoto, Nishimura 1998): here the position, then 624 words."""
+"""Words of an MT19937's state (Matsumoto, Nishimura 1998): here the position, then 624 words."""
 STATE_BYTES = 4 * STATE_WORDS
 PADDING_BYTES_MAX = 8
 
 
 class PythonAside:
-    """Not for several threads at once, as the global generator is not."""
+    """Not thread-safe, as the global generator is not."""
 
     def __init__(self) -> None:
         self._generator: Any = random._inst  # type: ignore[attr-defined]
         self._memory = _state_memory(self._generator)
 
     def enter(self, seed: int) -> Any:
-        """From here on the global generator is seeded. Returns what `leave` needs."""
+        """Seeds the global generator. Returns the argument for `leave`."""
         if self._memory is None:
             before: Any = random.getstate()
             random.seed(seed)
@@ -46,7 +46,7 @@ class PythonAside:
 
 
 def _state_memory(generator: Any) -> ctypes.Array[ctypes.c_char] | None:
-    """The state as it lies behind the head. None where it is not there, word for word as `getstate` tells it."""
+    """Memory of the state behind the header. None if it does not match `getstate`, word for word."""
     size_bytes = _random.Random.__basicsize__ - object.__basicsize__
     if not STATE_BYTES <= size_bytes <= STATE_BYTES + PADDING_BYTES_MAX or not isinstance(generator, random.Random):
         return None

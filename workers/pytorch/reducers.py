@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class MetricReducer(ABC):
-    """Gathers values over many batches, and makes metrics of them. Wrap it with `context.wrap_reducer`; give it methods of
-    your own to call in `train_batch` and `evaluate_batch`."""
+    """Collects values over many batches, and computes metrics from them. Wrap it with `context.wrap_reducer`; give it methods
+    of your own to call in `train_batch` and `evaluate_batch`."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget everything: a new reporting period or validation begins."""
+        """Forgets everything: a new reporting period or validation begins."""
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """What this process gathered, in a form that can be pickled."""
+        """Values that this process collected, in a picklable form."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: Sequence[Any]) -> Any:
-        """One number, or a dict of metrics, from what `per_slot_reduce` returned in each process of the trial. After a change of
-        their number these may be more than there are processes now."""
+        """One number, or a dict of metrics, from the results of `per_slot_reduce` in each process of the trial. After a change
+        of the number of processes, there may be more results than processes."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Saved where a checkpoint falls between two reports of training metrics."""
+        """State for a checkpoint between two reports of training metrics."""
         return dict(vars(self))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -45,14 +45,14 @@ _NO_VALUE = object()
 
 
 class FunctionReducer(MetricReducer):
-    """Made by `context.wrap_reducer(function)`: calls the function with all values given to `update`."""
+    """Result of `context.wrap_reducer(function)`: calls the function with all values given to `update`."""
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self.function = function
         self.values: list[Any] = []
 
     def update(self, value: Any) -> None:
-        """`value`: anything that can be pickled. Tensors are kept as they are; detach what needs no gradient."""
+        """Adds a value, which must be picklable. Tensors are kept as they are; detach those that need no gradient."""
         self.values.append(value.detach() if callable(getattr(value, "detach", None)) else value)
 
     def reset(self) -> None:
@@ -62,7 +62,8 @@ class FunctionReducer(MetricReducer):
         return self.values
 
     def cross_slot_reduce(self, per_slot_metrics: Sequence[list[Any]]) -> Any:
-        """In the order of one process, where each batch is one `update`: the first of each rank, then the second of each."""
+        """Calls the function with the values in the order of one process, where each batch is one `update`: the first of each
+        rank, then the second of each."""
         rounds = itertools.zip_longest(*per_slot_metrics, fillvalue=_NO_VALUE)
         return self.function([value for values in rounds for value in values if value is not _NO_VALUE])
 
@@ -71,7 +72,7 @@ class FunctionReducer(MetricReducer):
 
 
 def check_reducer(reducer: MetricReducer) -> None:
-    """Raises UserError where it, or its function, cannot be called as it will be."""
+    """Raises UserError if the reducer, or its function, cannot be called with its arguments."""
     if isinstance(reducer, FunctionReducer):
         signatures.check_function(reducer.function, ("values",))
     else:
@@ -80,15 +81,15 @@ def check_reducer(reducer: MetricReducer) -> None:
 
 
 class WrappedReducer:
-    """A reducer, the metric's name, and when it is asked."""
+    """A reducer, the metric's name, and when it is used."""
 
     def __init__(self, reducer: MetricReducer, name: str | None, for_training: bool, for_validation: bool) -> None:
         self.reducer, self.name, self.for_training, self.for_validation = reducer, name, for_training, for_validation
         self.carried: list[Mapping[str, Any]] = []
-        """States of ranks that are no more: what they had gathered counts in the next report of training."""
+        """States of ranks that no longer exist: their values are part of the next training report."""
 
     def training_metrics(self, ranks: Ranks | None = None) -> dict[str, float]:
-        """As `metrics`, and begins a new reporting period."""
+        """Like `metrics`, and begins a new reporting period."""
         own = [self.reducer.per_slot_reduce()]
         if self.carried:
             own = copy.deepcopy(own)  # `reset` may empty what it refers to
@@ -102,8 +103,8 @@ class WrappedReducer:
         return metrics
 
     def metrics(self, ranks: Ranks | None = None) -> dict[str, float]:
-        """`ranks`: over all of them. Raises UserError where the result is not one number, or a dict of numbers, as the wrapping
-        said."""
+        """Metrics of the reducer. `ranks`: over all of them. Raises UserError if the result is not one number, or a dict of
+        numbers, as it was wrapped."""
         return self._metrics([self.reducer.per_slot_reduce()], ranks)
 
     def _metrics(self, own: list[Any], ranks: Ranks | None) -> dict[str, float]:

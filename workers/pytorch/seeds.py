@@ -19,7 +19,7 @@ _PYTHON = PythonAside()
 
 
 def seed_processor(seed: int) -> None:
-    """Python, NumPy and torch on the CPU."""
+    """Seeds Python, NumPy and torch on the CPU."""
     random.seed(seed)
     seed_numpy(seed)
     torch.default_generator.manual_seed(seed)
@@ -35,7 +35,7 @@ _one_device = False
 
 
 def use_one_device() -> None:
-    """This process sees the GPUs of other ranks too, and must not touch those."""
+    """Restricts this process to its own GPU: it sees those of other ranks, too."""
     global _one_device
     _one_device = True
 
@@ -51,7 +51,7 @@ def _restore_cuda(states: list[torch.Tensor]) -> None:
 
 
 def random_state(cuda: bool = True) -> dict[str, Any]:
-    """The state of all global generators, as plain data and tensors."""
+    """State of all global generators, as plain data and tensors."""
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # type: ignore[misc]
     return {
         "python": random.getstate(),
@@ -72,7 +72,7 @@ def restore_random_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def isolated_randomness(seed: int, cuda: bool = False) -> Iterator[None]:
-    """What runs inside draws from generators seeded by `seed`; what runs after goes on as if nothing had happened.
+    """Context with generators seeded by `seed`; they are restored at its end.
 
     `cuda`: also the GPU's generators, whose state costs a device synchronisation.
     """

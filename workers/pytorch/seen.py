@@ -1,4 +1,4 @@
-"""The batch that was trained last, marked, so that a resumed trial can tell whether it makes the same one again."""
+"""Mark of the batch that was trained last, so that a resumed trial can tell whether it makes the same one again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Seen:
         self._tensors: list[tuple[torch.Tensor, int]] = []
 
     def note(self, batch: Any) -> None:
-        """Cheap: called for each batch, before it is trained."""
+        """Remembers a batch before it is trained. Cheap: called for each."""
         self._tensors = [(tensor, tensor._version) for tensor in _tensors(batch) if not tensor.is_inference()]
 
     def mark(self) -> str | None:
-        """None: there is none, or training changed it in place."""
+        """Mark of the batch; None if there is none, or training changed it in place."""
         if not self._tensors or any(tensor._version != version for tensor, version in self._tensors):
             return None
         try:

@@ -1,10 +1,10 @@
 """Copies of a trial's state, so that training goes on while they are written.
 
 Training waits for the copying, so it is made as cheap as the machine allows: into memory that exists already (fresh memory costs
-several times what copying does, because the system hands it out page by page), by several threads where there are processors for
-them, and without torch's thread pool, which belongs to the training. The optimizers' state, most of what there is, changes only
-when an optimizer steps: it is copied while the next forward and backward pass run, and the step waits for it (as in CheckFreq,
-Mohan et al., FAST 2021, section 4.1).
+several times as much as copying, because the system provides it page by page), by several threads if there are processors for
+them, and without torch's thread pool, which belongs to the training. The optimizers' state, which is most of the state, changes
+only when an optimizer steps: it is copied while the next forward and backward pass run, and the step waits for it (as in
+CheckFreq, Mohan et al., FAST 2021, section 4.1).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from torch.utils.hooks import RemovableHandle
 from tenuto.workers.pytorch import state
 
 COPY_THREADS_MAX = 4
-"""So many fill the memory bus of most machines; what is more is wanted by other trials."""
+"""Most threads: these saturate the memory bus of most machines; other trials need the remaining processors."""
 PIECE_BYTES = 8 << 20
-"""One thread's turn: large tensors are divided among them."""
+"""Bytes copied by a thread at a time: large tensors are divided among threads."""
 SMALL_BYTES_MAX = 64 << 10
-"""Copied at once: handing it to another thread takes as long."""
+"""Largest tensor that is copied at once: handing it to another thread takes as long."""
 _Key = tuple[Any, ...]
 
 
 class Buffers:
-    """Memory for copies: made ahead, and used again by the next copy. Holds at most one copy of the state."""
+    """Memory for copies: made ahead, and reused by the next copy. Holds at most one copy of the state."""
 
     def __init__(self) -> None:
         self._free: dict[_Key, list[torch.Tensor]] = {}
@@ -44,7 +44,7 @@ class Buffers:
         self.threads = ThreadPoolExecutor(copy_threads(), thread_name_prefix="tenuto-snapshot")
 
     def prepare(self, value: Any) -> None:
-        """Makes memory for the tensors in `value`, in the background, so that the first copy is as quick as the later ones."""
+        """Makes memory for the tensors in `value`, in the background, so that the first copy is as quick as later ones."""
         likes = {_identity(tensor): tensor for tensor in _tensors(value) if tensor.layout is torch.strided}
         wanted = [(_shape(tensor), _empty(tensor)) for tensor in likes.values()]  # address space only, not yet memory
 
@@ -65,7 +65,7 @@ class Buffers:
         return free.pop() if free else _empty(like)
 
     def give_back(self, copies: Iterable[tuple[_Key, torch.Tensor]]) -> None:
-        """The copies of one snapshot; the memory of others that were not used since is let go."""
+        """Takes back the copies of one snapshot; memory of others that was not used since is released."""
         free: dict[_Key, list[torch.Tensor]] = {}
         for key, kept in copies:
             free.setdefault(key, []).append(kept)
@@ -78,21 +78,21 @@ class _Piece:
     origin: int
     size_bytes: int
     source: torch.Tensor
-    """What the memory belongs to: a tensor that was made for a state dict lives no longer than that otherwise."""
+    """Owner of the memory: a tensor that was made for a state dict would otherwise be freed with it."""
     version: int
 
     def copy(self) -> bool:
-        """False: it was changed meanwhile. (Torch counts changes, but for those through `.data`.)"""
+        """Copies the piece; False if it was changed meanwhile. (Torch counts changes, except those through `.data`.)"""
         ctypes.memmove(self.target, self.origin, self.size_bytes)
         return self.source._version == self.version
 
 
 class Torn(OSError):
-    """The copy is no state that the trial was ever in."""
+    """The copy is not a state that the trial was ever in."""
 
 
 class Copier:
-    """One copy of state. Tensors that share memory whole share the copy.
+    """One copy of the state. Tensors that share all their memory share the copy.
 
     `finish` must be called before the state changes, and `wait` before the copy is used.
     """
@@ -103,7 +103,7 @@ class Copier:
         self._now: list[_Piece] = []
         self._later: list[_Piece] = []
         self._pieces = self._now
-        """Where pieces go."""
+        """List to which pieces are added."""
         self._under_way: list[Future[bool]] = []
         self._hook: RemovableHandle | None = None
 
@@ -126,7 +126,7 @@ class Copier:
         return made
 
     def later(self, value: Any) -> Any:
-        """For state that only an optimizer's step changes: it may be copied until then."""
+        """Copies state that only an optimizer's step changes; it may be copied until then."""
         self._pieces = self._later
         try:
             return self(value)
@@ -134,7 +134,8 @@ class Copier:
             self._pieces = self._now
 
     def finish(self) -> None:
-        """Returns when everything is copied that was not given to `later`. The next step of any optimizer waits for the rest."""
+        """Returns when everything is copied except what was given to `later`. The next step of any optimizer waits for the
+        rest."""
         if self._later:
             self._hook = register_optimizer_step_pre_hook(lambda *_: self._before_step())
         submit = self._buffers.threads.submit
@@ -153,18 +154,18 @@ class Copier:
             hook.remove()
 
     def wait(self) -> None:
-        """Returns when all is copied. Raises Torn."""
+        """Returns when everything is copied. Raises Torn."""
         sound = [future.result() for future in self._under_way]
         if not all(sound):
             raise Torn(errno.EAGAIN, "an optimizer's state was changed between two of its steps, while it was copied")
 
     def done(self) -> None:
-        """The copies are not needed any more."""
+        """The copies are no longer needed."""
         wait(self._under_way)
         self._buffers.give_back((key[2:], copy) for key, copy in self._copies.items())
 
     def __call__(self, value: Any) -> Any:
-        """Raises UserError for what cannot be copied."""
+        """Copies a value. Raises UserError for one that cannot be copied."""
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
         if type(value) in (dict, OrderedDict):
@@ -180,7 +181,7 @@ class Copier:
 
 
 def copy_threads() -> int:
-    """Of the processors that this process may use."""
+    """Number of copying threads, from the processors that this process may use."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(COPY_THREADS_MAX, allowed))
 
@@ -201,7 +202,7 @@ def _shape(tensor: torch.Tensor) -> _Key:
 
 
 def _identity(tensor: torch.Tensor) -> _Key:
-    """Equal for tensors that share memory whole."""
+    """Identity of a tensor's memory, equal for tensors that share all of it."""
     return (tensor.device, tensor.data_ptr() or id(tensor), *_shape(tensor))
 
 
@@ -210,7 +211,7 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
 
 
 def _is_plain_memory(tensor: torch.Tensor) -> bool:
-    """Its values are one piece of this process's memory, as they are."""
+    """True if the tensor's values are one contiguous piece of this process's memory."""
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.device.type == "cpu"

@@ -1,10 +1,9 @@
-"""What a checkpoint of a PyTorch trial holds.
+"""Content of a PyTorch trial's checkpoint.
 
 `model.safetensors` (`model_1.safetensors`, ... for further models): weights and buffers, readable without pickle and without
-Tenuto. `state.pt`: what else resuming needs (optimizers, schedulers, scalers, generators, gradients that were accumulated but
-not applied, ...): tensors and plain values, read by torch's loader for those only. `user.pt`, where there is need for it: state
-of the user's own that holds other objects; it is pickled, so load it only if you trust who wrote it. `exactness.json`: where it
-was made, and what may have made it inexact.
+Tenuto. `state.pt`: other state for resuming (optimizers, schedulers, scalers, generators, gradients that were accumulated but not
+applied, ...): tensors and plain values, read by torch's loader for those only. `user.pt`, if needed: state of the user's own with
+other objects; it is pickled, so load it only if you trust its author. `exactness.json`: the machine, and breaks of exactness.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def model_file(index: int) -> str:
 
 
 def save_model(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Writes the tensors of a state dict. Returns the entries that a weights file cannot hold. Raises OSError."""
+    """Writes the tensors of a state dict. Returns the entries that a weights file cannot contain. Raises OSError."""
     stored: dict[str, torch.Tensor] = {}
     aliases: dict[str, str] = {}
     others: dict[str, Any] = {}
@@ -67,7 +66,7 @@ def save_model(state: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def load_model_state(directory: str | Path, index: int = 0) -> dict[str, torch.Tensor]:
-    """The weights in a downloaded checkpoint, for `model.load_state_dict`, on the CPU."""
+    """Weights of a downloaded checkpoint, for `model.load_state_dict`, on the CPU."""
     whole = fsdp.read_whole(Path(directory))
     if whole is not None:
         model: dict[str, torch.Tensor] = whole["models"][index]
@@ -80,7 +79,8 @@ def load_model_state(directory: str | Path, index: int = 0) -> dict[str, torch.T
 
 
 def is_plain(value: Any) -> bool:
-    """Made of numbers, strings, tensors and their containers only: read back without running any code."""
+    """True for a value made only of numbers, strings, tensors and their containers, which is read back without running any
+    code."""
     if type(value) in (dict, OrderedDict):
         return all(is_plain(key) and is_plain(item) for key, item in value.items())
     if type(value) in (list, tuple, set):
@@ -89,9 +89,10 @@ def is_plain(value: Any) -> bool:
 
 
 def _canonical(value: Any, known: dict[int, Any]) -> Any:
-    """The same plain value, which is written as the same bytes wherever its parts come from. Pickle writes an object that occurs
-    twice only once, and a string or tuple that was read from a checkpoint is another object than the equal one in the code. So
-    equal strings become one object and tuples one for each place. `known`: by identity, so that what is one list stays one."""
+    """An equal plain value that is always written as the same bytes, whatever its parts are. Pickle writes an object that
+    occurs twice only once, and a string or tuple that was read from a checkpoint is another object than the equal one in the
+    code. So equal strings become one object, and tuples one for each place. `known`: by identity, so that one list stays one
+    list."""
     kind = type(value)
     if kind is str:
         return sys.intern(value)
@@ -115,7 +116,7 @@ def _unpicklable(error: Exception) -> UserError:
 
 
 def save_parts(parts: dict[str, Any], directory: Path) -> None:
-    """Plain parts and others into their files. Raises OSError, UserError."""
+    """Writes plain parts and others into their files. Raises OSError, UserError."""
     plain = {name: value for name, value in parts.items() if is_plain(value)}
     save_state(_canonical(plain, {}), directory / STATE_FILE)
     if others := {name: value for name, value in parts.items() if name not in plain}:
@@ -123,19 +124,19 @@ def save_parts(parts: dict[str, Any], directory: Path) -> None:
 
 
 def load_plain(directory: Path) -> dict[str, Any]:
-    """Only what no pickle can hide code in: of a checkpoint that somebody else may have written. Raises OSError."""
+    """Parts in which no pickle can hide code, of a checkpoint that somebody else may have written. Raises OSError."""
     plain: dict[str, Any] = torch.load(directory / STATE_FILE, map_location="cpu", weights_only=True)
     return plain
 
 
 def load_parts(directory: Path) -> dict[str, Any]:
-    """All of it. Raises OSError, UserError."""
+    """All parts. Raises OSError, UserError."""
     plain = load_plain(directory)
     return plain | (load_pickled(directory / USER_FILE) if (directory / USER_FILE).exists() else {})
 
 
 def save_state(state: dict[str, Any], path: Path) -> None:
-    """Raises OSError; UserError where the user's own state cannot be pickled."""
+    """Raises OSError; UserError if the user's own state cannot be pickled."""
     with path.open("wb") as file:
         try:
             torch.save(state, file)
@@ -149,6 +150,6 @@ def save_state(state: dict[str, Any], path: Path) -> None:
 
 
 def load_pickled(path: Path) -> dict[str, Any]:
-    # The user's own state may hold any type. Who calls this knows that the trial itself wrote the file.
+    # The user's own state may have any type. The caller knows that the trial itself wrote the file.
     state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
     return state

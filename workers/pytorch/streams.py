@@ -1,17 +1,17 @@
 """Batches of an IterableDataset, from a position on.
 
-A stream has no positions of its own. Two ways lead back to one:
+A stream has no positions of its own. There are two ways back to one:
 
-- The dataset has `state_dict` and `load_state_dict`: torchdata's StatefulDataLoader carries them between the training process
-  and its loader workers, past what was prefetched. It restores positions exactly, but not what is random in a worker (tried
-  with torchdata 0.11 on torch 2.13: same order, other augmentation), so each item is made under randomness of its own here,
-  and it reads a loader worker's stream again that had ended before the others', so its end is remembered here.
-- It has not: the resumed trial reads the stream from the start of its pass and drops what was trained already. As exact,
-  provided the stream gives the same items again, but it takes the time of reading.
+- The dataset has `state_dict` and `load_state_dict`: torchdata's StatefulDataLoader carries them between the training process and
+its loader workers, past prefetched batches. It restores positions exactly, but not the randomness of a worker (tried with
+torchdata 0.11 on torch 2.13: same order, other augmentation), so each item is made under randomness of its own here; and it reads
+a loader worker's stream again that had ended before the others', so its end is remembered here.
+- It has not: the resumed trial reads the stream from the start of its pass and drops the trained batches. This is as exact,
+provided the stream gives the same items again, but it takes the time of reading.
 
-Generators that the stream keeps itself are seeded at the begin of each pass. Where `load_state_dict` does not bring them back,
-the second way is taken. What else the stream keeps in the training process (a count of its passes) is put back there as it was
-before the pass.
+Generators that the stream itself holds are seeded at the beginning of each pass. If `load_state_dict` does not restore them, the
+second way is taken. Other state of the stream in the training process (a count of its passes) is put back as it was before the
+pass.
 
 For datasets with an index neither is used: see `data.py`.
 """
@@ -67,7 +67,7 @@ class _SeededStream(IterableDataset[Any]):
         return own_generators(self._dataset, self._collate)
 
     def reseed(self) -> None:
-        """The same in all loader workers: their streams may rely on drawing the same order."""
+        """Seeds generators, the same in all loader workers: their streams may rely on drawing the same order."""
         for index, generator in enumerate(self.own_generators()):
             reseed(generator, derive_seed(self._seed, "own", index))
 
@@ -77,10 +77,10 @@ class _SeededStatefulStream(_SeededStream):
         super().__init__(loader, seed)
         self._generators = self.own_generators()
         self.astray = False
-        """The stream's own state was loaded, and its generators are not where they were."""
+        """True: the stream's own state was loaded, and its generators are not where they were."""
 
     def state_dict(self) -> dict[str, Any]:
-        # `over`: torchdata asks a stream that has ended for another batch after resuming, and most streams begin again then.
+        # `over`: after resuming, torchdata asks a stream that has ended for another batch, and most streams then begin again.
         return {"items": self._items, "over": self._over, "dataset": self._dataset.state_dict(), "generators": self._marks()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -102,20 +102,20 @@ def is_stateful(dataset: Any) -> bool:
 
 
 class StreamBatches:
-    """Batches without end, pass after pass over the stream. `state()` says where it is; `resume` begins there."""
+    """Batches without end, pass after pass over the stream. `state()` is its position; `resume` begins there."""
 
     def __init__(self, loader: DataLoader[Any], seed: int, resume: dict[str, Any] | None = None) -> None:
-        """`resume`: what `state` returned. Raises UserError where the number of loader workers is another one."""
+        """`resume`: result of `state`. Raises UserError if the number of loader workers has changed."""
         self._loader, self._seed = loader, seed
         self._stateful = is_stateful(loader.dataset)
         self._kept: Attributes | None = None
-        """Of a stream that is read in this process. Loader workers begin each pass with a fresh copy of it."""
+        """The stream, if this process reads it. Loader workers begin each pass with a fresh copy of it."""
         if not loader.num_workers and not (self._stateful and not own_generators(loader.dataset, loader.collate_fn)):
             self._kept = Attributes({type(loader.dataset).__name__: loader.dataset}, skip_types=(nn.Module,), asks=False)
         self._begun: list[Any] = []
-        """What it kept when this pass began."""
+        """State of the stream at the beginning of this pass."""
         self.again: Any = None
-        """The batch before this position, where it was made again."""
+        """The batch before this position, if it was made again."""
         self._pass = int(resume["pass"]) if resume else 0
         self._in_pass = int(resume["batches"]) if resume else 0
         if resume and resume["loader_workers"] != loader.num_workers:
@@ -149,7 +149,7 @@ class StreamBatches:
         return value
 
     def state(self) -> dict[str, Any]:
-        """Between two batches."""
+        """Position between two batches."""
         return {
             "pass": self._pass,
             "batches": self._in_pass,
@@ -159,7 +159,7 @@ class StreamBatches:
         }
 
     def _next(self) -> Any:
-        """A batch: the next of this pass, or the first of the next one."""
+        """The next batch of this pass, or the first of the next one."""
         try:
             return self._make(self._in_pass)
         except StopIteration:
@@ -177,7 +177,7 @@ class StreamBatches:
             return next(self._batches)
 
     def _begin(self, state: Any) -> Any:
-        """A loader for this pass, at its begin or where `state` says."""
+        """A loader for this pass, at its beginning or at `state`."""
         if self._kept is not None:
             self._begun = self._kept.state(small=self._stateful)
         if callable(set_epoch := getattr(self._loader.dataset, "set_epoch", None)):
@@ -191,7 +191,7 @@ class StreamBatches:
 
 
 def stream_loader(loader: DataLoader[Any], seed: int, stateful: bool = False) -> Any:
-    """The user's loader again, its randomness a function of `seed`."""
+    """The user's loader again, with randomness as a function of `seed`."""
     if not stateful:
         return DataLoader(_SeededStream(loader, seed), **_arguments(loader, seed))  # type: ignore[arg-type]
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Whether a model is still built as `__init__` built it: a fresh process loads a checkpoint into what `__init__` builds."""
+"""Check that a model is still built as `__init__` built it: a fresh process loads a checkpoint into the model of `__init__`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANGED = (
 
 
 class Structure:
-    """Of the wrapped models, as they were when this was made."""
+    """Structure of the wrapped models when this object was made."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self._models = list(models)
@@ -28,7 +28,7 @@ class Structure:
         return [_layout(model, lazy) for model, lazy in zip(self._models, self._lazy, strict=True)]
 
     def change(self) -> str | None:
-        """A sentence for the user, where a fresh process could not load the state of the models as they are now."""
+        """A sentence for the user if a fresh process could not load the state of the present models; else None."""
         for index, (begun, now) in enumerate(zip(self._begun, self._layouts(), strict=True)):
             if now != begun:
                 model = self._models[index]
@@ -38,8 +38,8 @@ class Structure:
 
 
 def _layout(model: nn.Module, lazy: set[str]) -> dict[str, Any]:
-    """By name: shapes of what its state holds, and modules' types. `lazy`: layers that get their shapes from the first batch
-    count for nothing, because they take any state."""
+    """Shapes of the model's state and types of its modules, by name. `lazy`: layers that get their shapes from the first batch
+    are left out, because they take any state."""
     found: dict[str, Any] = {
         name: type(module).__qualname__ for name, module in model.named_modules() if name and name not in lazy
     }

@@ -1,4 +1,4 @@
-"""Trains a PyTorchTrial, position by position (see `Trainer` for what that promises)."""
+"""Trains a PyTorchTrial, position by position (see `Trainer` for its promise)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PyTorchTrainer(Trainer):
     has_batch_rules = True
 
     def __init__(self, trial_class: type[PyTorchTrial], info: TrialInfo) -> None:
-        """Builds the user's trial. Raises what the user's code raises."""
+        """Builds the user's trial. Raises errors of the user's code."""
         self._seed = info.trial_seed
         exact = trial_class.deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
         gang = info.gang
@@ -75,7 +75,7 @@ class PyTorchTrainer(Trainer):
         self._validation_orders = None if data.is_stream(self._validation) else Orders(self._validation, seed)
         self._batches_ahead: Iterator[Any] | None = None
         self._until = 0
-        """A position at which a step ends though it has fewer batches than others."""
+        """Position at which a step ends although it has fewer batches than others."""
         self._metrics = TrainingMetrics(self.trial.train_batch)
         self._parts = checkpoint.Parts(
             self.context,
@@ -97,7 +97,7 @@ class PyTorchTrainer(Trainer):
                 if sentence:
                     _say(sentence)
         self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
-        """Batches until memory for copies is made: then each optimizer has taken a step."""
+        """Batches until memory for copies is made: by then each optimizer has taken a step."""
         if self.context._shards is not None:
             self.has_snapshots, self._prepare_in = False, 0
         self._started = self._ended = False
@@ -143,7 +143,7 @@ class PyTorchTrainer(Trainer):
                     callback.on_epoch_end(epoch)
 
     def _look_ahead(self, until_batches: int) -> None:
-        """Batches are made ahead of time: again where a step is to end early which they did not expect."""
+        """Makes batches ahead again if a step is to end earlier than they expected."""
         position, epoch_batches = self.context._batches, self.epoch_batches
         begins = max(position, until_batches // epoch_batches * epoch_batches) if epoch_batches else position
         until = until_batches if (until_batches - begins) % self.step_batches else 0
@@ -156,7 +156,7 @@ class PyTorchTrainer(Trainer):
             self._batches_ahead = self._data.begin(position, self._shard, steps)
 
     def _batches_of_step(self, position: int) -> int:
-        """Batches that the step trains which begins at this position."""
+        """Batches of the step that begins at this position."""
         count = self.step_batches
         if count > 1:
             if self.epoch_batches:
@@ -166,7 +166,7 @@ class PyTorchTrainer(Trainer):
         return count
 
     def _train_parts(self, share: Sharded, epoch: int) -> None:
-        """This rank's share of a batch: in one part, or in several whose gradients and metrics add up."""
+        """Trains this rank's share of a batch: in one part, or in several whose gradients and metrics are summed."""
         context = self.context
         parts = divided(share, context._rules.parts(share.total, context.slots))
         results = []
@@ -253,8 +253,8 @@ class PyTorchTrainer(Trainer):
         return metrics
 
     def _validation_batches(self, seed: int) -> Iterator[tuple[int, Any]]:
-        """(place, batch) of this rank. A divided model is evaluated by all ranks together, so a rank that has no batch left
-        evaluates another one, whose result does not count (place -1)."""
+        """(position, batch) of this rank. All ranks evaluate a divided model together, so a rank without a batch left
+        evaluates another one, whose result is ignored (position -1)."""
         if self._shard is None or self.context._shards is None:
             return data.placed_validation_batches(self._validation, seed, self._shard, self._validation_orders)
         return data.rounds_of_validation_batches(self._validation, seed, self._shard, self._validation_orders)
@@ -296,7 +296,7 @@ class PyTorchTrainer(Trainer):
         checkpoint.restore_weights(self.context, directory)
 
     def _call(self, hook: Callable[[PyTorchCallback], None]) -> None:
-        """Hooks that run more often in a trial that is interrupted: what they draw at random must not reach the training."""
+        """Calls a hook that runs more often in a trial that is interrupted: its random draws must not affect the training."""
         if self._callbacks:
             with self._isolated(seeds.derive_seed(self._seed, "hooks")):
                 for callback in self._callbacks.values():
@@ -304,7 +304,7 @@ class PyTorchTrainer(Trainer):
 
     @contextmanager
     def _isolated(self, seed: int) -> Iterator[None]:
-        """What is drawn inside leaves no generator of the training changed, be it global or the user's own."""
+        """Context that leaves all generators of the training unchanged, global ones and the user's own."""
         with seeds.isolated_randomness(seed, cuda=True), aside(self._generators):
             yield
 
@@ -324,12 +324,12 @@ class PyTorchTrainer(Trainer):
 
 
 def rank_seed(seed: int, rank: int) -> int:
-    """Of what is random in training, such as dropout: rank 0 draws what a single process draws."""
+    """Seed of random operations in training, such as dropout: rank 0 draws as a single process does."""
     return seeds.derive_seed(seed, "training") if rank == 0 else seeds.derive_seed(seed, "training", rank)
 
 
 def _saves_on_the_way(config: Mapping[str, Any]) -> bool:
-    """Checkpoints are made while training goes on, and not only where it waits for the search."""
+    """True if checkpoints are made during training, and not only where it waits for the search."""
     return any(config.get(name) for name in ("min_validation_period", "min_checkpoint_period", "checkpoint_period_minutes"))
 
 

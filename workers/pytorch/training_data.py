@@ -1,4 +1,4 @@
-"""The training data of a trial, from any position on: what a checkpoint keeps of it, and whether it came out the same again."""
+"""Training data of a trial, from any position on: its state in a checkpoint, and a check that it is the same when resumed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ COPIES_HAVE_STATE = (
 
 @dataclass(frozen=True)
 class Place:
-    """Where the data goes on, beyond the number of batches."""
+    """Position of the data, beyond the number of batches."""
 
     stream: dict[str, Any] | None = None
     orders: list[Any] | None = None
     last_batch: str | None = None
-    """A mark of the batch that was trained last."""
+    """Mark of the batch that was trained last."""
     dataset: dict[str, Any] | None = None
-    """What a data set with an index says of its state, where the training process makes the batches."""
+    """State of a dataset with an index, if the training process makes the batches."""
 
 
 class TrainingData:
     def __init__(self, loader: DataLoader[Any], seed: int, note: Callable[[str], None]) -> None:
-        """`note`: is told, once each, of what a resumed trial does not find again."""
+        """`note`: called once for each kind of state that a resumed trial does not restore."""
         self.loader, self._seed, self._note = loader, seed, note
         self.is_stream = data.is_stream(loader)
         self._orders = None if self.is_stream else Orders(loader, seed, note)
@@ -43,14 +43,14 @@ class TrainingData:
         self.seen = Seen()
 
     def resume(self, place: Place) -> None:
-        """`begin` goes on from there."""
+        """Makes `begin` go on from there."""
         self._resumed, self._batches = place, None
         if self._orders is not None:
             self._orders.resume(place.orders or [])
 
     def begin(self, position: int, shard: Shard | None, steps: data.Steps = None) -> Iterator[Any]:
-        """Batches from a position on. Where a checkpoint was loaded, the batch before it is made once more, to see whether it is
-        the one that was trained."""
+        """Batches from a position on. After loading a checkpoint, the batch before it is made once more, to check that it is
+        the trained one."""
         last, self._resumed = self._resumed, Place()
         again = last.last_batch is not None and self._orders is not None and steps is None and last.dataset is None
         batches = data.training_batches(self.loader, self._seed, position - again, last.stream, shard, steps, self._orders)
@@ -65,7 +65,7 @@ class TrainingData:
         return batches
 
     def place(self, position: int) -> Place:
-        """At a position, for a checkpoint."""
+        """Position of the data, for a checkpoint."""
         if self._batches is None:
             return self._resumed  # nothing was trained since
         if isinstance(self._batches, StreamBatches):

@@ -1,4 +1,4 @@
-"""The class that users derive their trial from."""
+"""The base class of a user's PyTorch trial."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ class PyTorchTrial(TrialBase):
     """
 
     deterministic: ClassVar[bool] = True
-    """False: as `reproducibility: {exact: false}` in the configuration, for a trial that never needs the same bits twice."""
+    """False: like `reproducibility: {exact: false}` in the configuration, for a trial that never needs the same bits twice."""
     batches_per_epoch: int | None = None
-    """For training data that is a stream without a length: set it, in the class or in `__init__`, to count in epochs."""
+    """Batches of an epoch, for training data that is a stream without a length: set it, in the class or in `__init__`, to
+    count in epochs."""
 
     @abstractmethod
     def __init__(self, context: PyTorchTrialContext) -> None: ...
@@ -41,12 +42,12 @@ class PyTorchTrial(TrialBase):
 
     @abstractmethod
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-        """One step on a batch that is on the device already. Returns the loss, or a dict of metrics. `batch_idx` counts
-        since the trial began. Arguments are given by their names, so their order is free, and the two numbers may be left out."""
+        """Trains one step on a batch that is on the device already. Returns the loss, or a dict of metrics. `batch_idx` counts
+        since the trial began. Arguments are passed by name, so their order is free, and the two numbers may be left out."""
 
     def evaluate_batch(self, batch: Any) -> Mapping[str, Any]:
-        """Metrics of one batch, without gradients and in evaluation mode. `evaluate_batch(self, batch, batch_idx)` is given the
-        batch's place in the validation set, too."""
+        """Metrics of one batch, without gradients and in evaluation mode. `evaluate_batch(self, batch, batch_idx)` also gets
+        the batch's position in the validation set."""
         raise NotImplementedError
 
     def evaluate_full_dataset(self, data_loader: DataLoader[Any]) -> Mapping[str, Any]:
@@ -54,7 +55,7 @@ class PyTorchTrial(TrialBase):
         raise NotImplementedError
 
     def evaluation_reducer(self) -> AnyReducer | Mapping[str, AnyReducer]:
-        """How results of `evaluate_batch` become one number: for all metrics, or by name."""
+        """Reduction of `evaluate_batch`'s results to one number: for all metrics, or by name."""
         return Reducer.AVG
 
     def get_batch_length(self, batch: Any) -> int:
@@ -62,7 +63,7 @@ class PyTorchTrial(TrialBase):
         return batch_length(batch)
 
     def build_callbacks(self) -> Mapping[str, PyTorchCallback]:
-        """By names, under which their state is saved. They are called in this order."""
+        """Callbacks by name, under which their state is saved. They are called in this order."""
         return {}
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -70,12 +71,12 @@ class PyTorchTrial(TrialBase):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Given what `state_dict` returned, after `__init__`."""
+        """Gets the result of `state_dict`, after `__init__`."""
 
     def rebuild(self, state: Mapping[str, Any]) -> None:
-        """Called before a checkpoint is loaded, with what `state_dict` returned when it was saved: for models whose structure
-        training changes (pruning, parametrizations, layers that are replaced or added). Make the same changes again; the weights
-        are loaded after it."""
+        """Called before a checkpoint is loaded, with the saved result of `state_dict`: for models whose structure training
+        changes (pruning, parametrizations, layers that are replaced or added). Make the same changes again; the weights are
+        loaded after it."""
 
     @classmethod
     def make_trainer(cls, info: TrialInfo) -> Trainer:

@@ -1,4 +1,4 @@
-"""State that the trial and its callbacks keep as attributes: saved and restored without a word of theirs."""
+"""State that the trial and its callbacks hold as attributes: saved and restored without code of the user's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tenuto.workers.user_state.graph import groups_of
 
 
 def note_unsaved(trial: PyTorchTrial, attributes: Attributes, structure: Structure, exactness: Exactness) -> None:
-    """At the first checkpoint, after the attributes' state was taken: whoever hears of it then has lost nothing yet."""
+    """Tells the user about unsaved state, at the first checkpoint, after the attributes' state was taken: nothing is lost by
+    then."""
     if type(trial).rebuild is PyTorchTrial.rebuild and (sentence := structure.change()):
         exactness.note_lost(sentence)
     if sentence := attributes.slow():
@@ -36,7 +37,7 @@ def _roots(trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> dic
 
 
 def attributes_of(context: PyTorchTrialContext, trial: PyTorchTrial, callbacks: Mapping[str, PyTorchCallback]) -> Attributes:
-    """Without what is wrapped, and the data: those are saved in other ways."""
+    """Attributes of the trial and its callbacks, without wrapped objects and the data, which are saved in other ways."""
 
     def others() -> dict[str, Any]:
         wrapped: dict[str, Any] = {"context": context}
@@ -69,7 +70,7 @@ def restore(
     saved: Mapping[str, Any],
     exactness: Exactness,
 ) -> None:
-    """What `load_state_dict` changes is the user's own affair; the other attributes are as they were."""
+    """Restores attributes. Changes by `load_state_dict` are the user's own; the other attributes get their saved values."""
     before = attributes.marks()
     if saved["trial"]:
         trial.load_state_dict(saved["trial"])

@@ -1,9 +1,9 @@
 """Batch normalization with the statistics of all ranks' records (Ioffe and Szegedy 2015; over several devices: Peng et al.,
 MegDet, 2018, section 3.3), `distributed: {sync_batch_norm: true}`.
 
-Why not torch's SyncBatchNorm: it refuses CPUs, and it counts the records of a rank whose share of the batch is empty, which
-computes along without weight. Means and variances are put together as in Chan et al., Updating formulae and a pairwise algorithm
-for computing sample variances, 1979, in double precision, so that N ranks have the statistics of one to the rounding of a float.
+torch's SyncBatchNorm is not used: it refuses CPUs, and it counts the records of a rank whose share of the batch is empty, which
+computes with weight 0. Means and variances are combined as in Chan et al., Updating formulae and a pairwise algorithm for
+computing sample variances, 1979, in double precision, so that N ranks have the statistics of one up to the rounding of a float.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LINK = "_tenuto_statistics"
 
 
 class Link:
-    """What such a layer asks of the trial. Copies of a model, such as averaged ones, keep it."""
+    """Connection of such a layer to the trial. Copies of a model, such as averaged ones, share it."""
 
     def __init__(
         self, ranks: Ranks, counts: Callable[[], bool], factor: Callable[[], float], training: Callable[[], bool]
@@ -42,7 +42,7 @@ class Link:
 
 
 def synchronize(model: nn.Module, link: Link) -> None:
-    """Every layer of batch normalization in it. The model's modules, names and parameters stay what they are."""
+    """Synchronizes every layer of batch normalization in the model, whose modules, names and parameters stay the same."""
     for module in model.modules():
         if isinstance(module, nn.modules.lazy.LazyModuleMixin):
             raise UserError(
@@ -56,7 +56,7 @@ def synchronize(model: nn.Module, link: Link) -> None:
 
 
 class _Synchronized(_BatchNorm):
-    """Stands before the class of a layer."""
+    """Mixin that is put before the class of a layer."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         link: Link = getattr(self, _LINK)
@@ -85,7 +85,7 @@ class _Synchronized(_BatchNorm):
 
 
 def _statistics(input: torch.Tensor, link: Link) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Mean and biased variance by channel over all ranks, put together in double precision, and the number of values in each."""
+    """Mean and biased variance by channel over all ranks, combined in double precision, and the number of values in each."""
     size, rank, channels = link.ranks.size, link.ranks.rank, input.shape[1]
     each = torch.zeros(size, 2 * channels + 1, dtype=torch.float64, device=input.device)
     if link.counts():
@@ -120,8 +120,8 @@ class _Normalize(torch.autograd.Function):
     @staticmethod
     @once_differentiable  # gradients of gradients would have to be summed over the ranks, too
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
-        """Ranks weigh their losses differently where their shares differ and `context.backward` was not used: sums are of
-        gradients with these weights, as in the sum of the parameters' gradients."""
+        """Gradients of the layer. Ranks weight their losses differently if their shares differ and `context.backward` was not
+        used: sums are of gradients with these weights, as in the sum of the parameters' gradients."""
         input, weight, mean, inverse = ctx.saved_tensors
         link: Link = ctx.link
         channels, factor = input.shape[1], link.factor()
@@ -144,12 +144,12 @@ class _Normalize(torch.autograd.Function):
 
 
 def _kind(input: torch.Tensor) -> torch.dtype:
-    """Of what is computed of it, value by value."""
+    """Type of values computed from the input one by one."""
     return torch.promote_types(input.dtype, torch.float32)
 
 
 def _others(input: torch.Tensor) -> list[int]:
-    """Dimensions without that of the channels."""
+    """Dimensions except that of the channels."""
     return [axis for axis in range(input.dim()) if axis != 1]
 
 

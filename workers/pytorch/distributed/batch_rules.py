@@ -1,12 +1,12 @@
-"""How large a step is, and with which learning rate, on one number of slots or another (`distributed` in the configuration).
+"""Size of a step, and its learning rate, on different numbers of slots (`distributed` in the configuration).
 
-keep: a step trains the DataLoader's batch, whatever the number of slots. An elastic trial that has shrunk cuts each slot's share
-into parts (micro-batches), so that no slot holds more records than with the most slots: the gradients of the parts add up, as in
+keep: a step trains the DataLoader's batch, on any number of slots. An elastic trial that has shrunk cuts each slot's share into
+parts (micro-batches), so that no slot holds more records than with the most slots: the gradients of the parts are summed, as in
 Or et al., VirtualFlow, MLSys 2022, section 3.
 
 scale: a step on N slots trains N of the DataLoader's batches. The learning rate may follow: times N (Goyal et al., Accurate,
-Large Minibatch SGD, 2017, section 2.1) or times the square root of N (Krizhevsky, One weird trick for parallelizing
-convolutional neural networks, 2014, section 5), reached evenly over a warm-up (Goyal et al., section 2.2).
+Large Minibatch SGD, 2017, section 2.1) or times the square root of N (Krizhevsky, One weird trick for parallelizing convolutional
+neural networks, 2014, section 5), reached evenly over a warm-up (Goyal et al., section 2.2).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ RATE = "lr"
 @dataclass(frozen=True)
 class BatchRules:
     step_batches: int
-    """Batches of the DataLoader in a step."""
+    """Number of the DataLoader's batches in a step."""
     slots_most: int | None
-    """An elastic trial's most slots, where shares are cut so that no slot holds more than with so many. None: not cut."""
+    """Most slots of an elastic trial; shares are cut so that no slot holds more than with that number. None: not cut."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any], slots: int) -> BatchRules:
-        """`config`: the experiment's, as plain data."""
+        """Rules of an experiment. `config`: as plain data."""
         distributed = Distributed.model_validate(config.get("distributed") or {})
         wanted = (config.get("resources") or {}).get("slots_per_trial")
         elastic = isinstance(wanted, Mapping) and wanted["max"] > 1
@@ -42,8 +42,8 @@ class BatchRules:
         return cls(step_batches, wanted["max"] if cut and isinstance(wanted, Mapping) else None)
 
     def parts(self, total: int, slots: int) -> int:
-        """Parts of each slot's share of a batch of `total` records: the same number on all slots, because a divided model is
-        computed by all together."""
+        """Number of parts of each slot's share of a batch of `total` records: the same on all slots, because all compute a
+        divided model together."""
         if self.slots_most is None or total == 0:
             return 1
         largest, most = math.ceil(total / slots), math.ceil(total / self.slots_most)
@@ -51,8 +51,8 @@ class BatchRules:
 
 
 def divided(share: Sharded, count: int) -> list[Sharded]:
-    """A rank's share in so many parts. One that would be empty is a part of one record, with weight 0. Raises UserError where the
-    batch cannot be cut."""
+    """A rank's share in this number of parts. A part that would be empty has one record, with weight 0. Raises UserError if
+    the batch cannot be cut."""
     if count == 1 or share.records == 0:
         return [share] * count
     parts = []
@@ -65,16 +65,16 @@ def divided(share: Sharded, count: int) -> list[Sharded]:
 
 
 class LearningRateScaling:
-    """The factor at which optimizers step. It is applied around each step, and not to the optimizer's own learning rate: what
-    schedulers compute, what checkpoints hold and what the user's code reads stays that of one slot, so that nothing needs to be
-    converted when the number of slots changes."""
+    """Factor of the learning rate when optimizers step. It is applied around each step, and not to the optimizer's own
+    learning rate: values that schedulers compute, checkpoints contain and the user's code reads stay those of one slot, so
+    nothing is converted when the number of slots changes."""
 
     def __init__(self, distributed: Distributed, slots: int) -> None:
         self._rule, self._slots = distributed.learning_rate_scaling, slots
         self._target = {"none": 1.0, "linear": float(slots), "sqrt": math.sqrt(slots)}[self._rule]
         self._warmup = distributed.learning_rate_warmup
         self._from, self._since = 1.0, 0
-        """The factor before, and the position from which on it moves to the target."""
+        """Previous factor, and the position from which it moves to the target."""
         self._kept: list[tuple[dict[str, Any], Any]] = []
 
     @property
@@ -86,7 +86,7 @@ class LearningRateScaling:
         return self._warmup is not None and self._warmup.unit == "epochs"
 
     def sentence(self) -> str | None:
-        """For the trial's log."""
+        """Sentence for the trial's log; None if there is no scaling."""
         if not self.active:
             return None
         if self._slots == 1:
@@ -95,7 +95,7 @@ class LearningRateScaling:
         return f"steps on {self._slots} slots with {self._target:g} times the learning rate ({self._rule}){warmup}"
 
     def factor(self, batches: int, epoch_batches: int | None) -> float:
-        """For the step that begins at this position."""
+        """Factor of the step that begins at this position."""
         length = self._warmup
         if length is None or self._from >= self._target:
             return self._target
@@ -125,8 +125,8 @@ class LearningRateScaling:
         return {"from": self._from, "since": self._since, "to": self._target}
 
     def restore(self, state: Mapping[str, float] | None, batches: int, epoch_batches: int | None) -> None:
-        """At the position `batches`. With another target than the one that was saved (None: an older checkpoint, which had no
-        factor) it moves on from the factor in force."""
+        """Restores the factor at position `batches`. If the target differs from the saved one (None: an older checkpoint
+        without a factor), it moves on from the factor in force."""
         target = self._target
         if state is None:
             self._from, self._since = 1.0, batches

@@ -1,5 +1,5 @@
-"""What a checkpoint keeps of each rank: its generators, its part of the metrics not yet reported, gradients that it has gathered,
-and the user's own state where that differs. What is the same on all ranks is rank 0's, and stands in the checkpoint as ever."""
+"""State of each rank in a checkpoint: its generators, its part of the metrics not yet reported, gradients that it has
+accumulated, and the user's own state if that differs. State that is equal on all ranks is stored once, as rank 0's."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import torch
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 ALONE = ("random", "metrics", "reducers", "carried", "last_batch")
-"""Of a checkpoint that one process saved."""
+"""Parts of a checkpoint that one process saved."""
 
 
 @dataclass(frozen=True)
 class Collected:
     batches: int
     ranks: list[dict[str, Any]]
-    """By rank."""
+    """States by rank."""
 
 
 def collect(batches: int, own: dict[str, Any], users: Mapping[str, Any], ranks: Ranks) -> Collected:
-    """Called on all ranks. `users`: the user's own state; it may be large, and is the same on all ranks most often, so it is sent
-    only where it differs."""
+    """Collects the state; called on all ranks. `users`: the user's own state; it may be large, and is usually the same on all
+    ranks, so it is sent only if it differs."""
     data = io.BytesIO()
     torch.save(users, data)
     marks = ranks.objects(hashlib.sha256(data.getvalue()).hexdigest())
@@ -36,9 +36,9 @@ def collect(batches: int, own: dict[str, Any], users: Mapping[str, Any], ranks: 
 
 
 def of_rank(saved: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
-    """This rank's own state. With another number of ranks than saved it: the open metrics of all go to rank 0, where their sum is
-    the same, and so do the reducers' states of ranks that are no more; gathered gradients are shared out so that their sum is the
-    same, and ranks that are new draw from new generators (`random` is None)."""
+    """This rank's own state. If the number of ranks has changed: the unreported metrics of all go to rank 0, where their sum
+    is the same, and so do the reducers' states of removed ranks; accumulated gradients are divided so that their sum is the
+    same, and new ranks draw from new generators (`random` is None)."""
     before: list[dict[str, Any]] = saved.get("ranks") or [{name: saved.get(name) for name in ALONE}]
     none_carried: list[list[Any]] = [[] for _ in before[0]["reducers"]]
     before = [{**item, "carried": item.get("carried") or none_carried} for item in before]  # older checkpoints have none
@@ -69,7 +69,7 @@ def of_rank(saved: Mapping[str, Any], rank: int, size: int) -> dict[str, Any]:
 
 
 def _mean(gathered: list[list[list[torch.Tensor | None]]]) -> list[list[torch.Tensor | None]]:
-    """Of gradients that each rank has gathered, by optimizer and parameter: as much for each rank as all had."""
+    """Mean of the gradients that all ranks have accumulated, by optimizer and parameter, for each rank."""
 
     def mean(items: tuple[torch.Tensor | None, ...]) -> torch.Tensor | None:
         there = [item for item in items if item is not None]

@@ -1,7 +1,7 @@
 """Models whose parameters are divided among the ranks (torch's `fully_shard`: Zhao et al., PyTorch FSDP, VLDB 2023), and their
 checkpoints: a file per rank with its part of every tensor, in one checkpoint.
 
-What was saved by some number of ranks is read by any other, and by trials that are not sharded, and the other way round.
+A checkpoint saved by any number of ranks can be read by any other number, and by trials that are not divided, and vice versa.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch import nn
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 SHARDS_FILE = "shards.json"
-"""In a checkpoint of divided models: how many shard files there are."""
+"""File in a checkpoint of divided models: the number of its shard files."""
 _PART = "tenuto_part"
-"""Marks, in a shard file, a part of a tensor that is divided along its first dimension."""
+"""Mark, in a shard file, of a part of a tensor that is divided along its first dimension."""
 SEND_BYTES = 64 * 1024 * 1024
 
 
@@ -33,7 +33,7 @@ def shard_file(rank: int) -> str:
 
 
 def divide(model: nn.Module, ranks: Ranks) -> None:
-    """Each member of a list of layers is fetched when it is needed; what is left, together."""
+    """Divides a model. Each member of a list of layers is fetched when it is needed; all other parameters, together."""
     from torch.distributed.fsdp import fully_shard
 
     _show_waits(ranks)
@@ -47,11 +47,11 @@ def divide(model: nn.Module, ranks: Ranks) -> None:
 
 
 _EXCHANGES = ("all_gather_into_tensor", "all_gather_single", "reduce_scatter_tensor", "reduce_scatter_single", "all_reduce")
-"""What fully_shard calls, in one version of torch or another."""
+"""Functions that fully_shard calls, in one version of torch or another."""
 
 
 def _show_waits(ranks: Ranks) -> None:
-    """Has the time in fully_shard's exchanges counted as waiting, which it does in places that are not ours."""
+    """Counts the time in fully_shard's exchanges as waiting; they happen in code that is not ours."""
 
     def shown(exchange: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(exchange)
@@ -86,7 +86,7 @@ def to_parts(value: Any) -> Any:
 
 
 def to_whole(parts: list[Any]) -> Any:
-    """The same state from all ranks' parts."""
+    """The whole state from all ranks' parts."""
     first = parts[0]
     if isinstance(first, Mapping):
         if _PART in first:
@@ -98,7 +98,7 @@ def to_whole(parts: list[Any]) -> Any:
 
 
 def like(value: Any, whole: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a whole tensor, divided like `value`; the tensor itself where `value` is not divided."""
+    """This rank's part of a whole tensor, divided like `value`; the tensor itself if `value` is not divided."""
     if not is_divided(value):
         return whole
     from torch.distributed.tensor import distribute_tensor
@@ -113,7 +113,7 @@ def divided_model(model: nn.Module, whole: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def divided_optimizer(optimizer: torch.optim.Optimizer, whole: dict[str, Any]) -> dict[str, Any]:
-    """Its state, divided like the parameters that it belongs to."""
+    """The optimizer's state, divided like the parameters that it belongs to."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
     def divided(index: int, value: Any) -> Any:
@@ -125,7 +125,7 @@ def divided_optimizer(optimizer: torch.optim.Optimizer, whole: dict[str, Any]) -
 
 
 class Shards:
-    """Brings all ranks' parts to rank 0's disk, one rank after the other, so that no process needs memory for the whole."""
+    """Collects all ranks' parts on rank 0's disk, one rank after the other, so that no process needs memory for the whole."""
 
     def __init__(self, ranks: Ranks) -> None:
         """Files are put beside those of the run, which its agent cleans up."""
@@ -150,7 +150,7 @@ class Shards:
         (self._directory / SHARDS_FILE).write_text(json.dumps({"ranks": ranks.size}))
 
     def write(self, into: Path) -> None:
-        """Raises OSError."""
+        """Moves the files into a checkpoint. Raises OSError."""
         assert self._directory is not None
         shutil.copytree(self._directory, into, dirs_exist_ok=True)
 
@@ -161,7 +161,7 @@ class Shards:
 
 
 def read_whole(directory: Path) -> dict[str, Any] | None:
-    """The state of a checkpoint of divided models; None: it is none. The files are mapped, not read into memory at once."""
+    """State of a checkpoint of divided models; None if it is none. The files are mapped, not read into memory at once."""
     if not (directory / SHARDS_FILE).exists():
         return None
     count = json.loads((directory / SHARDS_FILE).read_text())["ranks"]

@@ -1,12 +1,12 @@
 """Averages gradients over the ranks during the backward pass, as torch's DistributedDataParallel does (Li et al., PyTorch
 Distributed, VLDB 2020, section 3.2: buckets, in reverse order of the parameters, sent while the rest is computed).
 
-Why not that class itself: it regroups its buckets after the first step of each process, which changes the order of sums, so a
+That class itself is not used: it regroups its buckets after the first step of each process, which changes the order of sums, so a
 resumed trial of three ranks or more would not have the bits of an uninterrupted one, as benchmarks/ddp_resume.py shows (here the
-buckets are a function of the model); it wraps the model, so `self.model.encode(x)` or `self.model.head` of a trial would stop to
-work; and it weighs all ranks alike, which is wrong where the shares of a batch differ.
+buckets are a function of the model); it wraps the model, so `self.model.encode(x)` or `self.model.head` of a trial would no
+longer work; and it gives all ranks the same weight, which is wrong if the shares of a batch differ.
 
-After a backward pass the gradients are those of the whole batch, also where several passes add up.
+After a backward pass the gradients are those of the whole batch, also if several passes add up.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 BUCKET_BYTES = 25 * 1024 * 1024
 FIRST_BUCKET_BYTES = 1024 * 1024
-"""The same as torch's: the first one small, so that sending begins early."""
+"""Size of the first bucket, as in torch: it is small, so that sending begins early."""
 
 
 class _Bucket:
-    """Parameters of one type on one device, and the memory in which their gradients travel. The last elements say, per
+    """Parameters of one type on one device, and the memory in which their gradients are sent. The last elements say, per
     parameter, whether any rank has a gradient."""
 
     def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
@@ -38,7 +38,7 @@ class _Bucket:
         self.seen = 0
         """Gradients that this backward pass has finished."""
         self.wait: Callable[[], Any] | None = None
-        """Set while it is under way."""
+        """Function that waits for the exchange while it is under way."""
 
     def start(self, ranks: Ranks, factor: float) -> None:
         gradients, views = [], []
@@ -75,25 +75,25 @@ class _Bucket:
 
 class GradientSync:
     def __init__(self, ranks: Ranks, wanted: Callable[[], bool], factor: Callable[[], float]) -> None:
-        """`wanted`: gradients of this batch are averaged; else they are only gathered. `factor`: this rank's weight in the sum,
-        once per backward pass."""
+        """`wanted`: True if gradients of this batch are averaged; otherwise they are only accumulated. `factor`: this rank's
+        weight in the sum, once per backward pass."""
         self._ranks, self._wanted, self._factor = ranks, wanted, factor
         self._optimizers: list[torch.optim.Optimizer] = []
         self._buckets: list[list[_Bucket]] = []
-        """Per optimizer."""
+        """Buckets by optimizer."""
         self._owner: dict[torch.nn.Parameter, tuple[int, _Bucket]] = {}
         self._trained: list[int] = []
         self._hooks: list[Any] = []
         self._touched: set[int] = set()
         self._next = 0
-        """Index of the bucket to be sent next, where there is one optimizer."""
+        """Index of the next bucket to send, if there is one optimizer."""
         self._pass_factor = 1.0
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers.append(optimizer)
 
     def prepare(self) -> None:
-        """Before a batch: notices parameters that were frozen, unfrozen or added since."""
+        """Called before a batch: notices parameters that were frozen, unfrozen or added."""
         trained = [id(parameter) for parameter in _trained(self._optimizers)]
         if trained == self._trained:
             return
@@ -129,7 +129,7 @@ class GradientSync:
             self._next += 1
 
     def _finish(self) -> None:
-        """The backward pass is over. All buckets of an optimizer are sent if any parameter of it was reached, so that ranks
+        """The backward pass is over. All buckets of an optimizer are sent if any of its parameters was reached, so that ranks
         that took different branches of a model still agree."""
         touched, self._touched = sorted(self._touched), set()
         buckets = [bucket for index in touched for bucket in self._buckets[index]]
@@ -144,7 +144,7 @@ class GradientSync:
 
 
 def _trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Parameter]:
-    """Each once."""
+    """Trained parameters, each once."""
     found: dict[torch.nn.Parameter, None] = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
@@ -153,7 +153,7 @@ def _trained(optimizers: Iterable[torch.optim.Optimizer]) -> list[torch.nn.Param
 
 
 def _divide(parameters: list[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
-    """Into buckets, last parameters first: their gradients are finished first."""
+    """Parameters in buckets, the last ones first: their gradients are finished first."""
     divided: list[list[torch.nn.Parameter]] = []
     kinds: dict[tuple[Any, ...], list[torch.nn.Parameter]] = {}
     for parameter in reversed(parameters):

@@ -1,4 +1,4 @@
-"""The ranks of a trial as Horovod connects them (`distributed: {strategy: horovod}`)."""
+"""Ranks of a trial that Horovod connects (`distributed: {strategy: horovod}`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from tenuto.workers.horovod import rendezvous
 from tenuto.workers.pytorch.distributed.ranks import Ranks
 
 TOGETHER_BYTES = 1 << 20
-"""Above it a copy costs more than a message of its own."""
+"""Size above which a copy costs more than a separate message."""
 
 
 class HorovodRanks(Ranks):
-    """Horovod's operations have names, equal on all ranks and in every step: what it has agreed on once goes faster again."""
+    """Horovod's operations have names, equal on all ranks and in every step: an operation that it has agreed on once is faster
+    the next time."""
 
     def _open(self) -> None:
         rendezvous.prepare(self.gang)
@@ -26,7 +27,7 @@ class HorovodRanks(Ranks):
 
         self._hvd: Any = hvd
         self._names: dict[int, tuple[torch.Tensor, str]] = {}
-        """Of tensors that are summed again and again, by identity, in the order of their first sum."""
+        """Names of tensors that are summed again and again, by identity, in the order of their first sum."""
         hvd.init()
 
     def start_sum(self, tensor: torch.Tensor) -> Callable[[], Any]:
@@ -44,7 +45,7 @@ class HorovodRanks(Ranks):
         return found
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Small ones travel together: each message waits for a turn of Horovod's."""
+        """Small tensors are sent together: each message waits for a cycle of Horovod's."""
         sent = []
         for index, group in enumerate(_groups(tensors)):
             flat = group[0] if len(group) == 1 else torch.cat([tensor.reshape(-1) for tensor in group])
@@ -59,7 +60,7 @@ class HorovodRanks(Ranks):
 
 
 def _groups(tensors: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Of one type on one device each, up to a size; the same on all ranks."""
+    """Groups of tensors of one type on one device, up to a size; the same on all ranks."""
     groups: list[list[torch.Tensor]] = []
     open_groups: dict[tuple[torch.dtype, torch.device], tuple[list[torch.Tensor], int]] = {}
     for tensor in tensors:

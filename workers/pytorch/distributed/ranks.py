@@ -1,4 +1,4 @@
-"""The ranks of a trial as torch sees them: one process group over all, and the few ways in which they exchange values."""
+"""Ranks of a trial in torch: one process group over all, and the few ways in which they exchange values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import torch.distributed as dist
 from tenuto.workers.harness.gang import Gang
 
 GROUP_SECONDS_MAX = 24 * 3600.0
-"""The library's own deadline. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must come first."""
+"""The library's own deadline. Ours (distributed.progress_seconds_max) names the rank that hangs, so it must end first."""
 NUMBERS_MAX = 32
-"""Metrics that are summed in one message; more are gathered by name."""
+"""Most metrics that are summed in one message; more are gathered by name."""
 BROADCAST_BYTES = 64 * 1024 * 1024
 
 
 class Ranks:
-    """Every method is called by all ranks, in the same order."""
+    """All ranks call every method, in the same order."""
 
     def __init__(self, gang: Gang, device: torch.device) -> None:
-        """Joins the others at the address that the supervisors agreed on."""
+        """Joins the other ranks at the address that the supervisors agreed on."""
         self.gang, self.device = gang, device
         self.rank, self.size = gang.rank, gang.world_size
         gang.progress.waits_are_seen = device.type == "cpu"
@@ -44,34 +44,34 @@ class Ranks:
         return self.rank == 0
 
     def waiting(self) -> contextlib.AbstractContextManager[None]:
-        """Around an exchange within a step. On a GPU this process only asks for it and goes on."""
+        """Context of an exchange within a step. On a GPU this process only requests it and goes on."""
         return self.gang.progress.waiting() if self.device.type == "cpu" else contextlib.nullcontext()
 
     def start_sum(self, tensor: torch.Tensor) -> Callable[[], Any]:
-        """Sums in place; what it returns waits for that (on a GPU: makes the current stream wait)."""
+        """Starts a sum in place; the returned function waits for it (on a GPU: makes the current stream wait)."""
         work: Any = dist.all_reduce(tensor, async_op=True)
         wait: Callable[[], Any] = work.wait
         return wait
 
     def sum_now(self, tensor: torch.Tensor) -> None:
-        """In place."""
+        """Sums in place."""
         dist.all_reduce(tensor)
 
     def objects(self, value: Any) -> list[Any]:
-        """What each rank gave, by rank. Anything that can be pickled."""
+        """Value of each rank, in rank order; values must be picklable."""
         found: list[Any] = [None] * self.size
         dist.all_gather_object(found, value)
         return found
 
     def broadcast(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Rank 0's values, into the tensors of the others. Those that are divided among the ranks are left alone."""
+        """Copies rank 0's values into the tensors of the others. Tensors that are divided among the ranks are left alone."""
         tensors = [tensor for tensor in tensors if not hasattr(tensor, "to_local")]
         if tensors:
             group: Any = dist.group.WORLD
             dist._broadcast_coalesced(group, list(tensors), BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
 
     def sum_numbers(self, numbers: dict[str, float]) -> dict[str, float]:
-        """Sums by name, exact to the last bits of a double. A name that only some ranks have counts as 0 with the others."""
+        """Sums by name, exact to the last bits of a double. A name that only some ranks have counts as 0 on the others."""
         names = sorted(numbers)
         mark = zlib.crc32("\0".join(names).encode()) if len(names) <= NUMBERS_MAX else -1
         vector = torch.zeros(NUMBERS_MAX + 2, dtype=torch.float64)

@@ -1,8 +1,8 @@
-"""Each rank's share of the data: nothing twice, nothing left out, whatever the sizes.
+"""Each rank's share of the data: no record twice, none left out, whatever the sizes.
 
 The loader's batch size is that of the whole trial, or a step trains several batches as if they were one. Rank r of N takes the
 records n*r//N up to n*(r+1)//N of a batch of n, so shares differ by one record at most. A rank whose share is empty (fewer
-records than ranks) trains on the whole batch instead, with weight 0: it must take part in what the ranks do together.
+records than ranks) trains on the whole batch instead, with weight 0: it must take part in the exchanges of all ranks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shard:
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
     def cut(self, batch: Any, total: int) -> Sharded:
-        """The share of a batch that is made already. Raises UserError where it cannot be cut."""
+        """Share of a complete batch. Raises UserError if it cannot be cut."""
         low, high = self.bounds(total)
         if low == high:
             return Sharded(batch, 0, total)
