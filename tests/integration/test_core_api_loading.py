@@ -35,7 +35,7 @@ def test_an_error_in_loading_ends_the_trial_at_once_and_one_in_training_does_not
         assert run.wait() == EXIT_CODE_WILL_REPEAT, run.output()
         sentence = loading.error_file.read_text()
         assert sentence.startswith("train.py:9: KeyError: 'another'")
-        assert "cannot be loaded, nor would it be at another start" in sentence
+        assert "cannot be loaded, and a restart would not help" in sentence
         training = bench.agent(2, first.checkpoints()[-1])
         fail(bench, training, FAILS="training")
         (bench.context_directory / "train.py").write_text("import tenuto\nwith tenuto.init() as run\n")

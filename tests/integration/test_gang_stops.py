@@ -230,7 +230,7 @@ def test_a_keeper_that_was_stopped_itself_reads_what_came_before_it_judges(peer:
     assert told is not None
     assert told["silent"]
     assert "agent second could not be reached by agent first over the network for 4 s" in told["sentence"]
-    assert "agent first itself was held up for" in told["sentence"], json.dumps(told)
+    assert "agent first itself was stopped for" in told["sentence"], json.dumps(told)
 
 
 def test_the_observers_clock_counts_what_it_could_observe() -> None:

@@ -54,7 +54,7 @@ async def test_a_trial_shows_how_long_its_workers_have_said_nothing(world: World
         assert 3_500 < (await trial(world))["silent_seconds"] < 3_700, "a line of its log is a sign of life"
         await connection.execute(LOG_LINE, "1-1-0", now_us)
         assert (await trial(world))["silent_seconds"] > 7_000, "those of an earlier run are none"
-    assert dict(presence(await trial(world)))["last said something"].startswith("2 h ")
+    assert dict(presence(await trial(world)))["last reported something"].startswith("2 h ")
 
 
 async def test_cancel_pause_and_kill_say_what_they_wait_for_and_until_when(world: World) -> None:
@@ -73,7 +73,7 @@ async def test_cancel_pause_and_kill_say_what_they_wait_for_and_until_when(world
             assert item["silent_seconds"] is not None
             assert seconds - 1 <= (answer["killed_at_us"] - before_us) / 1e6 <= seconds + 60
             lines = awaited(answer)
-            assert lines[0].startswith("It waits for trial 1-1 on node, which last said something ")
+            assert lines[0].startswith("It waits for trial 1-1 on node, which last reported something ")
             assert lines[1].startswith("Workers that have not left by ")
     assert (await trial(world))["leaving_us"] is None
     await world.record(AllocationPreempted(pool="default", allocation_id="1-1-1", trial_id="1-1", experiment_id=1, reason=WHY))

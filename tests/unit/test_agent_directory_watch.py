@@ -1,4 +1,4 @@
-"""An agent leaves where its directory was removed, not where it cannot be looked at for a moment."""
+"""An agent leaves where its directory was removed, not where it cannot be examined for a moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_files_that_cannot_be_looked_at_are_as_they_were(tmp_path: Path, c
     directory.rename(elsewhere)
     directory.symlink_to(directory)  # an error of the file system for every name below it
     assert await _lost(home) == ""
-    assert "cannot be looked at" in caplog.text
+    assert "cannot be examined" in caplog.text
     directory.unlink()
     elsewhere.rename(directory)
     assert await _lost(home) == ""

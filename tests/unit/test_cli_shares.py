@@ -36,7 +36,7 @@ def run(app: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, st
             "User ada has weight 2 and at most 8 slots from now on.",
         ),
         (["--no-max-slots"], {"max_slots": None}, "User ada has no limit of slots from now on."),
-        ([], None, "Nothing is named that should change; give --weight, --max-slots or --no-max-slots."),
+        ([], None, "Nothing to change: give --weight, --max-slots or --no-max-slots."),
         (["--max-slots", "8", "--no-max-slots"], None, "Give either --max-slots or --no-max-slots."),
     ],
 )

@@ -227,7 +227,7 @@ class AgentApp:
             except (NatsError, OSError) as error:
                 self._seldom.warn(f"no answer to a heartbeat: {str(error) or type(error).__name__}")
             except ValidationError as error:
-                logger.error("the launcher's answer cannot be read; is it of another version? %s", error)
+                logger.error("the launcher's answer cannot be read; it may be of another version: %s", error)
             else:
                 if answer.error:
                     self._seldom.warn(f"the launcher refuses this agent: {answer.error}")

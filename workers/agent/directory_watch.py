@@ -87,7 +87,7 @@ class DirectoryWatch:
             except (FileNotFoundError, NotADirectoryError):
                 gone.append(path)
             except OSError as error:
-                self._seldom.warn(f"{path} cannot be looked at, and is taken to be as it was: {error}")
+                self._seldom.warn(f"{path} cannot be examined, so it counts as unchanged: {error}")
             else:
                 if self._known.setdefault(path, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
                     gone.append(path)

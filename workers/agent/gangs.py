@@ -41,7 +41,7 @@ def find_interface(wanted: str, bus_host: str) -> tuple[str, str]:
             probe.connect((bus_host, ROUTE_PORT))
             address = probe.getsockname()[0]
     except OSError as error:
-        logger.warning("there is no way to %s: gangs over several agents will not find this one (%s)", bus_host, error)
+        logger.warning("there is no route to %s, so gangs over several agents cannot reach this one (%s)", bus_host, error)
         return LOOPBACK
     return address, addresses.get(address, "")
 

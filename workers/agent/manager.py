@@ -89,7 +89,7 @@ class Manager:
                 self._live[run.allocation_id] = LiveRun(run)
         for allocation_id, handles in (await self._runtime.find()).items():
             if (found := self._live.get(allocation_id)) is None or not found.run.holds_slots:
-                logger.warning("killing what runs of allocation %s: it is not this agent's any more", allocation_id)
+                logger.warning("killing the processes of allocation %s, which this agent no longer has", allocation_id)
                 for handle in handles:
                     await self._runtime.kill(handle)
         await self._runtime.sweep(set(self._live))
@@ -152,7 +152,7 @@ class Manager:
                 async with asyncio.timeout(KILLED_SECONDS_MAX):
                     await self._wait_ended(holding)
             except TimeoutError:
-                logger.warning("the ends of workers cannot be written down, so they are killed without it")
+                logger.warning("the ends of workers cannot be stored, so they are killed without a record")
                 await self.abandon()
 
     async def abandon(self) -> None:

@@ -42,8 +42,8 @@ def name_end(found: Exit, killed_for: Action | None, hide: Mask) -> End:
 
 def _killed_text(action: Action) -> str:
     if action in ("kill", "run"):
-        return "the agent killed its processes, as it was told"
-    return f"it had not left in time after it was told to ({action}), so the agent killed its processes"
+        return "the agent killed its processes, as the launcher ordered"
+    return f"it did not leave in time after it was told to ({action}), so the agent killed its processes"
 
 
 def _signal_text(exit_code: int | None) -> str:

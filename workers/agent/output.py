@@ -74,7 +74,7 @@ class Matcher:
             try:
                 self._open.append((matcher(policy.pattern), policy))
             except PatternError as error:  # submitted to an earlier version, which accepted it
-                logger.warning("trial %s: the pattern %r is not looked for: %s", assignment.trial_id, policy.pattern, error)
+                logger.warning("trial %s: the pattern %r is not used: %s", assignment.trial_id, policy.pattern, error)
 
     def found(self, reports: Iterable[LogsReport]) -> list[LogMatchReport]:
         matches: list[LogMatchReport] = []

@@ -183,7 +183,7 @@ class LanePublisher:
         try:
             word = Committed.from_json(message.data)
         except ValidationError as error:
-            logger.warning("lane %s: a word of a commit cannot be read: %s", self._lane, error)
+            logger.warning("lane %s: a commit message cannot be read: %s", self._lane, error)
             return
         await self._hear(word)
 
@@ -192,7 +192,7 @@ class LanePublisher:
         if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
             return False
         if word.sequence > self._spool.last(self._lane):
-            logger.warning("lane %s: the receiver has %d, the spool lost its end", self._lane, word.sequence)
+            logger.warning("lane %s: the receiver has committed %d, but the spool lost its end", self._lane, word.sequence)
             await self._begin_again()
             return False
         news = word.sequence > self._state.heard
@@ -224,7 +224,7 @@ class LanePublisher:
             word = Committed.from_json(reply.data)
         except (NatsError, OSError, ValidationError) as error:
             reason = str(error) or type(error).__name__
-            self._seldom_asked.warn(f"lane {self._lane}: the receiver did not say what it has committed: {reason}")
+            self._seldom_asked.warn(f"lane {self._lane}: the receiver did not answer: {reason}")
             return
         self._seldom_asked.over(f"lane {self._lane}: the receiver answers again")
         if word.spool_id == spool_id == self._spool.id and word.sequence < known:

@@ -106,7 +106,7 @@ def stored_mask(directory: Path, allocation_id: str) -> Mask:
     except FileNotFoundError:
         return NO_MASK
     except (OSError, ValueError) as error:
-        logger.error("what %s prints is not shown, as its secrets cannot be read: %s", allocation_id, error)
+        logger.error("the output of %s is not shown, because its secrets cannot be read: %s", allocation_id, error)
         return _MaskAll({})
     return mask_of(values)
 

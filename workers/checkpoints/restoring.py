@@ -108,7 +108,7 @@ def restore(
     report_all(None)
     obstacle = _no_new_beginning(assignment, place) if anew else ""
     if obstacle is None:
-        say("none of the trial's checkpoints can be read: it begins again from its seed, which ends as if nothing had happened")
+        say("none of the trial's checkpoints can be read: it begins again from its seed, which ends with the same result")
         yield None
         return
     more = "" if len(problems) == 1 else f" Nor can the {len(problems) - 1} before it."
@@ -123,13 +123,13 @@ def _no_new_beginning(assignment: Assignment, place: Place) -> str | None:
     if foreign or searcher.source_checkpoint is not None or searcher.name in DERIVING:
         return "The trial was begun from the weights of another one, so beginning again from its seed would be another training."
     if len(candidates) > EARLIER_CHECKPOINTS_MAX:
-        return f"When {len(candidates)} in a row are damaged, the store is: a person should look."
+        return f"{len(candidates)} checkpoints in a row are damaged, so the store itself may be: check it."
     try:
         empty = not any(True for _ in place.store.entries(""))
     except StoreError as error:
         return f"Its store cannot be listed: {error}."
     if empty:
-        return f"There is nothing at all in {place.store.url}: is it mounted on this node, and the right one?"
+        return f"{place.store.url} is empty: check that it is mounted on this node, and that it is the right one."
     return None
 
 

@@ -121,7 +121,7 @@ class CheckpointWriter:
             started = time.monotonic()
             thread.join(WAIT_SAID_SECONDS)
             if thread.is_alive():
-                self._say("training waits: the checkpoint before is still being stored")
+                self._say("training waits: the previous checkpoint is still being stored")
                 thread.join()
                 self._say(f"training goes on after {time.monotonic() - started:.0f} s; save less often, or use a faster store")
             self._thread = None

@@ -153,7 +153,7 @@ class Checkpoints:
             yield
         except Exception as error:
             if self._loads == loads and repeats_in_loading(error):
-                mark_repeating(error, f"Checkpoint {checkpoint.id} cannot be loaded, nor would it be at another start.")
+                mark_repeating(error, f"Checkpoint {checkpoint.id} cannot be loaded, and a restart would not help.")
             raise
 
     @contextmanager

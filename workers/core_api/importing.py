@@ -42,7 +42,7 @@ def import_config(directory: Path) -> str:
     description = read_run(directory)
     positions = [line.body.batches for line in read_lines(directory) if isinstance(line.body, ValidationReport)]
     if not positions or max(positions) == 0:
-        raise UserError(f"{directory} holds no validation yet, and an experiment is known by its validations; train it further.")
+        raise UserError(f"{directory} has no validation yet, and an imported experiment needs one; train it further.")
     plain: dict[str, Any] = json.loads(description.config.to_json())
     for period in ("min_validation_period", "min_checkpoint_period", "log_period"):
         plain.pop(period, None)

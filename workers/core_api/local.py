@@ -111,7 +111,7 @@ def open_local(
     keep_sources(directory / CODE_DIRECTORY)
     say(f"no cluster here: the record of this run is kept in {directory}")
     if parsed.searcher.source_checkpoint is not None:
-        say("searcher.source_checkpoint is left out: without a cluster nobody knows where that checkpoint is")
+        say("searcher.source_checkpoint is ignored: without a cluster, the location of that checkpoint is not known")
     return Session(
         assignment=assignment,
         box=box,
@@ -231,7 +231,7 @@ def _fixed(space: Mapping[str, Any], given: Mapping[str, Any], path: str) -> dic
             values[name] = copy.deepcopy(item.val)
         else:
             raise UserError(
-                f"{path}.{name} is a range, and without a cluster nobody searches it; give a value: "
+                f"{path}.{name} is a range, and without a cluster there is no search; give a value: "
                 f"tenuto.init(hyperparameters={{{name!r}: ...}})."
             )
     return values

@@ -267,7 +267,7 @@ class Run:
             saved_at = self.checkpoint.latest.steps if self.checkpoint.latest is not None else 0
             if box.current.action in ("preempt", "pause") and self.steps > saved_at and self.rank == 0:
                 say(
-                    f"leaves at step {self.steps}, and resumes at step {saved_at}: what lies between is trained again. "
+                    f"leaves at step {self.steps}, and resumes at step {saved_at}: the steps between are trained again. "
                     "Save a checkpoint when run.should_preempt() is true."
                 )
             if box.current.action != "kill":

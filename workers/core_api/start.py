@@ -35,8 +35,8 @@ def init(
     if session is None or (session.run is not None and session.local_directory is not None):
         if os.environ.get("TENUTO_AGENT_ADDRESS"):
             raise UserError(
-                "tenuto.init() belongs into the script that the experiment's entrypoint names, in its own process; a Trial "
-                "class, or a process that the script has started, gets along without it."
+                "tenuto.init() belongs in the script that the experiment's entrypoint names, in its own process; a Trial "
+                "class, or a process that the script has started, does not need it."
             )
         from tenuto.workers.core_api.local import open_local
 

@@ -31,8 +31,7 @@ def load_checkpoint(
         raise CheckpointDamaged(f"checkpoint {source.checkpoint_id} cannot be read: {error}") from error
     except REPEATING as error:
         raise WillRepeat(
-            f"checkpoint {source.checkpoint_id} cannot be loaded, nor would it be at another start: "
-            f"{type(error).__name__}: {error}"
+            f"checkpoint {source.checkpoint_id} cannot be loaded, and a restart would not help: {type(error).__name__}: {error}"
         ) from error
     if trainer.batches != source.batches:
         raise CheckpointDamaged(

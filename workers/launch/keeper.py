@@ -219,10 +219,10 @@ class Keeper:
         assert end.index is not None
         since = datetime.fromtimestamp(end.at, UTC).strftime("%H:%M:%S")
         lag = self._clock.lag_seconds - end.lag
-        own = f"agent {self._part.agent_id} itself was held up for {lag:.1f} s meanwhile, which are not counted"
+        own = f"agent {self._part.agent_id} itself was stopped for {lag:.1f} s meanwhile, which are not counted"
         return (
             f"agent {self._part.agents[end.index][0]} could not be reached by agent {self._part.agent_id} over the network for "
-            f"{silence:.0f} s: nothing came since {since} UTC ({own if lag >= 0.1 else 'this side was not held up meanwhile'})"
+            f"{silence:.0f} s: nothing came since {since} UTC ({own if lag >= 0.1 else 'this side was not stopped meanwhile'})"
         )
 
     def _gone(self, end: _End) -> None:

@@ -39,7 +39,7 @@ def dial(part: GangPart) -> socket.socket:
     path, deadline = Path(part.directory) / RENDEZVOUS_FILE, time.monotonic() + RENDEZVOUS_SECONDS_MAX
     while not path.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"rank 0 on agent {part.agents[0][0]} has not said where it listens")
+            raise TimeoutError(f"rank 0 on agent {part.agents[0][0]} has not reported its address")
         time.sleep(POLL_SECONDS)
     where = path.read_text()
     host, _, port = where.rpartition(":")
@@ -64,12 +64,12 @@ def greet(part: GangPart, connection: socket.socket) -> tuple[socket.socket, tup
             raise OSError("rank 0's supervisor refused the connection")
         line += byte
         if len(line) > HELLO_BYTES_MAX:
-            raise ValueError("what answers at the address of rank 0's supervisor is something else")
+            raise ValueError("another program answers at the address of rank 0's supervisor")
     welcome = decode(bytes(line))
     try:
         return connection, (str(welcome["host"]), int(welcome["port"]))
     except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"what rank 0's supervisor answers cannot be read: {welcome}") from error
+        raise ValueError(f"the answer of rank 0's supervisor cannot be read: {welcome}") from error
 
 
 class Links:

@@ -76,7 +76,7 @@ class Supervisor:
             master = (part.address, store.getsockname()[1])
             if len(part.agents) > 1:
                 if not part.secret:
-                    raise OSError("this gang over several agents was given no secret, so that anybody could join it")
+                    raise OSError("this gang over several agents has no secret, so any process could join it")
                 listening = _listen(part)
                 where = f"{part.address}:{listening.getsockname()[1]}"
                 sockets.append(self._links.serve(listening, part.secret, master, sockets))

@@ -97,7 +97,7 @@ class TrialView(Model):
     stragglers: list[StragglerView] = []
     """Slow ranks of the latest run that had any."""
     said_us: int | None = None
-    """When its workers last said something: a report or a line of their log. Null: it has none now."""
+    """When its workers last reported something: a report or a line of their log. Null: it has none now."""
     silent_seconds: float | None = None
     """Since then."""
     leaving_us: int | None = None

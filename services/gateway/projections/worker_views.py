@@ -12,7 +12,7 @@ class WorkersView(Model):
     allocation_id: str
     agent_ids: tuple[str, ...]
     said_us: int | None
-    """When they last said something: a report or a line of their log. Null: they have not begun."""
+    """When they last reported something: a report or a line of their log. Null: they have not begun."""
     silent_seconds: float | None
     """Since then."""
 
@@ -20,7 +20,7 @@ class WorkersView(Model):
 class SilentTrialView(Model):
     trial_id: str
     silent_seconds: float
-    """Since its workers last said something: a report or a line of their log."""
+    """Since its workers last reported something: a report or a line of their log."""
 
 
 class StragglerView(Model):

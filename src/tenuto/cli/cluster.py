@@ -192,7 +192,7 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
                 f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
             )
         for item in answer.get("silent_trials", ()):
-            say(f"trial {item['trial_id']} has said nothing for {seconds(item['silent_seconds'])}; it may hang")
+            say(f"trial {item['trial_id']} has reported nothing for {seconds(item['silent_seconds'])}; it may hang")
         if "error" in answer:
             say(answer["error"])
     if not up or "error" in answer:

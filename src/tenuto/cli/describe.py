@@ -59,9 +59,7 @@ def _silent(trials: list[dict[str, Any]]) -> list[str]:
     silent = [
         (trial["silent_seconds"], trial["id"]) for trial in trials if (trial.get("silent_seconds") or 0) > SILENT_SECONDS_MIN
     ]
-    return [
-        f"trial {trial} last said something {seconds(value)} ago" for value, trial in sorted(silent, reverse=True)[:SILENT_MAX]
-    ]
+    return [f"trial {trial} last reported {seconds(value)} ago" for value, trial in sorted(silent, reverse=True)[:SILENT_MAX]]
 
 
 def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tuple[str, Any]]:

@@ -200,7 +200,7 @@ def awaited(answer: dict[str, Any]) -> list[str]:
     lines = []
     for item in workers[:AWAITED_MAX]:
         silent = item["silent_seconds"]
-        said = "has not begun" if silent is None else f"last said something {seconds(silent)} ago"
+        said = "has not begun" if silent is None else f"last reported something {seconds(silent)} ago"
         lines.append(f"It waits for trial {item['trial_id']} on {', '.join(item['agent_ids'])}, which {said}.")
     if len(workers) > AWAITED_MAX:
         lines.append(f"And for {len(workers) - AWAITED_MAX} more.")

@@ -218,7 +218,7 @@ def set_share(
     if no_max_slots or max_slots is not None:
         body["max_slots"] = max_slots
     if not body:
-        raise CliError("Nothing is named that should change; give --weight, --max-slots or --no-max-slots.")
+        raise CliError("Nothing to change: give --weight, --max-slots or --no-max-slots.")
     client(context).put(f"/shares/{owner}/{name}", body)
     said = [] if weight is None else [f"weight {weight:g}"]
     if "max_slots" in body:

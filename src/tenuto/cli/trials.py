@@ -64,12 +64,12 @@ def describe(context: typer.Context, trial: TrialId, json: Json = False) -> None
 
 
 def presence(view: dict[str, Any]) -> list[tuple[str, str]]:
-    """When its workers last said something, since when they are to leave, or when it starts again."""
+    """When its workers last reported something, since when they are to leave, or when it starts again."""
     from tenuto.cli.output import seconds, when
 
     rows = []
     if view.get("silent_seconds") is not None:
-        rows.append(("last said something", f"{seconds(view['silent_seconds'])} ago"))
+        rows.append(("last reported something", f"{seconds(view['silent_seconds'])} ago"))
     if view.get("leaving_us"):
         rows.append(("told to leave", f"{when(view['leaving_us'])}; workers that do not leave in time are killed"))
     if view.get("restart_at_us"):

@@ -137,7 +137,7 @@ def _parsed(line: bytes, where: str) -> Anchor:
     try:
         return Anchor.from_json(line)
     except ValidationError:
-        raise OSError(f"{where} holds something that is no anchor: {line[:80]!r}") from None
+        raise OSError(f"{where} contains a line that is not an anchor: {line[:80]!r}") from None
 
 
 def _shown(address: str) -> str:

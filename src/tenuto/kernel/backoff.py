@@ -50,7 +50,7 @@ class Seldom:
             return
         self._times += 1
         self._due = now + wait_seconds(self._times, SAY_SECONDS_FIRST, SAY_SECONDS_MAX)
-        more, self._unsaid = f" (and {self._unsaid} times since this was said last)" if self._unsaid else "", 0
+        more, self._unsaid = f" (and {self._unsaid} times since the last message)" if self._unsaid else "", 0
         self._logger.warning("%s%s", text, more)
 
     def over(self, text: str = "") -> None:

@@ -73,7 +73,7 @@ class Link:
             if not self._away:
                 self._away = True
                 reason = str(error) or type(error).__name__
-                logger.warning("%s cannot reach NATS at %s: %s. It goes on trying.", name, self._settings.nats_url, reason)
+                logger.warning("%s cannot reach NATS at %s: %s. It keeps trying.", name, self._settings.nats_url, reason)
         elif isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE:
             logger.debug("%s: %s", name, error)  # repeated for each later message of a batch; the sender gets the same error
         elif not self._away:

@@ -104,7 +104,7 @@ class PulledConsumer:
                 if self._number == 0:  # it may have been made by an earlier version
                     await self._adapt(js, info.config)
         except (*_LOST, *DATABASE_FAILED, LogUnavailable) as error:
-            self._seldom.warn(f"{self._name} cannot look after its consumer: {str(error) or type(error).__name__}")
+            self._seldom.warn(f"{self._name} cannot check its consumer: {str(error) or type(error).__name__}")
             return False
         self._seldom.over(f"{self._name} has its consumer again")
         return True

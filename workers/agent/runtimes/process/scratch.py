@@ -43,7 +43,7 @@ def make_private(path: Path, *, open_for_passing: bool = False) -> None:
     OSError."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _ours(path):
-        raise PermissionError(f"{path} is no directory that only this user can write to; remove it, and start the agent again")
+        raise PermissionError(f"{path} is not a directory that only this user can write to; remove it, and start the agent again")
     path.chmod(PASSING if open_for_passing else 0o700)
 
 
