@@ -101,6 +101,7 @@ def restore(
             if problems:
                 # A checkpoint that may be deleted while the next save builds upon it cannot be its base.
                 restored = replace(restored, base=None)
+                # Reported only now, when it is known which checkpoint replaces the damaged ones.
                 report_all(candidate.checkpoint_id)
                 say(f"goes on from checkpoint {candidate.checkpoint_id} at batch {candidate.batches} instead")
             yield restored

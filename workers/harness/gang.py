@@ -91,6 +91,7 @@ class Gang:
         """Box with the same first directive on all ranks: that of rank 0."""
         action, target_length = self.gather([first.action, first.target_length], "first directive")[0]
         box = GangBox(Directive(action, target_length), self)
+        # Under the lock of the listening thread, so that no message is lost between the box and the early ones.
         with self._changed:
             self._box, early = box, self._early
             for message in early:
@@ -125,6 +126,7 @@ class Gang:
 
     def _die(self) -> None:
         """Ends the process: without its supervisor a rank belongs to nobody."""
+        # Only in the rank itself: a forked data-loader worker that inherited the socket must not kill anybody.
         if os.getpid() == self._process_id:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -169,6 +171,7 @@ class GangBox(DirectiveBox):
         if not self._gang.leads:
             return
         with self._changed:
+            # After a request to leave, the agent's later `run` is ignored, as in the box of a single process.
             if directive == self._proposed or (self._held and not directive.leave):
                 return
             self._proposed = directive
@@ -206,6 +209,7 @@ class GangBox(DirectiveBox):
         match message["op"]:
             case "ask":
                 with self._changed:
+                    # Not before the last decision's boundary: ranks must apply decisions in the same order.
                     at = self._hold = max(self._passed + 1, self._last_at)
                 self._gang.send({"op": "hold", "n": message["n"], "at": at})
             case "decided":
@@ -222,6 +226,7 @@ class GangBox(DirectiveBox):
     def differs(self, seen: Directive) -> bool:
         with self._changed:
             self._passed += 1
+            # The rank waits here until the coordinator has decided, because it may be the one that all wait for.
             while self._hold is not None and self._passed >= self._hold and self._gone is None:
                 self._changed.wait(WAIT_SECONDS_MAX)
             self._apply(self._passed)

@@ -97,6 +97,7 @@ def _lead(control: socket.socket) -> NoReturn:
     when a run arrives."""
     code = 1
     try:
+        # A session of its own, so that the whole run can be killed by its process group.
         os.setsid()
         adopts = _adopt_orphans()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -113,6 +114,7 @@ def _lead(control: socket.socket) -> NoReturn:
             _write_mark(job["mark"])
             link.sendall(line + b"\n")
         if not line or not link.recv(1) or not _told_to_go(control):
+            # Until the agent has stored the process, it must leave no trace: an agent that died meanwhile will never ask for it.
             os.kill(worker, signal.SIGKILL)  # it has run nothing of the user's
             os.waitpid(worker, 0)
             os._exit(0)
@@ -124,6 +126,7 @@ def _lead(control: socket.socket) -> NoReturn:
         code, alone = _wait_ended(worker, adopts)
         partial = f"{job['exit_file']}.partial"
         Path(partial).write_text(f"{code if code >= 0 else SIGNAL_EXIT_BASE - code}\n")
+        # Renamed when complete: an agent may look at the file at any time.
         os.replace(partial, job["exit_file"])
         with contextlib.suppress(OSError):  # no agent is there now: the next one reads the file
             control.sendall(b"a" if alone else b"e")
@@ -189,6 +192,7 @@ def _work(job: Job, link: socket.socket) -> NoReturn:
         descriptor = os.open(path, flags, 0o666)
         os.dup2(descriptor, target)
         os.close(descriptor)
+    # The environment of this process is the zygote's; the run's replaces it completely, so nothing is inherited by accident.
     os.environ.clear()
     os.environ.update(job["environment"])
     os.chdir(job["cwd"])

@@ -52,9 +52,11 @@ class Mirrored:
 
         def run(data: Any) -> Any:
             results = strategy.run(step, args=(data,))
+            # Each process has one replica, so its first local result is the only one.
             return keras.tree.map_structure(lambda value: strategy.experimental_local_results(value)[0], results)
 
         compiled = run if model.run_eagerly else tf.function(run, reduce_retracing=True, jit_compile=model.jit_compile)
+        # Keras passes an iterator of batches to these functions.
         return lambda batches: compiled(next(iter(batches)))
 
     def step(self, model: Any, batch: Any) -> Any:

@@ -96,6 +96,7 @@ class Keeper:
 
     def _turn(self, seconds: float) -> None:
         ready = self._selector.select(seconds)
+        # The clock ticks before the data is read: what arrived during a stop of this process counts as heard now.
         self._clock.tick(time.monotonic())
         for key, mask in ready:
             end: _End | None = key.data
@@ -156,6 +157,7 @@ class Keeper:
 
     def _pass_on(self, end: _End) -> None:
         """Passes the supervisor's messages to all, line by line."""
+        # Only whole lines: a half line, if the supervisor ends now, would make the next message unreadable.
         length = end.inbox.rfind(b"\n") + 1
         data = bytes(end.inbox[:length])
         del end.inbox[:length]
@@ -175,6 +177,7 @@ class Keeper:
     def _welcome(self, end: _End, hello: Message) -> None:
         """Identifies a connection. Any process may connect, but only parts of this very gang are accepted. Raises as
         `_receive`."""
+        # Compared first, in constant time, so that a stranger learns nothing about the gang.
         if not secrets.compare_digest(str(hello["secret"]).encode(), self._secret.encode()):
             raise ValueError("it does not know the secret")
         if hello["allocation_id"] != self._part.allocation_id:
@@ -212,6 +215,7 @@ class Keeper:
             if end.index is None:
                 self._gone(end)
                 continue
+            # The link is lost for the gang, but stays open: a last message may still arrive on it.
             end.lost = True  # what is still to be said may get there
             self._tell_lost(self._silent(end, silence), silent=True)
 

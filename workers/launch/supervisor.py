@@ -71,6 +71,7 @@ class Supervisor:
         store: socket.socket | None = None
         sockets: list[socket.socket] = []
         if part.leads:
+            # Ports are opened before any rank starts, and stay open, so no other program can take one in between.
             store = _listen(part)
             sockets.append(store)
             master = (part.address, store.getsockname()[1])
@@ -124,6 +125,7 @@ class Supervisor:
             address, port = listening.getsockname()[:2]
             return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach())
 
+        # A warm process has torch imported, so this is quick; importing it takes seconds, in which messages must not wait.
         self._store = make() if self._warm else await asyncio.to_thread(make)
 
     # Messages of ranks.
@@ -181,6 +183,7 @@ class Supervisor:
                 self._links.send_down({"op": "over", "code": code})
                 self._leave(code)
         elif self._failed is None and self._code is None:
+            # The cause may be a rank here that has ended, too, and is seen within a moment: it is the better report.
             if code == EXIT_CODE_FOLLOWED:
                 await asyncio.sleep(FOLLOW_SECONDS)
             self._rank_failed(rank, code)
@@ -209,6 +212,7 @@ class Supervisor:
     def _kill_after(self, seconds: float) -> None:
         def kill() -> None:
             for rank in self._ranks.values():
+                # The code of rank 0 stands: a rank that is killed because it was slow to leave does not change the outcome.
                 rank.kill()
             if all(item.code is not None for item in self._ranks.values()):
                 self._done.set()

@@ -276,6 +276,7 @@ def rounds_of_validation_batches(
     own: Any = None
     place = -1
     for place, batch in placed_validation_batches(loader, seed, orders=orders):
+        # The first batch of a round also serves ranks without one of their own in the last round.
         if place % shard.size == 0 or place % shard.size == shard.rank:
             own = (place, batch)
         if place % shard.size == shard.size - 1:

@@ -153,6 +153,7 @@ class EvaluationMetrics:
         if reducer is Reducer.MIN:
             return min(values)
         if reducer is Reducer.MAX:
+            # All batches have length 0: no weights, so a plain mean.
             return max(values)
         lengths = self._lengths[name]
         total = sum(lengths)

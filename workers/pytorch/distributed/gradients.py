@@ -82,12 +82,16 @@ class GradientSync:
         self._buckets: list[list[_Bucket]] = []
         """Buckets by optimizer."""
         self._owner: dict[torch.nn.Parameter, tuple[int, _Bucket]] = {}
+        """Index of its optimizer, and bucket, of each parameter."""
         self._trained: list[int] = []
+        """Identities of the trained parameters when the buckets were made; other ones need new buckets."""
         self._hooks: list[Any] = []
         self._touched: set[int] = set()
+        """Optimizers of which this backward pass has reached a parameter."""
         self._next = 0
         """Index of the next bucket to send, if there is one optimizer."""
         self._pass_factor = 1.0
+        """Weight of this rank, fixed at the beginning of the backward pass."""
 
     def attach(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizers.append(optimizer)
@@ -116,6 +120,7 @@ class GradientSync:
         if not self._wanted():
             return
         index, bucket = self._owner[parameter]  # type: ignore[index]
+        # The first gradient of a backward pass: its end is announced by the autograd engine, which knows when no more come.
         if not self._touched:
             self._next, self._pass_factor = 0, self._factor()
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)  # type: ignore[attr-defined]
@@ -159,6 +164,7 @@ def _divide(parameters: list[torch.nn.Parameter]) -> list[list[torch.nn.Paramete
     for parameter in reversed(parameters):
         kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
     for kind in kinds.values():
+        # The sizes depend on the model alone, and not on timing, so every process makes the same sums.
         limit, size, bucket = FIRST_BUCKET_BYTES, 0, []
         for parameter in kind:
             bucket.append(parameter)
