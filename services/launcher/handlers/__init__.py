@@ -111,7 +111,7 @@ class Listener:
         try:
             heartbeat = Heartbeat.from_json(message.data)
         except ValidationError as error:
-            logger.warning("a heartbeat cannot be read; is the agent of another version? %s", error)
+            logger.warning("a heartbeat cannot be read; the agent may be of another version: %s", error)
             await self._reply(message, None, error="The launcher cannot read this heartbeat; run the same version of Tenuto.")
             return
         if heartbeat.agent_id != subjects.agent_of(message.subject):

@@ -17,7 +17,7 @@ def change(
     priority: Annotated[int | None, typer.Option(help="1 is the most urgent, 99 the least.", min=1, max=99)] = None,
     weight: Annotated[float | None, typer.Option(help="Share relative to the user's other experiments.")] = None,
     max_slots: Annotated[int | None, typer.Option(help="Most slots it uses at once; 0 removes the limit.", min=0)] = None,
-    pool: Annotated[str | None, typer.Option(help="Another pool; what runs saves a checkpoint and goes on there.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Another pool; running trials save a checkpoint and go on there.")] = None,
     max_trials: Annotated[int | None, typer.Option(help="Trials of the search in all.", min=1)] = None,
     max_concurrent_trials: Annotated[int | None, typer.Option(help="Trials at once, at most.", min=1)] = None,
 ) -> None:

@@ -102,7 +102,7 @@ def verify(
 def collect_garbage(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    older_than_hours: Annotated[float, typer.Option(help="Leave alone what is younger.", min=0)] = 24.0,
+    older_than_hours: Annotated[float, typer.Option(help="Keep files younger than this.", min=0)] = 24.0,
     experiment: Annotated[int | None, typer.Option("--experiment", "-e", help="Only of this experiment.")] = None,
     json: Json = False,
 ) -> None:

@@ -70,7 +70,7 @@ def revoke(
     if not removed:
         raise CliError(f"No agent named {name} has credentials; `tenuto agent ls` shows the agents.")
     _tell_bus(context, users)
-    say(f"Agent {name} has no credentials any more.")
+    say(f"Agent {name} no longer has credentials.")
 
 
 def _users(context: typer.Context, directory: Path | None) -> BusUsers:

@@ -83,7 +83,7 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
     if checkpoint:
         facts.append(("its checkpoint", f"{checkpoint['id']} at {checkpoint['location']}"))
     elif view["best_trial_id"]:
-        facts.append(("its checkpoint", f"none is kept; `tenuto exp logs {view['id']}` says so if one could not be saved"))
+        facts.append(("its checkpoint", f"none is kept; if one could not be saved, `tenuto exp logs {view['id']}` says so"))
     if view["error"]:
         facts.append(("error", view["error"]))
     return facts

@@ -37,7 +37,7 @@ def show_differences(a: str, b: str, differences: list[dict[str, Any]], results:
     from tenuto.cli.output import console, table
 
     if not differences:
-        say(f"Nothing that is on record differs between {a} and {b}.")
+        say(f"Nothing recorded differs between {a} and {b}.")
         return
     rows = [
         (number, item["effect"], item["kind"].replace("_", " "), item["name"], item["a"], item["b"], item["note"])

@@ -151,7 +151,7 @@ def describe(context: typer.Context, experiment: ExperimentId, json: Json = Fals
 def logs(
     context: typer.Context,
     experiment: ExperimentId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until the experiment has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines, too, until the experiment has ended.")] = False,
     json: Json = False,
 ) -> None:
     """Show what the workers of all its trials wrote."""
@@ -186,7 +186,7 @@ def metrics(
 def _change(context: typer.Context, experiment: int, verb: str, done: str) -> None:
     answer = client(context).post(f"/experiments/{experiment}/{verb}")
     changed = not isinstance(answer, dict) or answer.get("changed", True)
-    say(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} already was so: nothing changed.")
+    say(f"Experiment {experiment} {done}." if changed else f"Experiment {experiment} is in that state already: nothing changed.")
     if isinstance(answer, dict):
         for line in awaited(answer):
             say(line)

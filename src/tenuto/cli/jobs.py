@@ -166,7 +166,7 @@ def set_policy(
         float | None, typer.Option(help="fair_share: past use counts, and is forgotten by half in this time.")
     ] = None,
     no_half_life: Annotated[bool, typer.Option("--no-half-life", help="Past use counts no longer, and is forgotten.")] = False,
-    preempt: Annotated[bool, typer.Option("--preempt", help="What runs gives way under the new policy, too.")] = False,
+    preempt: Annotated[bool, typer.Option("--preempt", help="Running trials give way under the new policy, too.")] = False,
 ) -> None:
     """Choose how a pool shares its slots. What runs goes on, unless --preempt is given. A half-life that was set stays, unless
     another one or --no-half-life is given."""
@@ -197,7 +197,7 @@ def list_shares(context: typer.Context, json: Json = False) -> None:
         return
     rows = [(row["owner"], row["name"], f"{row['weight']:g}", row["max_slots"] or "-", row["slots"]) for row in found]
     heads = ("owner", "name", ">weight", ">most slots", ">slots in use")
-    show_rows(heads, rows, "No share was set, and nobody uses slots.")
+    show_rows(heads, rows, "No share is set, and no slots are in use.")
 
 
 @share_app.command("set")

@@ -82,7 +82,7 @@ sim_app.app.command("cluster")(sim_cluster.simulate)
 app.add_typer(sim_app.app, name="sim", help="Simulate, with the code that decides in the real cluster.")
 app.add_typer(log.events_app, name="event", help="The record of everything that happened.")
 app.add_typer(upkeep.parked_app, name="parked", help="Events and reports that could not be handled.")
-app.add_typer(upkeep.views_app, name="views", help="What lists and pages show, folded from the log.")
+app.add_typer(upkeep.views_app, name="views", help="Read models: the tables behind lists and pages, built from the log.")
 app.add_typer(log.app, name="log", help="The event log as a whole.")
 
 

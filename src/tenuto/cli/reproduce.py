@@ -16,7 +16,7 @@ from tenuto.cli.say import say
 EXIT_NOT_EQUAL = 3
 """The reproduction ended with other metrics or weights."""
 Trust = Annotated[
-    bool, typer.Option("--trust", help="Load what another user's trials pickled, which can run anything as your code.")
+    bool, typer.Option("--trust", help="Load objects pickled by another user's trials; they can run any code as yours.")
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Show the trials live until the experiment has ended.")]
 

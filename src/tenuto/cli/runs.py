@@ -65,4 +65,4 @@ def import_run(
 
         print_json(answer)
     else:
-        say(f"Experiment {answer['id']} takes the run in; `tenuto exp wait {answer['id']}` returns when it is there.")
+        say(f"Experiment {answer['id']} imports the run; `tenuto exp wait {answer['id']}` returns when it is complete.")

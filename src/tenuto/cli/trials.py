@@ -82,7 +82,7 @@ def presence(view: dict[str, Any]) -> list[tuple[str, str]]:
 def logs(
     context: typer.Context,
     trial: TrialId,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come, until the trial has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines, too, until the trial has ended.")] = False,
     json: Json = False,
 ) -> None:
     """Show what a trial's workers wrote."""

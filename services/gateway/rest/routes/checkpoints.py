@@ -84,7 +84,7 @@ async def verify(door: Door, checkpoint_id: str) -> Response:
 async def collect_garbage(
     door: Door,
     dry_run: Annotated[bool, Query(description="Only say what would be removed.")] = True,
-    older_than_seconds: Annotated[int, Query(ge=0, le=10**9, description="Leave alone what is younger.")] = ORPHAN_SECONDS_MIN,
+    older_than_seconds: Annotated[int, Query(ge=0, le=10**9, description="Keep files younger than this.")] = ORPHAN_SECONDS_MIN,
     experiment: ExperimentFilter = None,
 ) -> Response:
     """Removes what was stored but never recorded, and is not of a live allocation. The tracker does the same every hour."""
