@@ -57,14 +57,14 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
     last_sequence: int = 0
     reports: list[TrackerReport] = field(default_factory=list)
     records: list[EnvironmentReport | DataReport] = field(default_factory=list)
-    """What each start put on record, apart from what training reports."""
+    """Reports of environment and data, one of each per start of the worker."""
     metrics: list[MetricsReport] = field(default_factory=list)
     logs: list[LogsReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     delivered: pb.Directive | None = None
-    """The last one that was written to the worker's stream."""
+    """The last directive written to the worker's stream."""
     tell: Callable[[], str] = lambda: ""
-    """What else a failing test shows: what the workers printed."""
+    """Text added to the message of a failing test: the workers' output."""
     watchers: int = 0
     """Streams of directives opened so far."""
     react: Callable[[TrackerReport], pb.Directive | None] = lambda report: None
@@ -187,7 +187,7 @@ class AgentStandIn(AgentForWorkersServicer):  # type: ignore[misc]
 
 
 def source_of(report: CheckpointReport, store: str = SHARED_STORE) -> SourceCheckpoint:
-    """As the launcher tells it to a worker."""
+    """This checkpoint as the launcher names it in a worker's assignment."""
     return SourceCheckpoint(
         checkpoint_id=report.checkpoint_id,
         location=location_of(store, report.trial_id, report.checkpoint_id),
@@ -215,22 +215,23 @@ class WorkerBench:
         cold: bool = False,
         modules: tuple[str, ...] = (),
     ) -> None:
-        """`cold`: each worker is an interpreter of its own, which takes seconds. `modules`: imported beforehand, where not."""
+        """`cold`: each worker is a new interpreter, which takes seconds to start. Otherwise workers are forked from a process
+        that has imported `modules`."""
         self.directory, self.context_directory = directory, context_directory
         self._cold, self._modules = cold, modules
         self.config = ExperimentConfig.model_validate(config)
         self.hyperparameters = hyperparameters
         self.checkpoint_directory = directory / "checkpoints" / "1" / "1-1"
         self.stores = Stores(directory / "checkpoints")
-        """What the workers are handed."""
+        """The stores named in the workers' assignments."""
         self.allocations = 0
         self.runs: list[WorkerRun] = []
         self.agents: list[AgentStandIn] = []
         self._temporary = tempfile.TemporaryDirectory(prefix="tenuto-worker-", ignore_cleanup_errors=True)
-        """Of its workers, which are killed, and of sockets: pytest's own ones have paths that may be too long for those."""
+        """Directory of the workers' sockets and files. pytest's own directories have paths too long for a socket's address."""
 
     def variables(self) -> dict[str, str]:
-        """What all its workers begin with."""
+        """Environment variables of all its workers."""
         return {
             **os.environ,
             **kept_variables(),

@@ -13,12 +13,12 @@ from tenuto.schemas.reports import CheckpointReport
 
 
 def stored_files(report: CheckpointReport) -> dict[str, Path]:
-    """Where each of its files lies, by its path in the checkpoint."""
+    """Path in the store of each file, by its path in the checkpoint."""
     return _files(DirectoryStore(Path(report.location).parents[1]), report)
 
 
 def recorded_files(saved: CheckpointSaved, shared_directory: Path) -> dict[str, Path]:
-    """The same of a cluster with that shared directory."""
+    """The same for a recorded checkpoint of a cluster with this shared directory."""
     store, _ = Stores(shared_directory / "checkpoints").open_location(saved.location, SHARED_STORE)
     assert isinstance(store, DirectoryStore)
     return _files(store, saved)

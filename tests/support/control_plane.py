@@ -85,7 +85,7 @@ def make_assignment(
 
 
 def agent_settings(nats_url: str, directory: Path, **changes: Any) -> Settings:
-    """Of an agent with one CPU slot, with `agent` and `shared` in that directory."""
+    """Settings of an agent with one CPU slot, with its directories `agent` and `shared` in `directory`."""
     values: dict[str, Any] = {
         "nats_url": nats_url,
         "agent_directory": str(directory / "agent"),
@@ -102,10 +102,10 @@ class ControlPlane:
         self._settings = settings
         self.position = 0
         self.assigned: tuple[Assignment, ...] | None = ()
-        """None: the launcher says that it is still reading the log."""
+        """None while the launcher answers that it is still reading the log."""
         self.heartbeats: list[Heartbeat] = []
         self.reports: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
-        """What is committed, by lane: (kind, body)."""
+        """Committed reports by lane, each as (kind, body)."""
         self.held: set[str] = set()
         """Lanes whose receivers are away."""
         self._positions: dict[tuple[str, str], int] = defaultdict(int)
@@ -127,7 +127,7 @@ class ControlPlane:
             await close(self._bus)
 
     async def assign(self, *assignments: Assignment) -> AssignReply:
-        """Tells the agent, and goes on telling it by heartbeats."""
+        """Sends the agent these assignments now, and again in each answer to a heartbeat."""
         assert self._bus is not None
         self.position += 1
         self.assigned = assignments
@@ -143,7 +143,7 @@ class ControlPlane:
         return [kind for kind, _ in self.reports[lane]]
 
     async def until(self, condition: Callable[[], Any], seconds: float = WAIT_SECONDS_MAX) -> None:
-        """Looked at whenever something came in."""
+        """Waits until the condition holds; it is evaluated at each message received."""
         try:
             async with asyncio.timeout(seconds):
                 while not condition():

@@ -11,7 +11,7 @@ SCRIPTS = Path(__file__).parent / "scripts" / "summing"
 
 
 def config(**changes: Any) -> dict[str, Any]:
-    """Of the script in SCRIPTS."""
+    """Configuration of an experiment that runs the script of SCRIPTS."""
     return {
         "name": "summing",
         "entrypoint": "python train.py --flag 'two words'",
@@ -29,7 +29,7 @@ def script(directory: Path, text: str, **changes: Any) -> WorkerBench:
 
 
 def fail(trial: WorkerBench, agent: AgentStandIn, code: int = 1, **environment: str) -> str:
-    """What it says when it ends with this exit code."""
+    """Error message of a worker that must end with this exit code."""
     run = trial.start(agent, **environment)
     assert run.wait() == code, run.output()
     return agent.error_file.read_text()

@@ -33,7 +33,7 @@ class Records(Dataset[torch.Tensor]):
 
 
 class Small(PyTorchTrial):
-    """Its weights depend on the order of all that it has seen."""
+    """A trial whose weights depend on the order of all records trained."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self.context = context

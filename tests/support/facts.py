@@ -10,7 +10,7 @@ from tenuto.schemas.ids import experiment_of
 
 
 async def recorded(log: EventLog, *payloads: EventData) -> int:
-    """Appends them; returns the position of the last one."""
+    """Appends the payloads to the log; returns the position of the last event."""
     clock = SystemClock()
     events = []
     for data in payloads:

@@ -26,7 +26,7 @@ RANKED = Path(__file__).parent / "trials" / "ranked"
 
 @dataclass(frozen=True)
 class Network:
-    """A node's place in the network, and what starts processes there."""
+    """A node's address and network interface, and the warm processes in its network namespace."""
 
     address: str = "127.0.0.1"
     interface: str = "lo"
@@ -56,13 +56,13 @@ class GangRun:
         return "\n".join(f"--- {path}\n{path.read_text()}" for path in paths if path.exists())
 
     def die(self) -> None:
-        """All of its processes, whichever ends first by another one's end."""
+        """Kills all of its processes, in no order: one may already have ended because another did."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
 
     def processes(self) -> list[psutil.Process]:
-        """The leader, the supervisor, its ranks and theirs."""
+        """The session leader, the supervisor, its ranks, and the ranks' children."""
         try:
             leader = psutil.Process(self.process.pid)
             return [leader, *leader.children(recursive=True)]
@@ -73,7 +73,7 @@ class GangRun:
         return psutil.Process(self.process.pid).children()[0]
 
     def rank(self, local_rank: int) -> psutil.Process:
-        """Of a gang over several nodes, the supervisor's first child keeps the connections."""
+        """In a gang over several nodes, the supervisor's first child keeps the links between nodes, so ranks come after it."""
         found: psutil.Process = self.supervisor().children()[-self.ranks :][local_rank]
         return found
 
@@ -84,7 +84,7 @@ class GangBench(WorkerBench):
         super().__init__(directory, *arguments, modules=modules)
         self.gangs: list[GangRun] = []
         self.networks: tuple[Network, ...] = ()
-        """Of the nodes, by their index. Empty: all are on this machine's loopback."""
+        """Networks of the nodes, by index. Empty: all nodes are on this machine's loopback interface."""
         self.cold = False
         """Supervisors and ranks are new interpreters."""
 
@@ -182,7 +182,7 @@ def _wait_held(run: GangRun, held: Path) -> None:
 
 
 def _carry_rendezvous(runs: list[GangRun]) -> None:
-    """What agents and launcher do."""
+    """Passes rendezvous reports from rank 0's node to the others, as agents and launcher do."""
     path = runs[0].directory / RENDEZVOUS_FILE
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not path.exists() and time.monotonic() < deadline:
@@ -194,7 +194,7 @@ def _carry_rendezvous(runs: list[GangRun]) -> None:
 
 
 def ranked_bench(directory: Path, hyperparameters: dict[str, Any], **changes: Any) -> GangBench:
-    """Of a trial that notes which rank trains which records. `changes`: to its configuration."""
+    """A bench for a trial that notes which rank trains which records. `changes`: fields of its configuration."""
     config = {
         "name": "ranked",
         "entrypoint": "model_def:RankedTrial",

@@ -102,7 +102,7 @@ async def gateway_world(
     config: str = CONFIG,  # type: ignore[assignment]
     **settings_of_its_own: Any,
 ) -> AsyncIterator[W]:
-    """As a fixture `world`, in the modules that use it. `config` is what is submitted if nothing else is said."""
+    """Base of the fixture `world` of the modules that use it. `config`: default configuration of submitted experiments."""
     settings = Settings(
         database_url=database.url,
         shared_directory=str(tmp_path / "shared"),

@@ -17,7 +17,7 @@ def names() -> list[str]:
 
 
 def read(name: str) -> list[Event]:
-    """In the order of the log, with every byte that was recorded."""
+    """Events of this history in the order of the log, unchanged to the byte."""
     with lzma.open(DIRECTORY / f"{name}{SUFFIX}") as file:
         return [decode_event(line.rstrip(b"\n")) for line in file]
 

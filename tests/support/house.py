@@ -34,7 +34,7 @@ from tenuto.services.tracker.core import TrackerCore
 
 VALIDATION_PERIOD = 2
 LATER_US = 10**15
-"""When every pause before a restart is over."""
+"""A time after the end of every pause before a restart."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Worker:
     batches: int
     started: bool = False
     reached: bool = False
-    """It has reported at its present target and waits for what the search says."""
+    """True once it has reported at its present target length, and waits for the search's decision."""
     outcome: str | None = None
     error: str | None = None
 
@@ -79,7 +79,7 @@ class Agent:
     tracker_lane: deque[tuple[UUID, Any]] = field(default_factory=deque)
     launcher_lane: deque[tuple[UUID, Any]] = field(default_factory=deque)
     sent: list[tuple[str, UUID, Any]] = field(default_factory=list)
-    """Delivered before; may be delivered again."""
+    """Reports delivered before, which may be delivered again."""
 
 
 class House:
@@ -127,7 +127,7 @@ class House:
         return decided
 
     def crash(self, service: Service) -> None:
-        """It forgets everything and comes back from the log."""
+        """Replaces the service's state with one folded from the log, as after a crash."""
         events = self.log[:]
         recovered = fold(service.core, events, inputs_upto=service.position)
         assert service.core.dump(recovered) == service.core.dump(service.state), service.core.name
@@ -262,7 +262,7 @@ class House:
         self.command(name, kind(command_id, 0, report))
 
     def lose(self, agent: Agent) -> None:
-        """The node is gone with all it had, until it comes back empty."""
+        """Removes the agent with its workers and undelivered reports; it may come back empty."""
         agent.alive = False
         agent.workers.clear()
         agent.done.clear()
@@ -302,7 +302,7 @@ class House:
             self.deliver(agent)
 
     def disturb(self, experiments: int) -> None:
-        """What users do meanwhile."""
+        """One random command of a user: pause, resume or cancel of an experiment."""
         experiment = self.rng.randint(1, experiments)
         kind = self.rng.random()
         if kind < 0.45:

@@ -1,4 +1,4 @@
-"""Which module of Tenuto imports which, read from the sources."""
+"""Imports between the modules of Tenuto, read from the sources."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"tenuto": "src/tenuto", "tenuto.schemas": "schemas", "tenuto.services": "services", "tenuto.workers": "workers"}
-"""By package."""
+"""Source folder of each package."""
 
 
 def modules() -> dict[str, Path]:
@@ -23,7 +23,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
-    """Modules that are imported anywhere in it, but for types only."""
+    """Modules imported anywhere in this one, except for type checking only."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
@@ -39,7 +39,7 @@ def imported(tree: ast.AST, known: set[str]) -> Iterator[str]:
 
 
 def imported_at_once(tree: ast.Module) -> Iterator[str]:
-    """Modules, and names in them, that are imported when this one is: not later, inside a function, and not for types only."""
+    """Modules, and names in them, imported together with this one: neither inside a function nor for type checking only."""
     waiting: list[ast.stmt] = list(tree.body)
     while waiting:
         node = waiting.pop()

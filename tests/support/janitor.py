@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 ROUNDS_MAX = 50
-"""What is being started while others are killed shows itself in a later round."""
+"""Rounds of search and kill. More than one, because a process may be starting while others are killed."""
 PAUSE_SECONDS = 0.1
 
 
 def start() -> None:
-    """Of this process. Twice is once."""
+    """Starts the janitor of this process; a second call does nothing."""
     variable = _variable(os.getpid())
     if variable in os.environ:
         return
@@ -33,7 +33,7 @@ def start() -> None:
 
 
 def processes_of(pid: int) -> list[int]:
-    """Numbers of the processes that it or its children have started."""
+    """Ids of the processes that this process or its descendants have started."""
     mark, found = f"{_variable(pid)}=".encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:

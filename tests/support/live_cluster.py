@@ -40,7 +40,7 @@ class Node:
         self._agent = agent
 
     def die(self) -> None:
-        """All at once, as when the power goes."""
+        """Kills the agent and all its processes at once, as a power failure does."""
         everything: set[psutil.Process] = set()
         while new := {self._agent, *self._agent.children(recursive=True)} - everything:
             for process in new:
@@ -79,7 +79,7 @@ class LiveCluster:
         return json.loads(self.cli(*args, "--json").stdout)
 
     def up(self, *options: str) -> None:
-        """Leaves nothing running where it fails."""
+        """Starts the cluster. If that fails, no process of it is left."""
         try:
             self.cli("up", "--detach", "--cpu-slots", str(self.cpu_slots), *options)
         except BaseException:
@@ -115,7 +115,7 @@ class LiveCluster:
         return found
 
     def warm_processes(self) -> list[psutil.Process]:
-        """Those that workers are forked from."""
+        """Processes from which workers are forked."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -150,7 +150,7 @@ class LiveCluster:
 
     @contextlib.contextmanager
     def _supervisor_stopped(self) -> Iterator[None]:
-        """So that it does not start the server again before its disk is gone."""
+        """Stops the supervisor for a while, so that it does not restart the server before its disk has been removed."""
         supervisor = self.state()["supervisor_pid"]
         os.kill(supervisor, signal.SIGSTOP)
         try:
@@ -183,9 +183,9 @@ class LiveCluster:
             node.wait(COMMAND_SECONDS_MAX)
 
     def refused_on_the_bus(self, stranger: str = "") -> list[str]:
-        """What NATS did not let somebody say or hear: of our own processes nothing, for the whole life of a cluster. One that
-        lacks a right often does not hear of it where it asks: its question has no answer. `stranger`: name of the connections
-        that a test made, of which the server tells, too."""
+        """Permission violations in the server's log. There must be none by our own processes, for the whole life of a cluster:
+        a process that lacks a right often gets no error, only no answer. `stranger`: name of the connections that a test made;
+        theirs are included."""
         logs = [*(self.directory / "nats").glob("nats.log*"), *(self.directory / "logs").glob("*.log*")]  # also older ones
         lines = [f"{log.name}: {line}" for log in logs for line in log.read_text(errors="replace").splitlines()]
         refused = [line for line in lines if "violation" in line.lower()]
@@ -218,19 +218,20 @@ class LiveCluster:
             time.sleep(POLL_SECONDS)
 
     def once(self, get: Callable[[], T], holds: Callable[[T], bool]) -> T:
-        """What `get` returns once it holds, or else at last: log lines and metrics are stored beside the record, and may come
-        after the event that ends their trial."""
+        """The first value of `get` for which `holds` is true, or its last value at the time limit. Log lines and metrics are
+        stored apart from the events, and may arrive after the event that ends their trial."""
         deadline = time.monotonic() + LATE_SECONDS_MAX
         while not holds(found := get()) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         return found
 
     def log(self, what: str, *words: str, kind: str = "exp") -> str:
-        """The log of an experiment (or, by `kind`, a trial) once these words are in it, or else at last."""
+        """The log of an experiment (or, by `kind`, a trial) once it contains these words, or at the time limit as it is."""
         return self.once(lambda: self.cli(kind, "logs", what).stdout, lambda said: all(word in said for word in words))
 
     def wait_events(self, after: int, count: int, seconds_max: float = WAIT_SECONDS_MAX) -> int:
-        """Until `count` more events are recorded than `after`; returns the head. Being unreachable for a while is allowed."""
+        """Waits until `count` events after position `after` are recorded; returns the head. The cluster may be unreachable for a
+        while."""
         deadline = time.monotonic() + seconds_max
         problem: BaseException | None = None
         while time.monotonic() < deadline:

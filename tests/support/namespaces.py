@@ -20,7 +20,7 @@ def ip(*arguments: str) -> None:
 
 
 def inside(name: str) -> tuple[str, ...]:
-    """Before a command that is to run there."""
+    """Prefix of a command that runs in this namespace."""
     return "ip", "netns", "exec", name
 
 
@@ -51,7 +51,7 @@ def two_namespaces() -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def forwarded(port: int, names: tuple[str, ...], directory: Path) -> Iterator[None]:
-    """A local port of this machine is there in the namespaces, too; not over the cable."""
+    """Makes a local port of this machine reachable in the namespaces, by unix sockets instead of the cable."""
     gate = f"unix:{directory / 'gate'}"
     commands: list[tuple[str, ...]] = [(sys.executable, str(FORWARD), gate, f"tcp:{port}")]
     commands += [(*inside(name), sys.executable, str(FORWARD), f"tcp:{port}", gate) for name in names]

@@ -9,7 +9,7 @@ from tests.support.search_world import Recorder
 
 
 def propose_all(recorder: Recorder) -> list[EventData]:
-    """Every proposal that the state wants now, recorded; returns the events."""
+    """Records every proposal that the state asks for now; returns the events."""
     decided: list[EventData] = []
     while wanted := wanting(recorder.state):
         for experiment in wanted:

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def way_in(account: Account, directory: Path) -> tuple[str, ...] | None:
-    """What to put before a command so that it, and all that it starts, sees the interpreter where the account can use it. Empty:
-    nothing is needed. None: this machine does not let us. `directory`: an empty one, for the time being."""
+    """Prefix of a command that makes the interpreter usable by the account, for the command and its children. Empty: no prefix
+    is needed. None: this machine does not allow it. `directory`: an empty directory to use meanwhile."""
     needed = {Path(sys.base_prefix).resolve(), Path(sys.prefix).resolve(), ROOT.resolve()}
     closed = {path: top for path in sorted(needed) if (top := _closed_above(path, account)) is not None}
     if not closed:

@@ -1,4 +1,4 @@
-"""What a stand-in's trial is told when it reports."""
+"""Reactions of an agent's stand-in to reports: the directives that it sends to the trial."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of any recorded log, whatever was killed while it was written. Works on the events alone."""
+"""Invariants of any recorded log, whatever was killed while it was written. Needs only the events."""
 
 from __future__ import annotations
 

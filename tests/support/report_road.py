@@ -33,20 +33,20 @@ class Report:
 class Message:
     report: Report
     delivered_at: float | None = None
-    """None: it waits for a receiver."""
+    """Time of the last delivery; None while it waits for a receiver."""
     life: int = -1
-    """Of the receiver that has it."""
+    """Life (number of restarts) of the receiver when it got the message; -1 before its first delivery."""
 
 
 @dataclass
 class Faults:
-    """What may go wrong by itself, each with its probability."""
+    """Spontaneous faults, each with its probability."""
 
     publish_lost: float = 0.0
     answer_lost: float = 0.0
-    """The stream took it, and the agent does not hear so."""
+    """The stream stored a report, but its answer does not reach the agent."""
     message_lost: float = 0.0
-    """The stream loses it later."""
+    """The stream loses a stored message later."""
     delivered_twice: float = 0.0
     word_lost: float = 0.0
     word_twice: float = 0.0
@@ -69,7 +69,7 @@ class Road:
     seed: int
     total: int
     report_seconds: float
-    """Between two reports of the worker."""
+    """Time between two reports of the worker."""
     faults: Faults
     now: float = 0.0
     counts: Counts = field(default_factory=Counts)
@@ -102,7 +102,7 @@ class Road:
         heapq.heappush(self._events, (self.now + seconds, next(self._order), action))
 
     def run(self, seconds_max: float) -> None:
-        """Until all is committed and the agent knows it."""
+        """Runs until all reports are committed and the agent knows it."""
         while self._events and not (self.spool_committed == self.total and not self.stream):
             at, _, action = heapq.heappop(self._events)
             assert at <= seconds_max, f"at {at:.0f} s {self.spool_committed} of {self.total} are committed: {self._state}"
@@ -128,7 +128,7 @@ class Road:
         self._ask()
 
     def _living(self, action: Callable[[], None]) -> Callable[[], None]:
-        """Not carried out if the agent was started again meanwhile."""
+        """Wraps an action, so that it does nothing once the agent has been restarted."""
         life = self.agent_life
         return lambda: action() if life == self.agent_life else None
 
@@ -230,7 +230,7 @@ class Road:
         self.after(seconds, self._receive)
 
     def kill_receiver(self) -> None:
-        """Its messages are delivered again when their time is up."""
+        """Ends the receiver at once; its unacknowledged messages are delivered again after their time limit."""
         self.counts.losses += 1
         self.life += 1
         self._receiver_busy = False

@@ -24,7 +24,8 @@ TOKEN = "token-of-the-run"
 
 
 def make_runtime(kind: str, directory: Path, command: tuple[str, ...]) -> Runtime:
-    """On the agent's directory `directory`/agent. `command`: what workers run in place of the harness."""
+    """A runtime of this kind that uses `directory`/agent as the agent's directory. `command`: run by workers in place of the
+    harness."""
     agent = directory / "agent"
     agent.mkdir(mode=0o700, parents=True, exist_ok=True)
     assert kind == "process"
@@ -41,7 +42,7 @@ def work_of(context: Path, assignment: Assignment | None = None, **secrets: str)
 
 
 def gang_work_of(context: Path, parts: tuple[AgentSlots, ...]) -> Work:
-    """One of a gang over several agents, whose secret the launcher gives."""
+    """The work of one agent in a gang over several agents, with the secret that the launcher gives to all."""
     update = {"slots": parts, "gang_secret": "word-of-the-gang"}
     return work_of(context, make_assignment("0" * 64).model_copy(update=update))
 

@@ -33,7 +33,7 @@ STORE = "objects"
 """Name of the store that a test's experiment names."""
 START_SECONDS_MAX = 180.0
 START_TRIES_MAX = 3
-"""Somebody else may take a port between its choice and its use."""
+"""More than one, because another process may take a port between its choice and its use."""
 
 
 class ServerEnded(AssertionError):
@@ -54,7 +54,7 @@ class S3Server:
     @classmethod
     @contextmanager
     def away(cls, directory: Path) -> Iterator[S3Server]:
-        """One that never starts: its port refuses connections."""
+        """A server that is never started: its port refuses connections."""
         with closed_port() as port:
             server = cls(directory)
             server.port = port
@@ -65,7 +65,7 @@ class S3Server:
         return f"http://127.0.0.1:{self.port}"
 
     def stores(self, prefix: str = "") -> Stores:
-        """With the store STORE, in this server's bucket."""
+        """Declarations with one store, STORE, in this server's bucket."""
         return Stores(
             given={
                 STORE: S3Definition(
@@ -133,8 +133,8 @@ class S3Server:
                 time.sleep(0.02)
 
     def _write_and_read(self) -> None:
-        """It answers some seconds before it finds what it stores: until then it takes nothing, or says 500 to who reads. Raises
-        what the client raises."""
+        """Stores an object and reads it. The server answers some seconds before it can do so: until then it refuses writes, or
+        answers reads with 500. Raises the client's exceptions."""
         client = self.client()
         self.make_bucket("ready")
         client.put_object("ready", "written", io.BytesIO(b"1"), 1)
@@ -157,7 +157,7 @@ class S3Server:
         return Minio(f"127.0.0.1:{self.port}", ACCESS_KEY, SECRET_KEY, secure=False, region="us-east-1")
 
     def store(self, prefix: str, kind: type[S] = S3Store, **changes: str) -> S:  # type: ignore[assignment]
-        """Of the server's bucket."""
+        """A store in the server's bucket."""
         keys = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, **changes}
         return kind(self.bucket, prefix, endpoint=f"127.0.0.1:{self.port}", secure=False, region=None, **keys)
 
@@ -167,7 +167,7 @@ class S3Server:
             client.make_bucket(name)
 
     def remove_bucket(self, name: str) -> None:
-        """With all that is in it."""
+        """Removes the bucket and its objects."""
         client = self.client()
         objects = client.list_objects(name, recursive=True)
         list(client.remove_objects(name, (DeleteObject(item.object_name or "") for item in objects)))

@@ -1,4 +1,4 @@
-"""What people read of a decision."""
+"""The sentence that users read about a decision."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenuto.schemas.events import EventData
 from tenuto.schemas.sentences import sentence
 
 NEWEST = "test/1000000"
-"""An actor whose rules are the newest."""
+"""Actor with a rule version newer than any, so that its reasons are read by the newest rules."""
 
 
 def said(data: object) -> str:

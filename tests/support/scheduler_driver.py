@@ -77,7 +77,8 @@ class Driver:
         return len(self.log) - self._read
 
     def decide_all(self, inputs_max: int | None = None) -> list[EventData]:
-        """Folds what is waiting (or the next few) and commits what was decided, as one batch. Returns the scheduler's events."""
+        """Folds the waiting inputs (or the first `inputs_max`) and commits the decisions as one batch. Returns the scheduler's
+        events."""
         waiting = self.log[self._read :][:inputs_max]
         decided: list[Event] = []
         for event in waiting:

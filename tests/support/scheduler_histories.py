@@ -37,10 +37,10 @@ FEATURES = ("two pools", "elastic", "rigid", "foretold", "quotas", "limits", "co
 STEPS = 40
 EXPERIMENTS_MAX = 7
 EXCHANGES_MAX = 60
-"""Rounds in which all who leave have left; a history has at most 24 slots."""
+"""Rounds of exchange after which all preempted trials have left; a history has at most 24 slots."""
 SECOND = 1_000_000
 NOWHERE = 100
-"""Numbers of experiments that can never start begin here."""
+"""First number of the experiments that can never start."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ Step = Facts | End | Wait
 
 
 class Broken(Exception):
-    """What must hold does not. `kind`: the same for all failures of one sort."""
+    """A violated invariant. `kind`: the same for all failures of one sort."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(f"{kind}: {text}")
@@ -209,12 +209,12 @@ def play(steps: list[Step], *, complete: bool = True) -> Driver:
 
 
 def _planned(driver: Driver) -> list[EventData]:
-    """What follows from an event that changes nothing and has all pools planned."""
+    """Decisions on an event that changes nothing but makes the scheduler plan all pools."""
     return driver.feed(ShareChanged(owner="workspace", name="nobody"))
 
 
 def _concerns(data: EventData, known: set[int], driver: Driver) -> bool:
-    """In a history that was made shorter, what is asked for may not be there."""
+    """False for a change of something that is absent, as in a shortened history."""
     key = getattr(data, "experiment_id", None)
     if data.TYPE in ("ExperimentSubmitted", "TrialRequested"):
         return True
@@ -262,7 +262,7 @@ def shrunk(steps: list[Step], kind: str, found: Callable[[list[Step]], Broken | 
 
 
 def said(step: Step) -> str:
-    """In one line."""
+    """The step in one line."""
     if not isinstance(step, Facts):
         return repr(step)
     words = []

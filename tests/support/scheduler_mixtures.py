@@ -138,7 +138,7 @@ def _room_for(resources: dict[str, Any], rooms: list[Room]) -> int:
 def _changes(
     draw: random.Random, experiment_id: int, job: Job, resources: dict[str, Any], chosen: frozenset[str]
 ) -> list[tuple[int, EventData]]:
-    """What its user changes while it waits or runs."""
+    """Changes that its user makes while it waits or runs, each with its time."""
     found: list[tuple[int, EventData]] = []
     time_us = job.arrives_us + draw.randint(1, 3600 * SECONDS)
     if "changes" in chosen and draw.random() < 0.1:

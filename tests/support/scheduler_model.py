@@ -148,8 +148,8 @@ class Model:
         return self.experiments[self.trials[trial]["experiment"]]["owner"]  # type: ignore[no-any-return]
 
     def before(self, pool: str, one: tuple[int, int, int, str, int], other: tuple[int, int, int, str, int]) -> bool:
-        """Whether one demand is served before another one of the same priority: one owner's by place, of several owners' that
-        of who holds less, unless slots are reserved for it."""
+        """True if one demand is served before another of the same priority: among one owner's, by place; among several owners',
+        the demand of the owner that holds less, unless slots are reserved for the other."""
         facts, others = self.experiments[one[1]], self.experiments[other[1]]
         places = (facts["place"], *one[1:3]) < (others["place"], *other[1:3])
         if facts["owner"] == others["owner"]:
@@ -245,7 +245,7 @@ class Model:
             yield f"{data.allocation_id} was preempted for {wanted_by}, which may not be granted"
 
     def check_batch(self, pool: str, preempted: list[Any]) -> Iterable[str]:
-        """After all that was decided on one input: nothing was preempted in vain, nothing was left undone."""
+        """Judges all decisions on one input together: no preemption without use, no possible start left out."""
         free = len(self.free(pool))
         returning = {name: self.coming_back(pool, a) for name, a in self.live.items() if self.leaving(a)}
         coming = free + sum(returning.values())

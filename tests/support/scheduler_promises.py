@@ -1,5 +1,5 @@
-"""What must hold in every history, whatever the policy. It hears all events in their order, shares no code with the core, and
-writes down what is broken."""
+"""Invariants of every history, whatever the policy. They are checked on all events in their order, without code of the core, and
+violations are collected."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tenuto.schemas.events.request import (
 from tenuto.schemas.events.trial import LogMatched
 
 PREEMPTIONS_MAX = 100
-"""Of one trial, beyond those that agents and users cause. More is a livelock: then each one costs a fraction of a second, and a
-history would take hours to show that it does not end."""
+"""Preemptions of one trial beyond those that agents and users cause. More count as a livelock: each costs a fraction of a second,
+so that a history that never ends would take hours."""
 OWN_WISH = ("experiment_paused", "pool_changed", "slot_limit", "slots_closed")
-"""Rules by which also those leave that are not preemptible: a user asked for it."""
+"""Preemption rules that apply also to trials that are not preemptible, because a user asked for it."""
 
 Slots = set[tuple[str, int]]
 
@@ -52,7 +52,7 @@ class Owner:
 
 @dataclass
 class Live:
-    """One allocation. `soon`: what its trial goes on with."""
+    """One allocation. `soon`: the slots with which its trial continues after a resize."""
 
     experiment_id: int
     agents: tuple[str, ...]
@@ -161,7 +161,7 @@ class Promises:
     # What must hold.
 
     def _not_for_nothing(self, data: AllocationPreempted) -> None:
-        """Whoever it gives way to can start there with the agents that are there: what could not takes nobody's share."""
+        """The trial for which this one gives way can start with the present agents: one that cannot start must preempt none."""
         trial = str(data.reason.numbers.get("wanted_by_trial", ""))
         if not trial:
             return
@@ -202,7 +202,7 @@ class Promises:
         slots: Slots,
         new: Slots | None = None,
     ) -> None:
-        """`new`: those that were not its own before."""
+        """`new`: the slots that the trial did not hold before."""
         asked = experiment.resources
         if not asked.slots_min <= len(slots) <= asked.slots_max:
             self._broken(f"{item} has {len(slots)} slots and asks for {asked.slots_min} to {asked.slots_max}")
@@ -234,7 +234,7 @@ class Promises:
         return {labels[0] if labels else item for item, labels in named.items()}
 
     def _inside_limits(self, item: str, experiment: Owner) -> None:
-        """Slots that a trial is to grow into count for that trial only: others' may be given up yet."""
+        """Slots into which a trial is to grow count for that trial only: slots of others may still be given up."""
         slots: Counter[str] = Counter()
         own = 0
         for key, live in self._live.items():

@@ -27,7 +27,7 @@ from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed
 
 FAILURES_MAX = 3
 WITHOUT_SLOTS_EACH = 5
-"""One experiment in so many has trials that take no slots."""
+"""One of this many experiments has trials without slots."""
 
 
 @dataclass
@@ -37,11 +37,11 @@ class TrialLife:
     done: int = 0
     failures: int = 0
     waits: bool = False
-    """Paused by the search."""
+    """True while the search has paused the trial."""
     over: bool = False
     finished: bool = False
     allocation: str = ""
-    """Granted and not released, as the log says up to the tracker's position."""
+    """Allocation granted and not released, by the log up to the tracker's position; empty if there is none."""
 
 
 class World:
@@ -96,7 +96,7 @@ class World:
         self.driver.decide_all(self.random.choice([1, 3, 20]))
 
     def restart_scheduler(self) -> None:
-        """From its snapshot, and from the log alone: both must give what it had."""
+        """Restores the scheduler from its snapshot and from the log alone: both must equal its state."""
         core, before = self.driver.core, self.driver.state
         assert core.load(core.dump(before)) == before
         folded = fold(core, self.driver.log, inputs_upto=self.driver.read_position)
@@ -151,7 +151,7 @@ class World:
             self.verdicts.append((allocation, trial.failures >= FAILURES_MAX))
 
     def work(self) -> None:
-        """Workers of one allocation do what they were told, or train a little."""
+        """Workers of one allocation follow their last directive, or train a little."""
         if not self.running:
             return
         allocation = self.random.choice(sorted(self.running))

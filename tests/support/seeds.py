@@ -1,4 +1,4 @@
-"""How many seeds the tests with random faults try: `TENUTO_TEST_SEEDS=5 pytest ...`. One by default: each takes ten seconds."""
+"""Number of seeds that tests with random faults try: `TENUTO_TEST_SEEDS=5 pytest ...`. 1 by default: each takes ten seconds."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def leave_after_saving(steps: int) -> Any:
 def check_two_ranks(
     directory: Path, example: Path, hyperparameters: dict[str, Any], modules: tuple[str, ...], files: set[str], **environment: str
 ) -> None:
-    """They report once, leave in the same step, and a resumed trial ends as an uninterrupted one. `files`: in each checkpoint."""
+    """Two ranks report once, leave in the same step, and a resumed trial ends as an uninterrupted one. `files`: paths in each
+    checkpoint."""
     with bench_of(directory / "whole", example, hyperparameters, modules) as bench:
         whole, [run] = bench.gang(2, BATCHES, **environment)
         whole.react = stop_at(BATCHES)

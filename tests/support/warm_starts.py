@@ -22,7 +22,7 @@ from tenuto.workers.harness.zygote import MARK_BYTES, Job
 from tenuto.workers.launch.layout import GANG_VARIABLE
 
 READY_SECONDS_MAX = 240.0
-"""To import a framework on a machine that does much else."""
+"""Time limit of importing a framework on a busy machine."""
 KERAS = {"tensorflow": ("tensorflow",), "torch": ("keras",)}
 """Modules for trials of Keras, by its back end, which is fixed when it is imported. TensorFlow imports Keras by itself. Either
 import costs a process 5 to 7 seconds of processor time."""
@@ -51,7 +51,7 @@ class WarmProcess:
         return self._code()
 
     def send_signal(self, number: int) -> None:
-        """To the worker, which the leader has started by the time that it says anything."""
+        """Sends a signal to the worker, which the leader has started before the first output appears."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         os.kill(int(children[0]), number)
 
@@ -128,7 +128,7 @@ class WarmStarts:
         return process
 
     def close(self) -> None:
-        """It leaves at the end of its socket; its forks go on."""
+        """Closes the socket, at which the process ends; processes forked from it go on."""
         self._channel.close()
         self._process.wait()
 

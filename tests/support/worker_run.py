@@ -23,7 +23,7 @@ class WorkerRun:
     log: Path
 
     def wait(self) -> int:
-        """Its exit code. One that does not end shows where each of its threads stands, and each of the test's own."""
+        """Waits for the exit code. A worker that does not end prints the stacks of its threads, and the test those of its own."""
         try:
             return self.process.wait(WAIT_SECONDS_MAX)
         except subprocess.TimeoutExpired:
@@ -42,7 +42,7 @@ class WorkerRun:
         return self.log.read_text() if self.log.exists() else ""
 
     def wait_output(self, words: str) -> None:
-        """Until it has printed them: nobody tells of that."""
+        """Waits until the worker has printed these words, by polling: its output makes no event."""
         deadline = time.monotonic() + WAIT_SECONDS_MAX
         while words not in self.output():
             assert time.monotonic() < deadline, f"it never said {words!r}: {self.output()}"

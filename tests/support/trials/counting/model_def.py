@@ -48,7 +48,7 @@ class CountingTrainer(Trainer):
 
 
 def hold():
-    """Until the test says go: its file appears beside ours."""
+    """Waits until the test creates its file beside ours."""
     held = Path(os.environ["TEST_HOLD_FILE"])
     held.with_suffix(".held").touch()
     while not held.exists():
