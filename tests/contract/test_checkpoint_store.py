@@ -1,5 +1,5 @@
-"""What every store must do, on each of them: a directory, S3 (a real server, through minio and through obstore), a cloud's
-in-memory back end."""
+"""Contract of checkpoint stores, checked on each of them: a directory, S3 (a real server, through minio and through obstore), a
+cloud's in-memory back end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every event log promises, run on both implementations."""
+"""Contract of event logs, checked on both implementations."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_read_pages(log: EventLog) -> None:
 
 
 async def test_a_page_ends_by_bytes_too(log: EventLog) -> None:
-    """What is long is read a few at a time, and whoever follows the log meets all of it."""
+    """Long events are read a few at a time, and a follower of the log still gets all of them."""
     recorded = [event(n, payload=b'{"number":%d,"x":"%s"}' % (n, b"x" * (n % 5 << 20))) for n in range(1, 26)]
     for first in range(0, 25, 5):
         await log.append(Append(recorded[first : first + 5]))

@@ -1,5 +1,4 @@
-"""What every runtime of workers must do, on each of them. Workers are scripts here, which share their model directory with the
-test."""
+"""Contract of runtimes, checked on each of them. Workers are scripts here, which share their model directory with the test."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tests.support.runtimes import KINDS, SECRET_OF_THE_AGENT, SLOTS, TOKEN, gan
 WAIT_SECONDS_MAX = 120.0
 ROOT = Path(__file__).parents[2]
 WAITS = "echo here; while [ ! -e now ]; do sleep 0.05; done; "
-"""Until the test says so."""
+"""Shell command that waits until the test creates the file `now`."""
 LEAVES_OTHERS = "setsid sleep 600 >/dev/null 2>&1 & (setsid sh -c 'sleep 600; :' &) ; "
 LOOKS_AROUND = """
 import json, os

@@ -1,5 +1,5 @@
-"""What a user sees for each bad input is what docs/errors.md says: the sentences are read from there and compared with what the
-real command prints, against one real cluster."""
+"""Messages for bad inputs are those of docs/errors.md: its sentences are compared with the output of the real command, on one
+real cluster."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class User:
     """The sentences that are looked for now."""
 
     def run(self, *arguments: str | Path, **environment: str) -> str:
-        """What the command printed. It must fail, and not by a traceback."""
+        """Output of a command that must fail, without a traceback."""
         command = [str(TENUTO), *map(str, arguments)]
         variables = self.cluster.environment | environment
         done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=COMMAND_SECONDS_MAX, check=False)
@@ -101,7 +101,7 @@ class User:
         self.experiments[name] = str(self.cluster.json("exp", "create", self.config(*changes), model)["id"])
 
     def outcome(self, name: str, status: int = 0) -> str:
-        """What following the experiment shows, and its log."""
+        """Output of following the experiment to its end, and its log."""
         number = self.experiments[name]
         followed = self.cluster.cli("exp", "wait", number, "--follow", check=False)
         assert followed.returncode == status, followed

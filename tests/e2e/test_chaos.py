@@ -67,8 +67,8 @@ def create(cluster: LiveCluster) -> int:
 
 
 def wait_events_or_end(cluster: LiveCluster, after: int, count: int) -> tuple[int, bool]:
-    """Until `count` more events are recorded than `after`, or the experiment has ended and no more will come. Returns the head,
-    and whether it has ended."""
+    """Waits until `count` more events are recorded than `after`, or the experiment has ended and no more will come. Returns the
+    head, and True if it has ended."""
     head, ended = after, False
 
     def there() -> bool:

@@ -1,4 +1,4 @@
-"""What people change about a search that runs, on a real cluster: pause, resume, cancel, limits, stops in mid training.
+"""Changes that people make to a running search, on a real cluster: pause, resume, cancel, limits, stops in mid training.
 
 Trials stay in a batch until the test lets them go, so that each change comes at a known moment.
 """
@@ -67,7 +67,7 @@ class Search:
         (self.gate / "go").touch()
 
     def wait_held(self, trials: int) -> None:
-        """Until so many of its trials are in that batch."""
+        """Waits until this number of its trials are in that batch."""
         self.cluster.wait_for(lambda: len(list(self.gate.glob("held-*"))) >= trials)
 
     def events(self) -> list[Event]:
@@ -89,7 +89,7 @@ class Search:
         return str(self.cluster.client().get(f"/experiments/{self.id}")["state"])
 
     def wait_end(self, state: str = "completed") -> list[dict[str, Any]]:
-        """Its trials."""
+        """Waits for the end of the experiment in this state; returns its trials."""
         self.cluster.wait_for(lambda: self.state in ENDED)
         assert self.state == state
         return items(self.cluster.client().get(f"/experiments/{self.id}/trials"))
@@ -99,7 +99,7 @@ class Search:
         self.cluster.cli("exp", "set", str(self.id), *options)
 
     def trained(self, trial: str, upto: int) -> bool:
-        """Whether the training of each batch until then is stored, and of no other."""
+        """True if the training metrics of each batch up to `upto` are stored, and no others."""
 
         def batches() -> list[int]:
             return [point["batches"] for point in items(self.cluster.client().get(f"/trials/{trial}/metrics"))]

@@ -1,4 +1,4 @@
-"""What a search does with real trials: copies of a population, refused hyperparameters, metrics that are not numbers, a front."""
+"""Searches with real trials: copies of a population, refused hyperparameters, metrics that are not numbers, a front."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bench:
         return experiment, self.cluster.json("exp", "describe", str(experiment))["trial_list"]
 
     def points(self, experiment: int, trial: str, count: int) -> list[Any]:
-        """What a trial measured in training, once there are so many."""
+        """Training metrics of a trial, once there are `count` of them."""
         return self.cluster.once(
             lambda: list(self.cluster.json("exp", "metrics", str(experiment), "--trial", trial)),
             lambda found: len(found) >= count,

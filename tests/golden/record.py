@@ -84,7 +84,7 @@ class Scene:
             self.cluster.cli("exp", "wait", str(experiment), check=False)
 
     def happens(self, kind: str, experiment: int, times: int = 1) -> None:
-        """Until an event of that type has been recorded so often of the experiment."""
+        """Waits until the experiment has `times` recorded events of this type."""
 
         def count() -> int:
             return sum(event.type == kind and event.correlation_id == str(experiment) for event in self.cluster.events())

@@ -62,7 +62,7 @@ class Rig:
         return live, psutil.Process(processes_module.Identity.of(live.run.handle).pid)
 
     async def paused(self, live: LiveRun, pause_seconds: float = RETRY_SECONDS) -> None:
-        """Its task meets a full disk, and pauses after that."""
+        """Waits until its task has met a full disk and pauses."""
         task = live.task
         assert task is not None
         live.backoff = Backoff(pause_seconds, pause_seconds)

@@ -1,4 +1,4 @@
-"""What a killed trial leaves in its temporary directory and in shared memory goes with its allocation."""
+"""Files that a killed trial leaves in its temporary directory and in shared memory are removed with its allocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold when a save is cut off: a killed process at each step, a store that dies in the middle, a full disk."""
+"""Saving that is interrupted: a killed process at each step, a store that dies in the middle, a full disk."""
 
 from __future__ import annotations
 

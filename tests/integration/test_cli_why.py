@@ -80,7 +80,7 @@ class Proposing(World):
 
 
 def searched(name: str, experiment: int) -> list[Event]:
-    """Its log, with failures and losses that are no numbers where a method compares."""
+    """The log of a search, with failures and with losses that are not numbers where a method compares."""
     settings: dict[str, Any] = {} if name == "single" else {"max_concurrent_trials": 3}
     compares = name not in ("single", "random", "sobol", "grid", "pbt", "tpe", "gp", "cmaes", "nsga2", "custom")
     request = submitted(settings | SEARCHES[name], experiment, seed=11, space=GRID if name == "grid" else SPACE)
@@ -124,7 +124,7 @@ class Compared:
 
 
 def check_numbers(compared: Compared, data: Any) -> bool:
-    """Whether the decision compared ranks; asserts that they are those of the reports so far."""
+    """True if the decision compared ranks; asserts that they follow from the reports so far."""
     numbers, trial = data.reason.numbers, data.trial_id
     if "of" not in numbers or data.reason.rule == "failed" or "arrived" in numbers:
         return False
@@ -143,7 +143,7 @@ def check_numbers(compared: Compared, data: Any) -> bool:
 
 
 def check_sentence(text: str, data: Any) -> None:
-    """What people read has the numbers of the record."""
+    """Asserts that the sentence has the numbers of the recorded decision."""
     numbers = data.reason.numbers
     assert re.fullmatch(r"[A-Z].*\.|loss .*\.", text), text
     if "rank" in numbers and numbers["metric"] is not None:

@@ -1,4 +1,4 @@
-"""What a user is told whose Core API script does not do what it should, in real worker processes."""
+"""Messages for wrong uses of the Core API, in real worker processes."""
 
 from __future__ import annotations
 

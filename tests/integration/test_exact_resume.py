@@ -54,7 +54,7 @@ def finish(trial: WorkerBench, checkpoint: CheckpointReport | None = None) -> Ag
 
 
 def content(agent: AgentStandIn, before: CheckpointReport | None = None) -> dict[str, Any]:
-    """What the checkpoint at the target holds, apart from file formats' own bytes. `before`: the one that the agent's run began
+    """Content of the checkpoint at the target, apart from file formats' own bytes. `before`: the one that the agent's run began
     with, which may be at the target."""
     checkpoint = agent.checkpoints()[-1] if agent.checkpoints() else before
     assert checkpoint is not None

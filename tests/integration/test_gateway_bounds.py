@@ -1,4 +1,4 @@
-"""What is long, slow or not read costs its user, and nobody else: a real gateway, and facts as long as a script can make them."""
+"""Long, slow and unread requests and answers cost only their user: a real gateway, and events of the largest size of a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one user sends to be read holds up nobody else: real reading processes, and archives that are never read to their end."""
+"""Archives sent by one user delay nobody else: real reading processes, and archives that are never read to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the REST door says and takes of searches: the Pareto front, and the decisions of a user's own searcher."""
+"""Searches in the REST interface: the Pareto front, and the decisions of a user's own searcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of a trial that says nothing any more, that is to leave, or that waits before it starts again."""
+"""The shown state of a trial that has stopped reporting, is about to leave, or waits before a restart."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ async def test_ended_sessions_cost_one_error_and_watchers_go_on(database: Any) -
 
 
 async def append_until_recorded(log: PostgresEventLog, wanted: Event) -> None:
-    """What every caller does after an append with an unknown outcome: the same ids again, a duplicate is done."""
+    """Appends as every caller does after an unknown outcome: the same ids again, a duplicate is done."""
     while True:
         try:
             await log.append(Append([wanted]))

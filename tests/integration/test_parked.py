@@ -1,4 +1,4 @@
-"""What was parked is handled when it is asked for again, and believed no more than the first time."""
+"""Parked reports are handled when asked for again, and trusted no more than the first time."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def record(number: int) -> Progress:
-    """It says its number in all fields, so that a mixture of two shows."""
+    """A record with its number in all fields, so that a mixture of two is noticed."""
     return Progress(number, number % 4, float(number), float(number) / 2, float(number) * 3)
 
 

@@ -1,4 +1,4 @@
-"""What the documentation of the Trial API shows runs as it stands there; and so does the GAN example."""
+"""Code in the documentation of the Trial API runs as printed, and so does the GAN example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real worker process puts on record when a script starts, and what it says of changed data."""
+"""Records that a real worker process makes when a script starts, and its message about changed data."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def story() -> list[Event]:
 
 
 def answer(grant: AllocationGranted) -> list[Event]:
-    """What becomes of an allocation: the first of each low-priority trial is lost, all others finish."""
+    """Events that end an allocation: the first one of each low-priority trial is lost, all others finish."""
     if grant.experiment_id == 1 and grant.allocation_id.endswith("-1"):
         facts = [exited(grant.allocation_id, "lost")]
     else:

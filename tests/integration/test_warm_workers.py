@@ -84,7 +84,7 @@ class Bench:
         return report.error or ""
 
     async def seen(self, runs: int) -> list[dict[str, Any]]:
-        """What so many runs have printed, which may come after their exits."""
+        """Output of this number of runs; it may arrive after their exits."""
         await self.control.until(lambda: len(self._seen()) >= runs)
         return self._seen()
 

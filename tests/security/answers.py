@@ -1,4 +1,4 @@
-"""Where the bus's own answers can be made to go: JetStream answers at the subject that a message names. Shared by the attack on a
+"""Redirected answers of the bus itself: JetStream answers at the subject that a message names. Shared by the attack on a
 cluster and by the proof that it is seen where it succeeds."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What attackers' scripts share: raw sockets, users with tokens of their own, and a bystander whose waiting is measured."""
+"""Shared parts of attackers' scripts: raw sockets, users with tokens of their own, and a bystander whose waiting is measured."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Waiting:
     longest_seconds: float = 0.0
     answers: int = 0
     wrong: list[str] = field(default_factory=list)
-    """What it got instead of an answer."""
+    """Replies that were not the expected answer."""
 
 
 @contextlib.contextmanager

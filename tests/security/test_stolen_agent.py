@@ -1,5 +1,5 @@
-"""What a thief of one agent's credentials does, on a real cluster where another agent trains another user's trial:
-he reads nothing that is not that agent's, and nothing that he forges is recorded.
+"""A thief of one agent's credentials, on a real cluster where another agent trains another user's trial: he can read only that
+agent's data, and nothing that he forges is recorded.
 
 Long, because one cluster serves all of it.
 """

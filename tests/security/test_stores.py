@@ -1,4 +1,4 @@
-"""What somebody may not reach by way of checkpoints: the services' own credentials, and files that are no checkpoint's."""
+"""Data that checkpoints must not give access to: the services' own credentials, and files that are no checkpoint's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a submitted script finds on a cluster whose workers have an account of their own: nothing that is not its own."""
+"""A submitted script on a cluster whose workers have an account of their own reaches only its own files and processes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def world() -> Iterator[World]:
 
 @dataclass
 class Raid:
-    """What the script found, while another user's trial ran beside it."""
+    """Findings of the script, while another user's trial ran beside it."""
 
     found: dict[str, Any]
     secrets: dict[str, str]

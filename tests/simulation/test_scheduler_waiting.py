@@ -44,7 +44,7 @@ def whole_cluster_gangs(seed: int, services: int) -> list[Job]:
 
 
 def delays(cluster: Cluster, least: int = 1) -> list[float]:
-    """What each trial of so many slots took beyond its work, in mean service times; of one that did not end, up to now."""
+    """Delay of each trial with at least `least` slots beyond its work, in mean service times; of an unended one, up to now."""
     trials = [trial for trial in cluster.trials.values() if trial.slots >= least]
     ends = [(cluster.now_us if trial.ended_us is None else trial.ended_us, trial.script) for trial in trials]
     return [(end_us - script.arrives_us - script.work_us) / SERVICE_US for end_us, script in ends]

@@ -1,4 +1,4 @@
-"""What a lane makes of words about commits that come late or cross each other, on a real spool."""
+"""A lane's handling of late and crossing messages about commits, on a real spool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run prints never shows its secrets."""
+"""Secrets never appear in the stored output of a run."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_line_of_which_only_a_part_was_written_costs_no_other_one(tmp_path: Pa
     target.keep(ANCHORS[2])
     assert target.read() == [ANCHORS[0], ANCHORS[2]]
     file.write_bytes(b'{"position": 1}\n')
-    with pytest.raises(OSError, match="no anchor"):
+    with pytest.raises(OSError, match="not an anchor"):
         target.read()
 
 

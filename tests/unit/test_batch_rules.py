@@ -1,4 +1,4 @@
-"""How large a step is, and with which learning rate, on one number of slots or another."""
+"""Batch size and learning rate of a step, by number of slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers may put below a directory that services look through."""
+"""Files that workers may put below a directory that services read."""
 
 from __future__ import annotations
 

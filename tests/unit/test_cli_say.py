@@ -1,4 +1,4 @@
-"""What others wrote is shown, and never obeyed, by the terminal of who looks at it."""
+"""Text written by others is shown by the terminal, and never obeyed as control sequences."""
 
 from __future__ import annotations
 

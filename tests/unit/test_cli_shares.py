@@ -18,7 +18,7 @@ class Rest:
 
 
 def run(app: Any, monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[Any, str]:
-    """What was sent, if anything, and what was said."""
+    """The request sent, None if none, and the output."""
     sent.clear()
     monkeypatch.setattr(jobs, "client", lambda _: Rest())
     result = CliRunner().invoke(app, words)

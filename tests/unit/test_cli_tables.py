@@ -1,4 +1,4 @@
-"""What people see of an experiment: numbers under each other, nothing cut off, whatever the width of the screen."""
+"""Tables of experiments: numbers aligned, nothing cut off, whatever the width of the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user sees for a broken configuration: the path, the value, what is allowed."""
+"""Messages for invalid configurations: the path, the value, the allowed values."""
 
 from __future__ import annotations
 

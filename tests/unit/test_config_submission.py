@@ -1,4 +1,4 @@
-"""What is refused of a search space when it is new: it would halt or mislead the search later."""
+"""Search spaces refused at submission, because they would halt or mislead the search later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What asyncpg says while the database restarts is a 503 at the door and LogUnavailable in the services, never a traceback."""
+"""Errors of asyncpg during a restart of the database become a 503 at the gateway and LogUnavailable in services, no traceback."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_what_is_made_in_training_has_no_place_in_a_fresh_process() -> None:
 
 
 class LoaderAsAttribute(Small):
-    """What it keeps is the data's affair, not the attributes'."""
+    """A trial with a loader as attribute: its state is saved with the data, not with the attributes."""
 
     def build_training_data_loader(self) -> DataLoader[Any]:
         self.loader = super().build_training_data_loader()

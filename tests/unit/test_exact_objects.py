@@ -1,5 +1,5 @@
-"""Which object an attribute holds comes back as well as what is in it: the model's parameters stay those of the model, what is
-one object stays one, and what is another one by then is that one again."""
+"""The identity of an attribute's object is restored, as well as its content: the model's parameters stay those of the
+model, one object stays one, and a replaced object is the replacement again."""
 
 from __future__ import annotations
 

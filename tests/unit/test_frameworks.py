@@ -1,4 +1,4 @@
-"""Which framework a run will import, told from its code."""
+"""Prediction from its code of the framework that a run will import."""
 
 from __future__ import annotations
 

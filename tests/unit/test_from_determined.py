@@ -55,7 +55,7 @@ def meanings() -> dict[str, str]:
 
 
 def own_names(kind: Any) -> set[str]:
-    """What users see of a class: methods, properties, fields, and attributes that `__init__` sets."""
+    """Public names of a class: methods, properties, fields, and attributes that `__init__` sets."""
     names = {name for name in dir(kind) if not name.startswith("_")} | {"__init__"}
     for base in kind.__mro__[:-1]:
         if base.__module__.startswith("tenuto"):

@@ -1,4 +1,4 @@
-"""What is decided for all ranks of a gang, and what is said of them: pure parts."""
+"""Decisions for all ranks of a gang, and messages about them: pure parts."""
 
 from __future__ import annotations
 

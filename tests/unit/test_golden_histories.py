@@ -27,7 +27,8 @@ NAMES = histories.names()
 CORES = {core.name: core for core in cores()}
 RECORDED = ("searcher", "scheduler", "launcher", "tracker")
 DECIDING = ("searcher", "scheduler", "tracker")
-"""What launcher and gateway decide answers what agents and people say, which is in no log."""
+"""Services whose decisions follow from the log alone. Those of launcher and gateway answer agents and users, whose requests are
+not in the log."""
 
 
 @cache
@@ -37,7 +38,7 @@ def history(name: str) -> list[Event]:
 
 @cache
 def versions(name: str) -> Counter[tuple[str, int]]:
-    """How many events each service has decided there, by its rule version."""
+    """Number of events that each service has decided there, by rule version."""
     found = ((event.actor.partition("/")[0], rule_version_of(event.actor)) for event in history(name))
     return Counter((service, version) for service, version in found if version is not None)
 
@@ -66,7 +67,7 @@ def test_the_present_rules_have_a_history(service: str) -> None:
 
 
 class _Hasty(SearcherCore):
-    """As if somebody had changed a rule of the search, and not its version."""
+    """A searcher core with a changed rule and an unchanged rule version."""
 
     def settle(self, state: SearcherState, cause: Event | Command) -> tuple[list[EventData], SearcherState]:
         decided, after = super().settle(state, cause)

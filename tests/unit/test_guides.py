@@ -1,4 +1,4 @@
-"""What README and the guides show exists: links, commands, configurations."""
+"""Things named in README and the guides exist: links, commands, configurations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.schemas.config.reading import parse_config
 
 ROOT = Path(__file__).parents[2]
 GUIDES = [path for path in (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))) if path.parent.name != "reference"]
-"""Those in docs/reference are generated from the code."""
+"""Documents written by hand; those in docs/reference are generated from the code."""
 README = (ROOT / "README.md").read_text()
 
 

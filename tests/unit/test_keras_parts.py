@@ -1,4 +1,4 @@
-"""What of Keras and TensorFlow can be checked without importing either."""
+"""Parts of the Keras and TensorFlow support that can be checked without importing either."""
 
 from __future__ import annotations
 

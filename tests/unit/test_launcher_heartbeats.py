@@ -1,4 +1,4 @@
-"""What the launcher makes of a heartbeat that an agent sends again because it is busy."""
+"""The launcher's handling of heartbeats that a busy agent sends twice."""
 
 from __future__ import annotations
 

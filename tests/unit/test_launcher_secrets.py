@@ -1,4 +1,4 @@
-"""What an agent is told where its trials' secrets cannot be had: all the rest, at once, and the log says why."""
+"""Assignments of trials whose secrets cannot be read: the agent gets all others at once, and the log names the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each target of the Makefile installs, read from a dry run in a fresh copy."""
+"""Packages that each target of the Makefile installs, read from a dry run in a fresh copy."""
 
 import os
 import shutil

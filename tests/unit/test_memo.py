@@ -1,4 +1,4 @@
-"""What is kept beside a frozen value is no part of it."""
+"""A result cached on a frozen value is no part of that value."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_without_them_the_rest_can_be_imported() -> None:
 
 
 def _imports_at_once(module: str) -> bool:
-    """Whether the module, or a package that it is in, imports such a package."""
+    """True if the module, or a package that contains it, imports an optional package at once."""
     known, parts = modules(), module.split(".")
     paths = [known[name] for count in range(2, len(parts) + 1) if (name := ".".join(parts[:count])) in known]
     trees = [ast.parse(path.read_text()) for path in paths]

@@ -1,4 +1,4 @@
-"""What is installed: one version number, types for those who import it, and no code that only tests use."""
+"""The installed package: one version number, types for those who import it, and no code that only tests use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenuto.version import __version__
 from tests.support.import_graph import ROOT, imported, modules
 
 ENTRIES = {"tenuto.cli.main", "tenuto.embedded.detached"}
-"""What is started by name; besides every `__main__`, and the modules of the top, which users import."""
+"""Modules started by name; besides every `__main__`, and the modules of the top, which users import."""
 PUBLIC = re.compile(r"tenuto(\.[a-z_]+)?")
 NAMED = re.compile(r"[\"'](tenuto\.[a-z_.]+)[:\"']")
 """A module that is imported or started by its name."""

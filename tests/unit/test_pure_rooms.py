@@ -32,7 +32,7 @@ NO_STATE = {
     "schemas/sentences/rules.py": {"FORMS"},  # filled while the modules of sentences are imported, and never later
     "schemas/config/ranges.py": {"_QUICK"},  # a decimal context, whose `add` adds two numbers
 }
-"""What looks like a module's state, and is none."""
+"""Names that look like a module's state, and are none."""
 ALL_FILES_MIN = 120
 """Fewer were not found by following imports."""
 
@@ -108,7 +108,7 @@ def _impure(node: ast.AST) -> Iterator[str]:
 
 
 def _allowed(module: str) -> bool:
-    """What is imported of Tenuto is read itself."""
+    """True if a pure room may import this module. Modules of Tenuto may be imported: they are checked themselves."""
     return module in IMPORTS_ALLOWED or module.split(".")[0] == "tenuto"
 
 
@@ -117,8 +117,8 @@ def _is_bound(value: ast.expr) -> bool:
 
 
 def _changes_of_the_module(tree: ast.Module, no_state: frozenset[str]) -> Iterator[tuple[int, str]]:
-    """Where a function changes what belongs to the module: two states would share it, and a replay would find what another left.
-    A function's results may be kept by its arguments (lru_cache): they follow from these alone."""
+    """Lines where a function changes an object of the module: two states would share it, and a replay would find what another
+    left. A function's results may be kept by its arguments (lru_cache): they follow from these alone."""
     own = {name.id for node in tree.body for name in ast.walk(node) if isinstance(name, ast.Name) and _is_bound_by(name, node)}
     for function in ast.walk(tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):

@@ -15,7 +15,7 @@ from tenuto.workers.pytorch.options import Given, given, take_over
 
 
 class Built:
-    """What a trial's `__init__` makes of its hyperparameters, and some steps of training."""
+    """A trial built from its hyperparameters, and some steps of training."""
 
     def __init__(self, rate: float, momentum: float = 0.9, schedule: str = "step", steps: int = 0) -> None:
         one, other = (torch.nn.Parameter(torch.zeros(2)) for _ in range(2))

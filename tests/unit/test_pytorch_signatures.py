@@ -1,4 +1,4 @@
-"""What is asked of a trial's functions before it trains: that they can be called, and that they will be."""
+"""Checks of a trial's functions before training: that they can be called, and that they will be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is captured at a start: fingerprints of data, packages, variables without secrets, hardware."""
+"""Records captured at a start: fingerprints of data, packages, variables without secrets, hardware."""
 
 from __future__ import annotations
 

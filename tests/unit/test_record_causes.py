@@ -1,4 +1,4 @@
-"""What a reproduction that differs names as the likely cause."""
+"""Likely causes that a differing reproduction names."""
 
 from __future__ import annotations
 

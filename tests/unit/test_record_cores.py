@@ -1,4 +1,4 @@
-"""How records travel through the rules: written out once, known to the next start, and passed on from a parent."""
+"""Records in the cores: written out once, known to the next start, and passed on from a parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker that stands by does for nothing."""
+"""Steps that a warm process rehearses before it has a trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tenuto.workers.harness import rehearsal
 
 @pytest.fixture
 def stepped(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What would make a torch that was built for GPUs look for them."""
+    """Collects calls by which a torch built for GPUs would look for them."""
     steps: list[str] = []
     step, backward = torch.optim.SGD.step, torch.Tensor.backward
 

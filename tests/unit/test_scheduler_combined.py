@@ -38,7 +38,7 @@ def start(driver: Driver, experiment: int, slots: object, **resources: object) -
 
 
 def told(decided: list[object]) -> tuple[list[str], dict[str, int]]:
-    """Who is preempted, and by how many slots others shrink."""
+    """Preempted allocations, and the slots by which others shrink."""
     gone = [data.allocation_id for data in decided if isinstance(data, AllocationPreempted)]
     shrunk = {
         data.allocation_id: int(str(data.reason.numbers["slots_from"])) - sum(len(part.slot_ids) for part in data.slots)

@@ -50,7 +50,7 @@ def saved(driver: Driver, item: str) -> CheckpointSaved:
 
 
 def settle(driver: Driver) -> None:
-    """Those that were told to leave do so, checkpoints are saved when trials may grow, until nothing changes any more."""
+    """Lets preempted trials leave and growing trials save their checkpoints, until nothing changes any more."""
     for _ in range(200):
         leaving = [key for key in sorted(driver.state.allocations) if driver.state.allocations[key].leaving]
         if leaving:

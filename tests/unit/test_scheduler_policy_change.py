@@ -1,4 +1,4 @@
-"""What runs when a pool's policy changes goes on, whatever the policies; `preempt` says otherwise."""
+"""Trials that run when a pool's policy changes go on, whatever the policies, unless `preempt` is set."""
 
 from __future__ import annotations
 

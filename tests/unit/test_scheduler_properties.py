@@ -142,7 +142,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_left_undone(self) -> None:
-        """What was decided is complete: deciding on the last input again yields nothing more."""
+        """Decisions are complete: deciding on the last input again yields nothing more."""
         log = self.driver.log
         inputs = [event for event in log if event.type not in self.driver.core.emits]
         if inputs and inputs[-1].type != "WorkersExited":
@@ -294,7 +294,7 @@ class AnyPolicy(AnyHistory):
             assert before == after, f"{item} has given way"
 
     def _comes_back(self, allocation: Allocation) -> bool:
-        """Whether its trial still wants slots there, and what its experiment holds could be held once more: not after its
+        """True if its trial still wants slots there, and its experiment could be granted its present slots again: not after its
         owner's limit was lowered, or slots that it may use were closed, below it."""
         state, experiment = self.driver.state, self.driver.state.experiments[allocation.experiment_id]
         pool, gang = pool_of(state, allocation.pool), experiment.slots_per_trial

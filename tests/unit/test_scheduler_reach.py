@@ -24,7 +24,7 @@ NEVER: dict[str, tuple[dict[str, Any], str]] = {
     "larger than the pool": ({"slots": 9}, "too_large"),
     "larger than the pool, on one agent": ({"slots": 9, "locality": "agent"}, "too_large"),
 }
-"""What it asks for of two agents with four slots each, and why it waits."""
+"""Requests that two agents with four slots each can never meet, each with the reason of waiting."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def driver() -> Driver:
 
 
 def proven(driver: Driver) -> None:
-    """What was decided follows from the log alone."""
+    """Asserts that the decisions follow from the log alone."""
     settle_all(driver)
     assert verify_decisions(driver.core, driver.log).ok
     assert driver.core.dump(fold(driver.core, driver.log)) == driver.core.dump(driver.state)

@@ -1,4 +1,4 @@
-"""What the scheduler says: decisions and reasons for waiting, as sentences that are true and in grammar."""
+"""The scheduler's sentences about decisions and reasons for waiting: true and grammatical."""
 
 from __future__ import annotations
 

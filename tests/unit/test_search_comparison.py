@@ -1,4 +1,4 @@
-"""What `sim search` compares: the same space for every method, and a target that a search may reach."""
+"""The comparison of `sim search`: the same space for every method, and a target that a search may reach."""
 
 from __future__ import annotations
 

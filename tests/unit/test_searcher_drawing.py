@@ -1,4 +1,4 @@
-"""What is drawn where constraints and conditions leave little, and how a search ends that can draw nothing more."""
+"""Draws where constraints and conditions leave few values, and the end of a search that can draw no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a search when trials have no metric or are refused, and when its limits change: also in what is recorded."""
+"""Searches whose trials have no metric or are refused, or whose limits change: decisions and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of any search, whatever the order in which trials finish, fail, repeat themselves and are heard of late."""
+"""Invariants of any search, whatever the order in which trials finish, fail, and send repeated or late reports."""
 
 from __future__ import annotations
 

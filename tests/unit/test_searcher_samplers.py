@@ -134,7 +134,7 @@ Told = dict[int, tuple[float, ...]]
 
 
 def told_after(name: str, outcomes: list[str], **more: Any) -> Told:
-    """What the sampler is told when trial n ended as outcomes[n - 1] says: a loss, `missing`, `failed` or `refused`."""
+    """Observations given to the sampler when trial n ended as outcomes[n - 1] says: a loss, `missing`, `failed` or `refused`."""
     search = Search(CORNER, name=name, max_trials=50, max_concurrent_trials=1, max_length={"epochs": 1}, **more)
     for number, outcome in enumerate(outcomes, 1):
         propose_all(search.recorder)

@@ -59,7 +59,7 @@ def test_every_class_of_numbers_is_recorded_or_told_somewhere() -> None:
 
 
 def test_rules_make_no_sentences() -> None:
-    """What pure rooms decide has no words for people: numbers and names only."""
+    """Decisions of pure rooms contain no sentences: numbers and names only."""
     for path in [*(SERVICES / "scheduler" / "policies").glob("*.py"), *(SERVICES / "searcher" / "methods").glob("*.py")]:
         assert "amounts" not in path.read_text(), f"{path} words something"
         assert not (path.parent / "words.py").exists()

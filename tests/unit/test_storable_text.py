@@ -1,4 +1,4 @@
-"""What reports say is stored whatever it is: with a mark in place of what no database takes, and else as the very same bytes."""
+"""Any text of a report can be stored: characters that no database takes become a mark, all others stay the same bytes."""
 
 from __future__ import annotations
 

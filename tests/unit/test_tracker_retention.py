@@ -1,4 +1,4 @@
-"""Which checkpoints the tracker keeps, and which it lets go."""
+"""Checkpoints that the tracker keeps, and those that it deletes."""
 
 from __future__ import annotations
 

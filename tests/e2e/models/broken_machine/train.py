@@ -1,4 +1,4 @@
-"""Its first run meets a broken machine: it says so as CUDA does, and fails."""
+"""A script whose first run fails with an error of CUDA, as on a broken machine."""
 
 from pathlib import Path
 
