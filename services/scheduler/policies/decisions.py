@@ -33,11 +33,8 @@ class Demand(NamedTuple):
     """Of the trial."""
     used: int
     """Slots that the experiment holds or was promised."""
-
-    @property
-    def wanted(self) -> int:
-        """Least slots that it can start with."""
-        return self.experiment.slots_per_trial
+    wanted: int
+    """Least slots that it can start with."""
 
     @property
     def trial_id(self) -> str:
@@ -45,7 +42,7 @@ class Demand(NamedTuple):
 
 
 def demand_of(experiment: Experiment, number: int, used: int) -> Demand:
-    return Demand(for_trial(experiment, number), number, used)
+    return Demand(for_trial(experiment, number), number, used, experiment.slots_per_trial)
 
 
 class Decisions:
@@ -110,13 +107,13 @@ class Decisions:
         turn_until_us: int | None = None,
     ) -> None:
         """`lender`: the other pool whose slots these are."""
-        experiment, size = demand.experiment, sum(len(part.slot_ids) for part in slots)
+        experiment, trial, size = demand.experiment, demand.trial_id, sum([len(part.slot_ids) for part in slots])
         self._gains(experiment, size)
         self.drafts.append(
             AllocationGranted(
                 pool=lender or self.pool.name,
-                allocation_id=allocation_id(demand.trial_id, experiment.trials[demand.number].grants + 1),
-                trial_id=demand.trial_id,
+                allocation_id=allocation_id(trial, experiment.trials[demand.number].grants + 1),
+                trial_id=trial,
                 experiment_id=experiment.experiment_id,
                 slots=slots,
                 reason=reason,

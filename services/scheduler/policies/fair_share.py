@@ -288,7 +288,7 @@ class FairShareQueue:
                     freed += candidate.freed
         if chosen:
             number = min(self._state.allocations[item].trial_number for item in experiment.allocations)
-            demand = Demand(experiment, number, experiment.slots_used)
+            demand = Demand(experiment, number, experiment.slots_used, experiment.slots_per_trial)
             self.parts.reclaiming.preempt(demand, chosen, self.supply.available(), self.supply.leaving, missing)
         return freed
 

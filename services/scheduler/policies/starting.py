@@ -85,7 +85,7 @@ class Starting:
     ) -> int:
         """`free`: slots that were free before. `backfill`: the start of a held gang that it must not delay by running longer than
         it says. Returns how many slots these are."""
-        experiment, size = demand.experiment, sum(len(part.slot_ids) for part in slots)
+        experiment, size = demand.experiment, sum([len(part.slot_ids) for part in slots])
         numbers: dict[str, Any] = {
             **self._rules.order(experiment),
             "slots_wanted": size,
