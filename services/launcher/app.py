@@ -44,7 +44,7 @@ class Launcher:
         self._assigner, self._pool = assigner, pool
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs the service until cancelled."""
         try:
             await run_together(
                 loop=self.loop.run(), lane=self._lane.run(), listener=self._listener.run(), backlogs=self._backlogs.run()

@@ -1,4 +1,4 @@
-"""What the launcher is told from outside the log."""
+"""Commands to the launcher from outside the log."""
 
 from __future__ import annotations
 

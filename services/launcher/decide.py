@@ -1,4 +1,4 @@
-"""What the launcher decides: which agents are there, and what became of the workers of each allocation."""
+"""Decisions of the launcher: agents that join and are lost, and the start and end of each allocation's workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tenuto.services.launcher.policies.restarts import SETBACKS, pause_seconds, 
 from tenuto.services.launcher.state import Allocation, Part, State
 
 OFFERED = tuple(Offer.model_fields)
-"""Where one of these changes, an agent joins anew."""
+"""Fields of an agent's offer. If one of them changes, the agent joins again."""
 
 
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:

@@ -38,7 +38,7 @@ class Scheduler:
         loop.on_folded(_tell)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs the service until cancelled."""
         if self._bus is None or self._clock is None:
             await self.loop.run()
             return

@@ -1,4 +1,4 @@
-"""What follows from an event: allocations are released, preempted for their experiment's sake, and the pool is planned anew."""
+"""Decisions on an event: allocations are released, or preempted on account of their experiment, and the pool is planned anew."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _lenders_first(state: State, names: list[str]) -> list[str]:
 
 
 def _evicted(state: State, data: EventData) -> list[EventData]:
-    """Who must leave slots that a user closed without draining them."""
+    """Preemptions of allocations on slots that a user closed without draining them."""
     if not isinstance(data, SlotsClosed) or data.drain or data.agent_id not in state.agents:
         return []
     agent = state.agents[data.agent_id]
@@ -136,7 +136,7 @@ def _evicted(state: State, data: EventData) -> list[EventData]:
 
 
 def _pools_of_slots(state: State, data: EventData) -> list[str]:
-    """Where the slots of an allocation that ends will be free: its agents may have moved to another pool meanwhile."""
+    """Pools in which slots become free as an allocation ends: its agents may have moved to another pool meanwhile."""
     allocation = state.allocations.get(data.allocation_id) if isinstance(data, WorkersExited) else None
     return [state.agents[agent_id].pool for agent_id, _ in allocation.slots] if allocation else []
 

@@ -102,9 +102,9 @@ class _Leaving(NamedTuple):
     """Of one experiment, in one pool."""
 
     slots: int
-    """That are being freed."""
+    """Number of slots that are being freed."""
     returning: int
-    """Its trials that wait for slots again as soon as their workers have left."""
+    """Number of its trials that wait for slots again as soon as their workers have left."""
 
 
 NOTHING = _Leaving(0, 0)

@@ -32,7 +32,7 @@ class Searcher:
         loop.on_folded(_tell)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs the service until cancelled."""
         proposing = asyncio.create_task(self._proposer.run(), name="searcher-proposer")
         try:
             await self.loop.run()

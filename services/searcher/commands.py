@@ -19,7 +19,7 @@ class ProposeTrial:
     sampler: str
     """Name and version of what proposed it."""
     results: int
-    """How many results it had to go by."""
+    """Number of results that it was based on."""
     time_us: int = 0
 
     @property

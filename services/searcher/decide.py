@@ -1,4 +1,4 @@
-"""What follows from an event: trials start, go on, wait and stop, and the experiment ends.
+"""Decisions on an event: trials start, go on, wait and stop, and the experiment ends.
 
 Decisions are driven by the state alone, not by how it came about: a repeated or meaningless input leaves the state as it was,
 and so decides nothing.
@@ -36,14 +36,14 @@ and there is always one: each trial that was asked for or stopped is heard of ag
 
 
 def decide(state: SearcherState, cause: EventData, rule_version: int) -> list[EventData]:
-    """What follows from `cause`, which `state` has folded already. `rule_version` is for an experiment that starts now."""
+    """Decisions on `cause`, which `state` has folded already. `rule_version` is for an experiment that starts now."""
     experiment_id = experiment_of(cause)
     experiment = None if experiment_id is None else state.experiments.get(experiment_id)
     return [] if experiment is None else _Decision(experiment, rule_version).of(cause)
 
 
 def settle(state: SearcherState, cause: EventData, rule_version: int) -> tuple[list[EventData], SearcherState]:
-    """What `decide` returns, and the state with it folded in."""
+    """The events that `decide` returns, and the state with them folded in."""
     experiment_id = experiment_of(cause)
     experiment = None if experiment_id is None else state.experiments.get(experiment_id)
     if experiment is None:
@@ -126,7 +126,7 @@ class _Decision:
 
     @property
     def awaited(self) -> bool:
-        """Whether a new trial is to come from outside these rules."""
+        """True if a new trial is to come from outside these rules."""
         return not self.undrawable and self.method.awaits(self.now)
 
     def settle(self, cause: EventData) -> None:

@@ -43,7 +43,7 @@ class Proposer:
         self._changed.set()
 
     async def run(self) -> None:
-        """Until cancelled. A sampler works in a thread: it may take seconds, and other experiments must not wait for it."""
+        """Runs until cancelled. A sampler works in a thread: it may take seconds, and other experiments must not wait for it."""
         await self._loop.wait_ready()
         while True:
             self._changed.clear()

@@ -1,4 +1,4 @@
-"""What a search will do, from its configuration alone: brackets, rungs, how many trials train how far, and what it costs in
+"""Plan of a search from its configuration alone: brackets, rungs, numbers of trials and their training lengths, and the cost of
 all."""
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Preview:
     cost: int
     """Length trained in all, in `unit`."""
     full_cost: int
-    """What the same trials would cost if each were trained to the full length, from its beginning."""
+    """Cost of the same trials if each were trained to the full length from its beginning."""
     exact: bool
     """False: the counts are those of comparing everybody at once; asynchronous rules decide with what is there, so that a few
     more trials go on."""

@@ -42,7 +42,7 @@ class Tracker:
         self._lanes, self._effects, self._pool = lanes, effects, pool
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs the service until cancelled."""
         try:
             await run_together(
                 loop=self.loop.run(),

@@ -1,4 +1,4 @@
-"""What the tracker is asked to do from outside the log."""
+"""Commands to the tracker from outside the log."""
 
 from __future__ import annotations
 

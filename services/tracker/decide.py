@@ -1,4 +1,4 @@
-"""What the tracker decides: whether a report is recorded, which checkpoints go, when a trial has failed or finished."""
+"""Decisions of the tracker: which reports are recorded, which checkpoints are deleted, when a trial has failed or finished."""
 
 from __future__ import annotations
 

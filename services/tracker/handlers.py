@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _TRIAL_ID = re.compile(r"[1-9][0-9]{0,17}-[1-9][0-9]{0,8}")
 _ALLOCATION_ID = re.compile(r"[1-9][0-9]{0,17}-[1-9][0-9]{0,8}-[1-9][0-9]{0,8}")
 BATCHES_MAX = 2**62
-"""What the tables can hold."""
+"""Largest number of batches that the tables can hold."""
 
 M = TypeVar("M", bound=Model)
 
@@ -95,7 +95,7 @@ class Receiver:
             raise Poison(report, f"it cannot be read: {error}") from error
 
     def _checked(self, report: Report, body: M) -> M:
-        """What it says, and that its sender may say it. Raises Poison."""
+        """Returns the body of a report, checked to be one that its sender may send. Raises Poison."""
         allocation_id = _storable(report, body)
         if trial_of(allocation_id) != getattr(body, "trial_id", ""):
             raise Poison(report, f"allocation {allocation_id} does not belong to trial {getattr(body, 'trial_id', '')}")

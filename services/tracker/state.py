@@ -1,4 +1,4 @@
-"""What the tracker must remember to judge the next report: live experiments and their unfinished trials, nothing else.
+"""State of the tracker, as needed to judge the next report: live experiments and their unfinished trials.
 
 A trial enters with TrialRequested and leaves with TrialFinished; an experiment leaves, with whatever trials it still has, when
 the search has ended it. So the state grows with live work, not with history.
@@ -48,7 +48,7 @@ class Trial:
     stopped: bool = False
     """The search gives it no more budget."""
     failed: bool = False
-    """It was given up: a final TrialFailed is recorded."""
+    """True once a final TrialFailed is recorded."""
     exited: bool = False
     """The current allocation's workers have left."""
     failures: int = 0
@@ -56,7 +56,7 @@ class Trial:
     losses: int = 0
     """Exits by infrastructure, one after the other, with nothing saved or validated between them."""
     deaths: int = 0
-    """Those of `losses` where the processes died by a signal or hung: it may be the code that kills them."""
+    """Number of `losses` in which processes died by a signal or hung: the user's code may be the cause."""
     advanced: bool = False
     """The current allocation has saved a checkpoint or validated."""
     batches: int = 0
@@ -99,7 +99,8 @@ class Experiment:
     sources: Map[str, int] = field(default_factory=Map)
     """Checkpoints that trials start from which have none of their own yet, with how many such trials there are."""
     held: Map[str, str] = field(default_factory=Map)
-    """Those of `sources` that nothing else keeps and whose own trial is over, with that trial: they go when they are free."""
+    """Checkpoints among `sources` that are kept only as such and whose own trial is over, with that trial: deleted once no
+    longer used."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ SECRETS_SECONDS_MAX = 1.0
 
 
 class Assigned:
-    """What an agent is told of its assignments and no state or record has: the tokens of its reports, the secrets of its gangs,
+    """Parts of an agent's assignments that are in no state or event: the tokens of its reports, the secrets of its gangs,
     and the values of its trials' secrets."""
 
     def __init__(self, tokens: ReportTokens, secrets: Secrets) -> None:

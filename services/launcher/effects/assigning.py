@@ -1,4 +1,4 @@
-"""What each agent should have and do now, read off the launcher's state. Pure."""
+"""Assignments of each agent, computed from the launcher's state. Pure."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _assignment(state: State, allocation: Allocation) -> Assignment | None:
 
 
 def known_data(experiment: Experiment, trial: Trial) -> tuple[KnownData, ...]:
-    """What the trial itself recorded stands before what its experiment did."""
+    """Records of declared data by name: the trial's own ones, and its experiment's for names that it has not recorded."""
     names = {item.name: item for item in (*experiment.data, *trial.data)}
     return tuple(names[name] for name in sorted(names))
 

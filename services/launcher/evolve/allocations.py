@@ -42,7 +42,7 @@ def preempted(state: State, data: AllocationPreempted) -> State:
 
 
 def resized(state: State, data: AllocationResized) -> State:
-    """Its workers save and leave like preempted ones; the scheduler grants the trial its new slots then."""
+    """The allocation's workers save and leave like preempted ones; then the scheduler grants the trial its new slots."""
     allocation = state.allocations.get(data.allocation_id)
     return state if allocation is None else put_allocation(state, replace(allocation, preempted=True))
 

@@ -1,4 +1,4 @@
-"""What agents tell the launcher: reports about workers, and heartbeats; and what their silence tells."""
+"""Messages of agents to the launcher: reports about workers, and heartbeats; and the expiry of leases without any."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Listener:
         self._answering: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled: catches up, then hears heartbeats and watches leases."""
+        """Reads the log, then receives heartbeats and watches leases, until cancelled."""
         heartbeats = await self._bus.subscribe(subjects.HEARTBEATS, cb=self._on_heartbeat)
         try:
             await self._loop.wait_ready()

@@ -25,7 +25,7 @@ LOOK_SECONDS = 5.0
 BACKLOG_REPORTS_MAX = 5_000
 """More reports of one agent and lane than this are worth a warning: a second of what can be received at full speed."""
 SILENCE_SECONDS_MAX = 60.0
-"""What an agent said longer ago is not told any more."""
+"""Age from which an agent's last figures are no longer shown."""
 LANES_SHOWN_MAX = 1_000
 COUNT_SECONDS_MAX = 2.0
 
@@ -41,7 +41,7 @@ class Backlogs:
         self._heard[agent_id] = self._clock.monotonic(), backlog
 
     async def run(self) -> None:
-        """Until cancelled: answers, and warns of what grows."""
+        """Answers questions, and warns of backlogs that grow, until cancelled."""
         answering = await self._bus.subscribe(subjects.BACKLOG, cb=self._answer)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Which agents are still heard of. Memory only: a launcher that starts gives every agent a new lease."""
+"""Leases of agents, renewed by heartbeats. In memory only: a launcher that starts gives every agent a new lease."""
 
 from __future__ import annotations
 

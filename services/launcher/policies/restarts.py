@@ -1,4 +1,4 @@
-"""How long a trial waits before it starts again, after its workers failed or were lost.
+"""Pause before the restart of a trial whose workers failed or were lost.
 
 The first restart is immediate: most causes are over by then, and a killed worker goes on within a fraction of a second. What
 comes again, with nothing saved or validated between, does so for a reason that lasts: a store that is full, a damaged checkpoint,

@@ -1,4 +1,4 @@
-"""What the launcher must remember: live experiments with their trials, live allocations, and joined agents.
+"""State of the launcher: live experiments with their trials, live allocations, and joined agents.
 
 An experiment leaves when the search has ended it, a trial with TrialFinished, an allocation with WorkersExited, an agent with
 AgentLost. So the state grows with live work, not with history.
@@ -33,11 +33,11 @@ class Trial:
     target_length: int
     phase: Phase = "wanted"
     checkpoint: SourceCheckpoint | None = None
-    """What its next workers resume from: its latest checkpoint, or at first the one it was derived from."""
+    """Checkpoint from which its next workers resume: its latest one, or before that the one it was derived from."""
     earlier: tuple[SourceCheckpoint, ...] = ()
-    """Those before it that are not deleted, newest first, for when it is damaged."""
+    """Earlier checkpoints that are not deleted, newest first: used if `checkpoint` is damaged."""
     data: tuple[KnownData, ...] = ()
-    """What its last run recorded of the data it declared, by name."""
+    """Records of its declared data by its last run, by name."""
     environment_hash: str = ""
     """Of its last run."""
     setbacks: int = 0
@@ -99,9 +99,9 @@ class Allocation:
     first_exit: str = ""
     """The agent whose part failed or was lost first: it speaks for the allocation, the others only followed."""
     rendezvous: str = ""
-    """Where rank 0's side listens, once it is known."""
+    """Address of rank 0's rendezvous; empty until it is known."""
     advanced: bool = False
-    """It has saved a checkpoint or validated."""
+    """True once it has saved a checkpoint or validated."""
     first_followed: bool = False
     """`first_exit` only followed a part whose word is still to come."""
     trace: str = ""
@@ -127,7 +127,7 @@ class State:
     experiments: Map[int, Experiment] = field(default_factory=Map)
     allocations: Map[str, Allocation] = field(default_factory=Map)
     agents: Map[str, AgentJoined] = field(default_factory=Map)
-    """What each joined agent said of itself last."""
+    """Last description of each joined agent by itself, by agent id."""
     on_agent: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)
     """Live allocations with a running part on that agent, sorted by id."""
     of_trial: Map[str, tuple[str, ...]] = field(default_factory=Map, metadata=DERIVED)

@@ -1,4 +1,4 @@
-"""How each event changes the state. Total: whatever was validly recorded can be folded; facts about trials, experiments and
+"""Fold of each event into the state. Total: whatever was validly recorded can be folded; facts about trials, experiments and
 allocations that are over change nothing.
 
 Here are the folds of the search's, the workers' and the scheduler's own events; `requests.py` and `agents.py` have the others."""

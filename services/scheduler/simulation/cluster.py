@@ -82,7 +82,7 @@ class Cluster:
         heapq.heappush(self._queue, (max(time_us, self.now_us), self._number, action))
 
     def run(self) -> Outcome:
-        """Until every trial has ended, or nothing more can happen."""
+        """Runs until every trial has ended, or nothing more can happen."""
         left = len(self.script.trials)
         events_max = EVENTS_PER_TRIAL_MAX * left
         while self._queue and left and self.outcome.events < events_max:

@@ -1,4 +1,4 @@
-"""Which slots could not be used and when: closed by users, or their agents gone."""
+"""Times in which slots could not be used: closed by users, or without their agents."""
 
 from __future__ import annotations
 

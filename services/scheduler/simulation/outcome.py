@@ -1,4 +1,4 @@
-"""What a simulated trial costs and has done, and what is measured of a whole simulation."""
+"""Costs and progress of a simulated trial, and figures of a whole simulation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Costs:
 class Trial:
     script: TrialScript
     slots: int
-    """That it needs to start; 0: it takes none."""
+    """Number of slots that it needs to start; 0: it takes none."""
     user: str
     done_us: int = 0
     """Of its work, which is measured on `slots`. An elastic trial is taken to be faster in proportion to its slots."""
     running: int = 0
     """Slots of its workers."""
     most: int = 0
-    """It could use so many."""
+    """Largest number of slots that it can use."""
     granted_us: int = 0
     first_us: int | None = None
     """When it was first granted slots."""

@@ -1,4 +1,4 @@
-"""What happens in a simulation whatever the policy: agents, what users ask, and trials with the time that they train."""
+"""Course of a simulation that does not depend on the policy: agents, requests of users, and trials with their training time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TrialScript:
     number: int
     arrives_us: int
     work_us: int
-    """How long it trains on the slots that it needs to start, if nothing interrupts it."""
+    """Time it trains on the slots that it needs to start, if nothing interrupts it."""
 
 
 @dataclass
@@ -139,7 +139,7 @@ class Segment:
 
 
 def segments(events: Iterable[tuple[int, EventData]], end_us: int | None = None) -> list[Segment]:
-    """Which slots were whose and when, from grants and releases: (time in us, event), in order. What is not released is drawn
+    """Times of use of each slot by each trial, from grants and releases: (time in us, event), in order. Unreleased ones are drawn
     to `end_us`, or to the last event."""
     live: dict[str, tuple[int, AllocationGranted]] = {}
     found: list[Segment] = []

@@ -1,4 +1,4 @@
-"""What the scheduler knows. Frozen; every change makes a new state that shares what did not change.
+"""State of the scheduler. Frozen; a change makes a new state that shares all unchanged parts.
 
 A trial is in one phase:
     wanted      the search wants it trained; it waits for slots or has them
@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Where a gang may be; an experiment that any slots will do for has none."""
+    """Constraints on the placement of gangs. An experiment that may use any slots has none."""
 
     locality: Literal["any", "agent", "rack"] = "any"
     placement: Literal["pack", "spread"] = "pack"
@@ -76,7 +76,7 @@ class Experiment:
     user: str = ""
     preemptible: bool = True
     expected_us: int | None = None
-    """How long one of its trials runs, at most, as far as its user knows."""
+    """Longest run time of one of its trials by its user's estimate; None if there is none."""
     fallback_pools: tuple[str, ...] = ()
     constraints: Constraints | None = None
     slots_most: int = 0
@@ -94,7 +94,7 @@ class Experiment:
     idle_since_us: int = 0
     """When it last held slots, or was submitted."""
     turn_until_us: int = 0
-    """Until then it is entitled to a gang that is larger than its share (see policies/turns.py); 0: it had no turn yet."""
+    """Time until which it may hold a gang larger than its share (see policies/turns.py); 0: it had no turn yet."""
     waiting: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Numbers of the trials that wait for slots, ascending."""
     returning: tuple[int, ...] = field(default=(), metadata=DERIVED)
@@ -112,12 +112,12 @@ class Experiment:
 
     @property
     def auxiliary(self) -> bool:
-        """Its trials take no slots."""
+        """True if its trials take no slots."""
         return not self.slots_per_trial
 
     @property
     def open(self) -> bool:
-        """Whether its trials may be granted slots."""
+        """True if its trials may be granted slots."""
         return not (self.paused or self.canceled or self.ended)
 
     @property
@@ -155,7 +155,7 @@ class Agent:
     free: tuple[int, ...] = field(default=(), metadata=DERIVED)
     """Slots that its pool may grant now, sorted."""
     closed: Closed | None = field(default=None, metadata=DERIVED)
-    """What users closed of it: a copy of `State.closed`."""
+    """Its slots closed by users: a copy of its entry in `State.closed`."""
     auxiliary_max: int = AUXILIARY_TRIALS_MAX
     """Trials without slots that it runs at once."""
     auxiliary: tuple[str, ...] = field(default=(), metadata=DERIVED)
@@ -168,7 +168,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What users took out of service on one agent. It outlives the agent's absence."""
+    """Slots of one agent taken out of service by users. Kept while the agent is absent."""
 
     agent: bool = False
     slots: tuple[int, ...] = ()
@@ -184,19 +184,19 @@ class Allocation:
     slots: SlotSet
     """(agent, its slots), in rank order; of a trial without slots its agent, with none."""
     grant: int
-    """The how-manieth grant of the scheduler."""
+    """Sequence number of this grant, from 1."""
     granted_us: int = 0
     since_us: int = 0
     """When it was granted, or last saved a checkpoint: what it did since would have to be done again."""
     backfill_until_us: int | None = None
     """Set where it started ahead of a larger gang: from then on that gang may preempt it."""
     stays: bool = False
-    """It ran when its pool's policy changed: it gives way to nobody else."""
+    """True if it ran when its pool's policy changed: it gives way to no other trial."""
     leaving: Leaving = ""
     outcome: str = ""
-    """How its workers exited; empty while they have not."""
+    """Outcome of its workers; empty until they have exited."""
     next: SlotSet = ()
-    """Where it is resized: the slots that its trial goes on with."""
+    """Slots with which its trial continues, if it is being resized."""
 
     @property
     def size(self) -> int:
@@ -277,7 +277,7 @@ class Pool:
     auxiliary: Map[int, int] = field(default_factory=Map)
     """Experiment -> its trials without slots that run here and are not leaving; none with 0."""
     memo: Memo = field(default_factory=Memo, compare=False, repr=False)
-    """What the policies found last, so that a pass need not find all of it again."""
+    """Results of the policies' last pass, so that the next one need not compute all of them again."""
 
     @property
     def kind(self) -> str:

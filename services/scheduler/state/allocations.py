@@ -123,7 +123,8 @@ def remove_allocation(state: State, allocation: Allocation, now_us: int) -> Stat
 
 
 def mark_leaving(state: State, allocation: Allocation, leaving: Leaving, outcome: str = "") -> State:
-    """One that is resized keeps what its trial goes on with, if it only exits; else its trial does not go on."""
+    """Marks an allocation as leaving. If it is being resized and only exits, it keeps the slots with which its trial continues;
+    otherwise they are given up."""
     if allocation.next and leaving != "exited":
         state = resize(state, allocation, ())
         allocation = state.allocations[allocation.allocation_id]
@@ -131,7 +132,8 @@ def mark_leaving(state: State, allocation: Allocation, leaving: Leaving, outcome
 
 
 def resize(state: State, allocation: Allocation, slots: SlotSet) -> State:
-    """Its workers leave, and its trial goes on with these slots, of which the new ones are kept from now on."""
+    """Marks an allocation for a resize: its workers leave, and its trial continues with `slots`. The new ones of these are
+    reserved from now on."""
     changed = replace(allocation, leaving="resized", next=slots)
     item = allocation.allocation_id
     pool = counted(state, pool_of(state, allocation.pool), allocation, -1)

@@ -57,7 +57,7 @@ def put_pool(state: State, pool: Pool) -> State:
 
 
 def put_experiment(state: State, experiment: Experiment) -> State:
-    """One that ended and has no live allocation is forgotten."""
+    """Stores an experiment; removes it if it has ended and has no live allocation."""
     old = state.experiments.get(experiment.experiment_id)
     was = _queue_place(old) if old and old.queued else None
     now = _queue_place(experiment) if experiment.queued else None
@@ -109,7 +109,7 @@ def change_experiment(state: State, experiment_id: int, **changes: Any) -> State
 
 
 def set_experiment(state: State, experiment: Experiment) -> State:
-    """One that is in the same queue as before, or in none."""
+    """Stores an experiment whose place in the queues is unchanged."""
     return _regroup(replace(state, experiments=state.experiments.set(experiment.experiment_id, experiment)), experiment)
 
 
@@ -173,14 +173,14 @@ def put_trial(state: State, experiment: Experiment, trial: Trial) -> State:
 
 
 def returns(state: State, trial: Trial) -> bool:
-    """Whether its workers are leaving, and it waits for slots again as soon as they have."""
+    """True if its workers are leaving, and it waits for slots again as soon as they have left."""
     if trial.phase != "wanted" or trial.verdict_of or trial.pause_of or not trial.allocation_id:
         return False
     return state.allocations[trial.allocation_id].leaving in RETURNING
 
 
 def with_returning(state: State, allocation: Allocation) -> State:
-    """Its experiment, where the allocation begins to leave or does so for another reason."""
+    """Updates the experiment of an allocation that begins to leave, or leaves for another reason than before."""
     experiment = state.experiments[allocation.experiment_id]
     trial = experiment.trials[allocation.trial_number]
     returning = _has(experiment.returning, trial.number, returns(state, trial))
@@ -237,7 +237,7 @@ def _offer(pool: Pool, agent: Agent, sign: int) -> Pool:
 
 
 def takes_auxiliary(agent: Agent) -> bool:
-    """Whether the agent takes another trial without slots."""
+    """True if the agent takes another trial without slots."""
     open_now = not (agent.lost or (agent.closed is not None and agent.closed.agent))
     return open_now and len(agent.auxiliary) < agent.auxiliary_max
 

@@ -1,4 +1,4 @@
-"""What is derived in the state, made anew from its facts: those that a snapshot stores. `check` compares with it."""
+"""Derived fields of the state, computed anew from the fields that a snapshot stores. `check` compares with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which slots of an agent its pool may use, and which of them are free or will be."""
+"""Slots of an agent that its pool may use, and those of them that are free or will be."""
 
 from __future__ import annotations
 

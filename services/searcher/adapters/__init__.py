@@ -1,1 +1,1 @@
-"""What the searcher uses from outside its pure rooms."""
+"""Libraries that the searcher uses outside its pure rooms."""

@@ -1,4 +1,4 @@
-"""What a sampler is told about the trials so far."""
+"""Results of the trials so far, as samplers are given them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tenuto.schemas.config import Nsga2Searcher
 from tenuto.services.searcher.state import Experiment
 
 WORSE_BY = 0.1
-"""How much worse a trial without a score is told than the worst one that has a score, in widths of the scores: enough to be told
+"""Distance of the score given for a trial without one beyond the worst real score, in widths of the scores: enough to be told
 apart, and little enough that a Gaussian process still sees the differences between the others."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """What the state knows, in the order of trial numbers."""
+    """Results in the state, in the order of trial numbers."""
 
     told: tuple[tuple[int, dict[str, Any], tuple[float, ...]], ...]
     """Number, hyperparameters, and the scores (smaller is better) of each trial that is over. One without a score (its metric

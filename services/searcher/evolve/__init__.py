@@ -74,7 +74,7 @@ def _submitted(experiment: Experiment | None, data: ExperimentSubmitted) -> Expe
 
 
 def _plan(method: Method) -> dict[str, Any]:
-    """What the rules say about an experiment before its first trial."""
+    """Plan of an experiment by the rules, before its first trial."""
     brackets = method.brackets
     return {
         "brackets": brackets,
@@ -99,7 +99,8 @@ def _cancel_requested(experiment: Experiment, data: ExperimentCancelRequested) -
 
 
 def _operations(experiment: Experiment, data: SearchOperationsRequested) -> Experiment:
-    """What waits for a free place, and whether the search is over; what follows at once is decided (`methods/custom.py`)."""
+    """Stores operations that wait for a free place, and the end of the search; all others are decided at once
+    (`methods/custom.py`)."""
     creations, extensions = list(experiment.creations), list(experiment.extensions)
     ending = experiment.ending
     for index, operation in enumerate(data.operations):
@@ -140,7 +141,7 @@ def _requested(experiment: Experiment, data: TrialRequested) -> Experiment:
 
 
 def _ended(_: Experiment, __: EventData) -> None:
-    """It is forgotten."""
+    """Removes the experiment."""
 
 
 FOLDS: Folds[Any] = Folds(

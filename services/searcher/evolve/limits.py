@@ -1,4 +1,4 @@
-"""What changed limits of trials mean for an experiment that runs."""
+"""Changed limits of trials in a running experiment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which place a trial has, and what is left of it when the model code refuses its hyperparameters."""
+"""Places of trials, and the rest of a place when the model code refuses the trial's hyperparameters."""
 
 from __future__ import annotations
 

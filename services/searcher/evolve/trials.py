@@ -110,13 +110,14 @@ def validated(experiment: Experiment, trial: Trial, data: ValidationReported) ->
 
 
 def _recent(trial: Trial, batches: int, score: float | None, most: int) -> tuple[tuple[int, float], ...]:
-    """Its last validations with this one. What a restart repeats replaces what was said before; what is no number is left out."""
+    """Its last validations including this one. A validation repeated after a restart replaces the earlier one; scores that are
+    not numbers are left out."""
     before = tuple(item for item in trial.recent if item[0] < batches)
     return (before if score is None else (*before, (batches, score)))[-most:]
 
 
 def _arrived(experiment: Experiment, trial: Trial) -> Rung:
-    """Its rung, where it is compared now."""
+    """The trial's rung with the trial added for comparison."""
     rung = experiment.rungs[trial.rung].arrive(trial.key)
     return rung if trial.key is not None else _told(experiment, trial, rung)
 
@@ -127,7 +128,7 @@ def _told(experiment: Experiment, trial: Trial, rung: Rung) -> Rung:
 
 
 def _noted(experiment: Experiment, trial: Trial, score: float | None, data: ValidationReported) -> Experiment:
-    """What any validation tells: the best metric so far, and which metrics there are."""
+    """Updates made by every validation: the best metric so far, and the names of known metrics."""
     seen = experiment.metric in data.metrics
     names = experiment.metric_names
     if not experiment.metric_seen and not seen:

@@ -56,7 +56,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
 
     @property
     def first_waits(self) -> bool:
-        """Whether the first trial at a rung waits for a second one, in the stopping form."""
+        """True if the first trial at a rung waits for a second one, in the stopping form."""
         return self.stops
 
     def best_max(self, trials: int) -> int:
@@ -106,7 +106,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         return None
 
     def _top(self, rung: Rung) -> int:
-        """How many of those that reached the rung may go on."""
+        """Number of trials, of those that reached the rung, that may go on."""
         if not self.stops:
             return rung.size // self.settings.divisor
         return 0 if self.first_waits and rung.size < 2 else max(1, rung.size // self.settings.divisor)

@@ -1,4 +1,4 @@
-"""What every method is, and what methods have in common."""
+"""Interface of search methods, and their common parts."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Proposal:
     parent: int | None = None
     """Number of the trial that it is a copy of."""
     length: int | None = None
-    """Its first target, where the method does not compare at rungs."""
+    """Its first target length; None if the method compares at rungs."""
     stopped: bool = False
-    """It was stopped before it could start: it is on record, and does not run."""
+    """True if it is recorded as stopped before its start, and never runs."""
     key: int | None = None
-    """What its training is seeded by, in place of its number."""
+    """Key of its training seed; None: its number."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Method(Protocol):
 
     @property
     def replaces(self) -> bool:
-        """Whether another trial takes the place of one whose hyperparameters the model code refused."""
+        """True if another trial takes the place of one whose hyperparameters the model code refused."""
         ...
 
     @property
     def keeps_places(self) -> bool:
-        """Whether such a trial is followed by one at the same place (`state.Place`), for the sake of a search that is the same in
+        """True if such a trial is followed by one at the same place (`state.Place`), for the sake of a search that is the same in
         any order of arrival."""
         ...
 
@@ -89,11 +89,11 @@ class Method(Protocol):
         ...
 
     def awaits(self, experiment: Experiment) -> bool:
-        """Whether something may still come from outside, so that the search is not over though nothing runs."""
+        """True if a proposal or operation may still come from outside: then the search is not over although nothing runs."""
         ...
 
     def best_max(self, trials: int) -> int:
-        """How many of the best the rules look at, at a rung of a bracket of so many trials."""
+        """Number of best trials that the rules consider at a rung, in a bracket of `trials` trials."""
         ...
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
@@ -101,7 +101,7 @@ class Method(Protocol):
         ...
 
     def reached(self, experiment: Experiment, trial: Trial) -> TrialExtended | TrialPaused | TrialStopped | Waits:
-        """What becomes of a trial that was compared at its rung just now."""
+        """Decision on a trial that was just compared at its rung."""
         ...
 
     def go_on(self, experiment: Experiment) -> TrialExtended | None:
@@ -165,7 +165,7 @@ class Rules(Generic[T]):
         return 1
 
     def hyperparameters(self, seed: int, trial_number: int) -> dict[str, Any]:
-        """Those of a trial that depends on its number alone. Raises Undrawable where no draw keeps the constraints."""
+        """Hyperparameters of a trial, which depend on its number alone. Raises Undrawable where no draw keeps the constraints."""
         settings, space = self.settings, self.space
         if not settings.constraints and trial_number > len(settings.starting_points):
             return sample(space, seed, trial_number)

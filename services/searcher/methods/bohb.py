@@ -100,7 +100,7 @@ class Bohb(Asha):
 
     @cached_property
     def axes(self) -> tuple[tuple[Path, Leaf], ...]:
-        """What varies, in an order that does not depend on the configuration's."""
+        """Varying hyperparameters, in an order that does not depend on the configuration's."""
         return tuple(sorted(((path, leaf) for path, leaf in leaves(self.space) if is_random(leaf)), key=lambda axis: axis[0]))
 
     def next_trial(self, experiment: Experiment) -> Proposal | None:
@@ -139,7 +139,7 @@ class Bohb(Asha):
         return None
 
     def _lost(self, experiment: Experiment, rung: int) -> Ranking:
-        """Who got no score at the rung."""
+        """Trials that got no score at the rung."""
         return experiment.rungs[rung].lost
 
     def _densities(self, experiment: Experiment, rung: int) -> tuple[Density, Density]:
@@ -206,7 +206,7 @@ def _inside(at: float) -> float:
 
 
 def coordinate(path: Path, leaf: Leaf, hyperparameters: dict[str, Any]) -> float:
-    """Where the value is in [0, 1], or the index of its category; in the middle where it is not in use."""
+    """Position of the value in [0, 1], or the index of its category; the middle if the hyperparameter is not in use."""
     try:
         value = read(hyperparameters, path)
     except (KeyError, TypeError):

@@ -47,7 +47,8 @@ class Custom(Rules[CustomSearcher]):
         )
 
     def _completed(self, experiment: Experiment, given: dict[str, Any]) -> dict[str, Any]:
-        """What the class left out is drawn, by the trial's number; again where a constraint does not hold, if that helps."""
+        """Adds drawn values for the hyperparameters that the class left out, by the trial's number. Draws again while a
+        constraint is violated, if that can help."""
         number = experiment.requested + 1
 
         def draw(attempt: int) -> dict[str, Any]:
@@ -78,8 +79,8 @@ def asked_for(data: SearchOperationsRequested, index: int, operation: Operation)
 
 
 def carried_out(experiment: Experiment, asked: Asked, operation: Operation) -> TrialExtended | TrialStopped | None:
-    """What follows at once from an operation about a trial. None: nothing, as the trial has ended meanwhile, or has to wait for a
-    free place."""
+    """Immediate decision on an operation about a trial. None: no decision, because the trial has ended meanwhile, or
+    has to wait for a free place."""
     if not isinstance(operation, (Extend, Stop)):
         return None
     trial = experiment.trials.get(operation.trial)

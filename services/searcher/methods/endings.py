@@ -1,4 +1,4 @@
-"""How a trial, and the whole search, ends whatever its method is."""
+"""Ends of trials and of whole searches that do not depend on the method."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERROR_LINE_CHARACTERS_MAX = 300
 
 
 def given_up(experiment: Experiment, trial: Trial, cause: TrialFailed) -> TrialStopped:
-    """It failed too often."""
+    """Stops a trial that failed too often."""
     if trial.own_target is not None:
         why = Failed(failures=cause.failures, length=trial.own_target, unit=experiment.unit)
     else:
@@ -54,7 +54,7 @@ def canceled(experiment: Experiment, trial: Trial) -> TrialStopped:
 
 
 def outlived(experiment: Experiment, trial: Trial) -> TrialStopped:
-    """It waits, and the search is over."""
+    """Stops a trial that waits although the search is over."""
     if trial.own_target is not None:
         return ended(experiment, trial)
     rung = experiment.rungs[trial.rung]

@@ -31,7 +31,7 @@ from tenuto.services.searcher.methods.sampling import Leaf, Path, Plan, fill, le
 
 
 def points(axis: Leaf) -> int:
-    """How many grid points an axis has."""
+    """Number of grid points of an axis."""
     if isinstance(axis, ConstHyperparameter):
         return 1
     if isinstance(axis, CategoricalHyperparameter):
@@ -78,11 +78,11 @@ class _Part:
     """The points of the grid that agree in the hyperparameters which conditions name."""
 
     first: int
-    """How many points are before it."""
+    """Number of points before it."""
     values: Mapping[Path, Any]
     """Of the hyperparameters that conditions name, as far as they are in use."""
     axes: tuple[tuple[Path, Leaf], ...]
-    """What varies inside, the last changing fastest."""
+    """Varying hyperparameters inside, the last one changing fastest."""
     count: int
 
 

@@ -84,7 +84,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     # -- rungs
 
     def _expected(self, experiment: Experiment, rung: int) -> tuple[int, int]:
-        """How many trials a rung gets if none fails before it, and how many of them go on."""
+        """Number of trials that a rung gets if none fails before it, and number of those that go on."""
         bracket = experiment.brackets[experiment.bracket_of(rung)]
         expected = bracket.trials
         for _ in range(rung - (experiment.lasts[rung] + 1 - len(bracket.lengths))):
@@ -92,7 +92,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         return expected, max(1, expected // self.settings.divisor)
 
     def _is_complete(self, experiment: Experiment, rung: int) -> bool:
-        """Whether every trial that will ever come to the rung has come, or failed on its way."""
+        """True if every trial that can come to the rung has come, or failed on its way."""
         first = experiment.first(experiment.bracket_of(rung))
         if experiment.rungs[first].started < experiment.brackets[experiment.bracket_of(rung)].trials and experiment.wants_trials:
             return False
@@ -104,7 +104,7 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
         return True
 
     def _places(self, experiment: Experiment, rung: int) -> int:
-        """How many more of a complete rung go on."""
+        """Number of further trials of a complete rung that go on."""
         size = experiment.rungs[rung].size
         return max(1, size // self.settings.divisor) - experiment.rungs[rung + 1].entered
 

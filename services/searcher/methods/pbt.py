@@ -97,17 +97,17 @@ class Pbt(Rules[PbtSearcher]):
         return None
 
     def _survivors(self, experiment: Experiment, index: int) -> list[Key]:
-        """Those that wait and are not among the worst."""
+        """Waiting trials that are not among the worst."""
         rung = experiment.rungs[index]
         limit = self._kept(experiment, index)
         return [key for key in rung.waiting if rung.best.rank(key) < limit]
 
     def _kept(self, experiment: Experiment, index: int) -> int:
-        """How many of the best go on."""
+        """Number of best trials that go on."""
         return max(1, experiment.rungs[index].size - self.replaced)
 
     def _copies(self, experiment: Experiment, index: int) -> int:
-        """How many copies are still to be made. None can be, where nobody has a metric."""
+        """Number of copies still to be made; 0 if no trial has a metric."""
         rung = experiment.rungs[index]
         if not rung.best or not experiment.wants_trials or not self._parents(experiment, index):
             return 0

@@ -140,8 +140,8 @@ def configuration(
     draw: Draw,
     attempts_max: int = ATTEMPTS_MAX_ELSE,
 ) -> dict[str, Any] | None:
-    """What the trial trains with: the user's starting point with that number, if there is one, else the first draw that keeps the
-    constraints. None: no draw of `attempts_max` does."""
+    """Hyperparameters of the trial: the user's starting point with that number, if there is one, else the first draw that
+    keeps the constraints. None: no draw of `attempts_max` does."""
     start = settings.starting_points[trial_number - 1] if trial_number <= len(settings.starting_points) else None
     if start is None and not settings.constraints:
         return draw(0)

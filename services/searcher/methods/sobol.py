@@ -76,7 +76,7 @@ class Sobol(Rules[SobolSearcher]):
 
 
 class _Walk:
-    """Which points of a sequence keep the constraints, as far as it was walked. It follows from what made it alone, so it may be
+    """Points of a sequence that keep the constraints, as far as it was walked. Determined by its arguments alone, so it may be
     kept or forgotten at any time."""
 
     def __init__(self, plan: Plan, seed: int, constraints: tuple[str, ...]) -> None:

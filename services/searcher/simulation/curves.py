@@ -74,7 +74,7 @@ class PowerLaw:
         return float(value) + self.noise * _normal(self.seed, "noise", key, str(length))
 
     def place(self, hyperparameters: Mapping[str, Any]) -> dict[str, float]:
-        """Where the configuration is in the unit cube, by path."""
+        """Position of the configuration in the unit cube, by path."""
         return {".".join(path): at for path, at in coordinates(self.space, hyperparameters)}
 
 

@@ -52,10 +52,10 @@ class SearchStuck(Exception):
 class Surroundings:
     workers: int = 4
     failure_probability: float = 0.0
-    """That a trial is lost on its way to a target, at a random moment; it starts again from its last checkpoint."""
+    """Probability that a trial is lost on its way to a target, at a random moment; it restarts from its last checkpoint."""
     straggler_probability: float = 0.0
     straggler_factor: float = 5.0
-    """How much slower a straggler trains."""
+    """Factor by which a straggler trains slower."""
     start_cost: float = 0.0
     """Time from a slot's assignment to the first step, in units of length."""
     seed: int = 0
@@ -63,7 +63,7 @@ class Surroundings:
 
 @dataclass
 class Outcome:
-    """What came out. `path` has a point for each time the best loss fell."""
+    """Outcome of a simulated search. `path` has a point for each time the best loss fell."""
 
     path: list[tuple[float, float, float]] = field(default_factory=list)
     """(length trained so far by all, time, best loss so far), by losses that were measured."""
@@ -257,7 +257,7 @@ class Simulation:
         self.validate(trial, trial.length, loss)
 
     def validate_on_the_way(self, trial: _Trial) -> None:
-        """Told to the searcher are the last ones before the target, which are averaged with it."""
+        """Reports to the searcher the last validations before the target, which are averaged with that at the target."""
         between = range(trial.length // self.period * self.period + self.period, trial.target, self.period)
         told = len(between) - (self.averaged - 1)
         each = -(-len(between) // BETWEEN_MAX) or 1

@@ -1,4 +1,4 @@
-"""What the searcher knows: the experiments that are not over, and of them the trials that are not finished."""
+"""State of the searcher: the experiments that are not over, and their unfinished trials."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ PLACE_TRIES = 1_000_000
 
 @dataclass(frozen=True)
 class Place:
-    """What a trial is one of, where the search is to be the same in any order of arrival: whose hyperparameters are refused is
-    followed by another trial at the same place, and all that is drawn depends on the place instead of the trial's number."""
+    """Place of a trial in a search that must be the same in any order of arrival. A trial whose hyperparameters are refused is
+    followed by another one at the same place, and all draws depend on the place instead of the trial's number."""
 
     number: int
     """Places are numbered in the order in which they were first filled, so it is the trial's number where nobody was replaced."""
@@ -76,13 +76,13 @@ class Trial:
     score: float | None = None
     """Its metric at the last rung it reached, signed so that smaller is better. None: not reached, missing or not finite."""
     checkpoint_id: str | None = None
-    """Its newest checkpoint, where the method copies trials."""
+    """Id of its newest checkpoint, if the method copies trials."""
     own_target: int | None = None
     """The length that it trains to, where the method has no rungs (custom)."""
     place: Place | None = None
-    """Where places are kept: set until the trial goes on, if there is more to say than its number and rung."""
+    """Its place, if the method keeps places: set until the trial goes on, where number and rung do not determine it."""
     recent: tuple[tuple[int, float], ...] = ()
-    """Where validations are averaged: (batches, score) of its last ones on the way to its target."""
+    """Its last validations on the way to its target, as (batches, score), if validations are averaged."""
 
     def changed(self, **fields: Any) -> Trial:
         return copied(self, fields)
@@ -143,9 +143,9 @@ class Experiment:
     """Rungs below the full length, the longest first: who waits there is looked at in this order."""
     remembers: Remembers = "nothing"
     replaces: bool = True
-    """Whether another trial takes the place of one whose hyperparameters the model code refused."""
+    """True if another trial takes the place of one whose hyperparameters the model code refused."""
     keeps_places: bool = False
-    """Whether that is the very place (`Place`), not only the next number."""
+    """True if that is the same `Place`, not only the next number."""
     vacant: tuple[Place, ...] = ()
     """Places that wait for another trial; they are filled before any new one."""
     replacements: int = 0
@@ -196,7 +196,7 @@ class Experiment:
         return int(getattr(self.settings, "average_validations", 1))
 
     def is_top(self, rung: int) -> bool:
-        """Whether it is the last rung of its bracket, the full length."""
+        """True for the last rung of its bracket, the full length."""
         return self.lasts[rung] == rung
 
     def first(self, bracket: int) -> int:
@@ -234,7 +234,7 @@ class Experiment:
 
     @property
     def wants_trials(self) -> bool:
-        """Whether new trials may still be asked for."""
+        """True if new trials may still be asked for."""
         broken = self.failed >= FAILURES_AT_START_MAX and not self.validated
         return self.counted < self.trials_max and not self.canceling and not broken
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Bracket:
     trials: int
-    """How many trials start in it."""
+    """Number of trials that start in it."""
     lengths: tuple[int, ...]
     """Of its rungs, rising; the last is the full length."""
 
@@ -52,7 +52,7 @@ def adaptive_brackets(max_length: int, divisor: int, max_rungs: int, max_trials:
 
 
 def shares(max_trials: int, divisor: int, rungs: list[int]) -> list[int]:
-    """How many of so many trials each bracket of adaptive ASHA gets, by its number of rungs; at least one."""
+    """Number of trials for each bracket of adaptive ASHA, of `max_trials`, by its number of rungs; at least one."""
     # Weights as whole numbers over a common denominator: no rounding differs between platforms.
     common = 1
     for count in rungs:

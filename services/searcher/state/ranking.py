@@ -1,4 +1,4 @@
-"""Who is how good at a rung: persistent sorted sequences, cheap to change and to ask for a rank."""
+"""Rankings of the trials at a rung: persistent sorted sequences, cheap to change and to ask for a rank."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Ranking:
         return chunks[at][rank - before[at] + sizes[at]]
 
     def rank(self, key: Key) -> int:
-        """How many keys are better than this one, which need not be a member."""
+        """Number of keys better than this one, which need not be a member."""
         at = bisect_left(self.lasts, key)
         if at == len(self.lasts):
             return self.size

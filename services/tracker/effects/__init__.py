@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 PAGE_EVENTS = 500
 REACH_EVENTS_FIRST = 1_000
 REACH_GROWTH = 10
-"""How far back a checkpoint is looked for: so many positions of the log, then ten times as many more, and so on."""
+"""Growth of the searched part of the log per step: a checkpoint is searched backwards in parts, each ten times the last one."""
 
 
 REMEMBERED_MAX = 20_000
@@ -29,8 +29,8 @@ REMEMBERED_MAX = 20_000
 
 
 class Remembered:
-    """What deletions need to know of the record and was recorded lately, so that they need not read it: a trial that saves at
-    every batch has as many deleted, and reading would cost ten times as much as recording did."""
+    """Recent events that deletions need, so that they need not be read from the log: a trial that saves at every batch has as
+    many deletions, and reading for each would cost ten times as much as recording did."""
 
     def __init__(self) -> None:
         self._locations: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -99,8 +99,9 @@ async def store_of(log: EventLog, experiment_id: int) -> str:
 
 
 async def _find_saved(log: EventLog, event: Event, data: CheckpointDeleted) -> CheckpointSaved | None:
-    """Where it is, is in the record of the same trial, before its deletion. Nearly always shortly before: so the newest part of
-    the log is looked at first, and a trial that saves at every batch does not have all its checkpoints read at each deletion."""
+    """The event that recorded the checkpoint, in the log of the same trial before its deletion. Nearly always it is shortly
+    before, so the newest part is read first: a trial that saves at every batch would else have all its checkpoints read at
+    each deletion."""
     upto, reach, name = event.position, REACH_EVENTS_FIRST, data.checkpoint_id.encode()  # decoding all would cost far more
     while upto > 0:
         after = begin = max(upto - reach, 0)

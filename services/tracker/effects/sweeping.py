@@ -32,7 +32,7 @@ class Sweeper:
         """When an experiment was first seen to be over."""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         await self._loop.wait_ready()
         while True:
             try:

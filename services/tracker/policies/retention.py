@@ -1,4 +1,4 @@
-"""Which checkpoints of an experiment may go, while it runs and when a trial is over.
+"""Checkpoints of an experiment that may be deleted, while it runs and when a trial is over.
 
 A trial's latest checkpoint stays while the trial may go on, and a checkpoint that another trial starts from stays until that
 one has its own or is over (`sources`). What else stays is the policy's: the best n of the
@@ -73,7 +73,7 @@ def freed_by(experiment: Experiment, trial: Trial) -> Expendable:
 
 
 def kept_of(experiment: Experiment, trial: Trial, over: bool) -> frozenset[str]:
-    """What the trial's own rules keep of it."""
+    """Ids of the trial's checkpoints that its own rules keep."""
     latest = max(experiment.save_trial_latest, 0 if over else 1)
     sound = [item for item in trial.checkpoints if item.checkpoint_id not in trial.damaged]
     newest = sound[-latest:] if latest else []
@@ -131,7 +131,7 @@ def _free(experiment: Experiment, items: Expendable) -> Expendable:
 
 
 def _by_rank(trial: Trial, smaller_is_better: bool) -> list[Checkpoint]:
-    """Those with a metric and no known damage, the best first; of equals the first one saved first."""
+    """Checkpoints with a metric and no known damage, the best first; of equal ones, the first one saved first."""
     sound = [item for item in trial.checkpoints if item.checkpoint_id not in trial.damaged]
     values = [(trial.validations.get(item.batches, math.nan), item) for item in sound]
     measured = [(value, item) for value, item in values if not math.isnan(value)]
