@@ -39,7 +39,7 @@ VICTIMS = (
 )
 PAUSE_SECONDS_MAX = 2.0
 KILLS_BETWEEN_LOOKS = 5
-"""Whether another experiment is wanted is asked after so many."""
+"""Kills after which the benchmark checks whether it must submit another experiment."""
 IDLE_SECONDS_MAX = 60.0
 WAIT_SECONDS_MAX = 300.0
 POLL_SECONDS = 0.2

@@ -1,4 +1,4 @@
-"""How long a checkpoint of 500 MB holds the training thread: `python benchmarks/checkpoint_stall.py [--rounds 6]`.
+"""Time for which a checkpoint of 500 MB stops the training thread: `python benchmarks/checkpoint_stall.py [--rounds 6]`.
 
 A real PyTorch trial (a perceptron with Adam on the CPU) is trained by the product's trainer, and saved by its checkpoint writer
 into a shared directory on this disk, while training goes on. Turn by turn with it, the training thread saves the same state

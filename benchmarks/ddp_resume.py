@@ -32,7 +32,7 @@ BATCH = 8
 
 
 class Summing:
-    """What `GradientSync` asks of the ranks."""
+    """A stand-in for the ranks, with the methods that `GradientSync` calls."""
 
     gang = SimpleNamespace(progress=SimpleNamespace(waiting=contextlib.nullcontext))
     waiting = staticmethod(contextlib.nullcontext)

@@ -1,4 +1,4 @@
-"""What several ranks cost: `python benchmarks/distributed.py [--only steps,start,recovery,gangs]`.
+"""Cost of several ranks: `python benchmarks/distributed.py [--only steps,start,recovery,gangs]`.
 
 Real clusters of agents with CPU slots, PyTorch, gloo. What was done is said on stderr as it goes, the figures on stdout.
 

@@ -1,4 +1,4 @@
-"""What the event log is measured against: pgbench and psql COPY on the same server and an equal table, and the recorder of the
+"""Peers of the event log: pgbench and psql COPY on the same server and an equal table, and the recorder of the
 `eventsourcing` library."""
 
 from __future__ import annotations

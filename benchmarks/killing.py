@@ -1,4 +1,4 @@
-"""What the benchmarks that kill processes share: the search that is under way, a worker to kill, the record at the end."""
+"""Shared parts of the benchmarks that kill processes: the running search, a worker to kill, the record at the end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def search(seed: int, trials: int, step_seconds: float, max_restarts: int) -> di
 
 
 def kill_worker(cluster: LiveCluster, chance: random.Random, seconds_max: float = 0.0) -> bool:
-    """One that was alive when it was killed; they may live for a fraction of a second, so it is looked for so long."""
+    """Kills a live worker; False if none was found within `seconds_max`. Workers may live for only a fraction of a second."""
     deadline = time.monotonic() + seconds_max
     while True:
         found = sorted(cluster.workers(), key=lambda process: process.pid)
@@ -60,7 +60,7 @@ def kill_worker(cluster: LiveCluster, chance: random.Random, seconds_max: float 
 
 
 def on_record(cluster: LiveCluster, experiments: Iterable[int]) -> dict[str, Any]:
-    """What must not be there (anything missing, doubled, changed or decided otherwise than the rules say), and the size."""
+    """Violations in the record (missing, doubled or changed events, decisions that differ from the rules), and its size."""
     replays = {
         number: cluster.cli("exp", "replay", str(number), "--verify", check=False, seconds_max=RECORD_SECONDS_MAX).returncode
         for number in experiments

@@ -87,7 +87,7 @@ def processor_seconds(process: psutil.Process) -> float:
 
 
 class AgentParts:
-    """What carries an agent's reports, without its processes."""
+    """The parts of an agent that carry reports, without its processes."""
 
     def __init__(self, at: World, name: str) -> None:
         self.disk = Disk()

@@ -101,7 +101,7 @@ class History:
         self.cluster = Cluster(script, policy, costs, seed=seed, keep_history=True, observer=self._hear)
 
     def run(self) -> list[str]:
-        """What is wrong."""
+        """Runs the history; returns a sentence for each violation."""
         try:
             outcome = self.cluster.run()
         except Livelock:

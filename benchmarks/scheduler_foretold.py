@@ -1,5 +1,5 @@
-"""Whether waiting gangs start when it was foretold. It holds where nothing but earlier ends can happen: first in, first out, with
-no failures, no changes by users, and trials that end no later than their users said."""
+"""Starts of waiting gangs against their forecasts. Forecasts hold where nothing but earlier ends can happen: first in, first
+out, with no failures, no changes by users, and trials that end no later than their users said."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Foretold:
         self.starts_us: dict[str, int] = {}
         """Trial -> the earliest start that was foretold."""
         self.answers = 0
-        """How often a start was foretold."""
+        """Number of forecasts of a start."""
         self._asked_us = 0
 
     def hear(self, cluster: Cluster, data: EventData) -> None:

@@ -1,4 +1,4 @@
-"""How fast the searcher's core decides, and what a finished trial costs in memory.
+"""Speed of the searcher's core, and its memory per finished trial.
 
     python benchmarks/search.py [--trials 10000 100000]
 

@@ -82,7 +82,7 @@ def run(cluster: LiveCluster, directory: Path, trials: int, kills: int, seed: in
 
 
 class Progress:
-    """How far the search is, as far as the cluster can say so: what was killed may be on its way up."""
+    """Progress of the search, or its last known value while killed services restart."""
 
     def __init__(self, cluster: LiveCluster, experiment: str, trials: int, began: float) -> None:
         self.cluster, self.path, self.trials, self.began = cluster, f"/experiments/{experiment}", trials, began

@@ -1,4 +1,4 @@
-"""Where early stopping loses to random search, and what helps: `python benchmarks/search_noise_rules.py [--seeds 15]`.
+"""Cases in which early stopping loses to random search, and remedies: `python benchmarks/search_noise_rules.py [--seeds 15]`.
 
 Curves, target and noise of search_noise.py, noise that does not fall with the length and is larger, with the rules of both forms
 of ASHA alone (benchmarks/peers/curves_rules.py, which checks them against the live core).
@@ -28,11 +28,11 @@ SEARCHES: dict[str, tuple[type[Rungs], int, int]] = {
     for ratio, mean in ((256, 1), (64, 1), (64, 4), (16, 1), (16, 16))
 }
 FOUND = -1e9
-"""Told as the loss of a configuration of the target that was trained to the end: no noise comes near it."""
+"""Loss given to a fully trained configuration that reaches the target: beyond the reach of any noise."""
 
 
 def seen(table: np.ndarray[Any, Any], lengths: list[int], mean: int, sd: float, good: Any, seed: int) -> list[list[float]]:
-    """What each row shows at each rung: the mean of its last validations there, with the noise of such a mean."""
+    """Loss of each row as seen at each rung: the mean of its last validations there, with the noise of such a mean."""
     drawn, before, columns = np.random.default_rng(seed), 0, []
     for length in lengths[:-1]:
         many = min(mean, length - before)

@@ -1,4 +1,4 @@
-"""What a search costs until it has found what is sought: `python benchmarks/search_quality.py [--seeds 30] [--problems all]`.
+"""Cost of a search until it has reached the target: `python benchmarks/search_quality.py [--seeds 30] [--problems all]`.
 
 Each method runs in the searcher's own simulator (the live core under a virtual clock) on the same learning curves, with the same
 number of workers. Cost is the length trained by all trials, in full trainings (R). The target is the loss at full length that the

@@ -1,4 +1,4 @@
-"""What search methods are compared on: learning curves that cost nothing to look at. See search_quality.py.
+"""Problems on which search methods are compared: learning curves that need no training. See search_quality.py.
 
 hartmann3, hartmann6: multi-fidelity Hartmann functions (Kandasamy et al. 2017, in the form of mf-prior-bench 1.10: bias flattens
     and then inverts the function at low fidelity, noise falls with it); "good" and "bad" name its settings
@@ -52,7 +52,8 @@ class Problem(Protocol):
     def max_length(self) -> int: ...
     @property
     def counts_early(self) -> bool:
-        """Whether what is measured below the full length is a result: of a training it is, of a biased function it is not."""
+        """True if a loss measured below the full length counts as a result: that of a training does, that of a biased function
+        does not."""
         ...
 
     def loss(self, hyperparameters: Mapping[str, Any], length: int) -> float: ...

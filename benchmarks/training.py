@@ -1,4 +1,4 @@
-"""What the harness costs a training step: the Trial API under the real training loop, against a bare loop of the same model.
+"""Cost of the harness per training step: the Trial API under the real training loop, against a bare loop of the same model.
 
     python benchmarks/training.py [--step-ms 10] [--pairs 150] [--steps 10] [--loader-workers 0]
 
@@ -88,7 +88,7 @@ def records() -> TensorDataset:
 
 
 class Bare:
-    """What a careful user would write."""
+    """The training loop that a careful user would write."""
 
     def __init__(self, trained: nn.Module, optimizer: torch.optim.Optimizer, dataset: TensorDataset, loader_workers: int) -> None:
         self.model, self.optimizer = trained, optimizer

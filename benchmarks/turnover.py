@@ -1,4 +1,4 @@
-"""What a trial costs beside its training: `python benchmarks/turnover.py [--trials 30] [--kills 10]`.
+"""Cost of a trial beside its training: `python benchmarks/turnover.py [--trials 30] [--kills 10]`.
 
 A real cluster with one CPU slot, PyTorch, warm workers and cold ones in the same run.
 
@@ -73,7 +73,7 @@ PHASES = (
     "WorkersStarting",
     "WorkersStarted",
 )
-"""What happens between two trials on one slot, in this order: the first four are about the one that ends."""
+"""Events between two trials on one slot, in this order: the first four are about the one that ends."""
 
 
 def phases(cluster: Cluster, experiment: str) -> dict[str, float]:
