@@ -32,6 +32,7 @@ from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
@@ -94,6 +95,7 @@ async def build(
         log=log,
         loop=ServiceLoop(GatewayCore(), log, feed(), clock, settings),
         views=Views(pool),
+        tables=MetricTables(pool),
         verifier=Verifier(),
         tail=Tail(log),
         reader=Reader(),

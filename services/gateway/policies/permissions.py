@@ -27,6 +27,7 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/experiments/{experiment_id}": Right.USER,
     "GET /api/v1/experiments/{experiment_id}/trials": Right.USER,
     "GET /api/v1/experiments/{experiment_id}/metrics": Right.USER,
+    "GET /api/v1/experiments/{experiment_id}/metrics/table": Right.USER,
     "GET /api/v1/experiments/{experiment_id}/validations": Right.USER,
     "GET /api/v1/experiments/{experiment_id}/logs": Right.USER,
     "GET /api/v1/experiments/{experiment_id}/checkpoints": Right.USER,

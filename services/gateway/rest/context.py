@@ -28,6 +28,7 @@ from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.commands import GatewayCommand
+from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.rows import Rows
 from tenuto.services.gateway.rest.errors import DoorError
@@ -66,6 +67,7 @@ class Gateway:
     log: EventLog
     loop: ServiceLoop[State]
     views: Views
+    tables: MetricTables
     tail: Tail
     reader: Reader
     secrets: Secrets

@@ -23,6 +23,7 @@ from tenuto.services.gateway.rest.routes import (
     records,
     secrets,
     stores,
+    tables,
     trials,
     upkeep,
     users,
@@ -31,7 +32,22 @@ from tenuto.services.gateway.rest.statuses import declare
 
 PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
-MODULES = (experiments, operations, derived, trials, records, checkpoints, stores, events, jobs, users, cluster, secrets, upkeep)
+MODULES = (
+    experiments,
+    operations,
+    derived,
+    tables,
+    trials,
+    records,
+    checkpoints,
+    stores,
+    events,
+    jobs,
+    users,
+    cluster,
+    secrets,
+    upkeep,
+)
 
 
 def make_door(gateway: Gateway) -> FastAPI:

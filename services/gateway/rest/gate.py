@@ -43,7 +43,7 @@ STRANGERS_PER_SECOND_MAX = 10.0
 
 HISTORIES = frozenset(
     {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("checkpoints", "logs", "metrics", "pareto", "reproduction")}
-    | {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("trials", "validations")}
+    | {f"GET /api/v1/experiments/{{experiment_id}}/{what}" for what in ("metrics/table", "trials", "validations")}
     | {f"GET /api/v1/trials/{{trial_id}}/{what}" for what in ("logs", "metrics", "validations")}
     | {f"GET /api/v1/{what}" for what in ("checkpoints", "diff", "events")}
 )

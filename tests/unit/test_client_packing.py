@@ -1,0 +1,129 @@
+"""Packing a model directory: the same files give the same bytes; what is refused, and with which words."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tenuto.client import ClientError
+from tenuto.client.packing import check_entrypoint, pack
+
+LIMIT = 1_000_000
+
+
+def packed(directory: Path, limit: int = LIMIT) -> tuple[bytes, list[str]]:
+    out = io.BytesIO()
+    pack(directory, out, limit)
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as archive:
+        return out.getvalue(), archive.getnames()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "model"
+    (directory / "nets").mkdir(parents=True)
+    (directory / "model_def.py").write_text("class MyTrial: pass\n")
+    (directory / "nets" / "cnn.py").write_text("x = 1\n")
+    return directory
+
+
+def test_a_model_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"/nothing is not a directory: give the directory of your model's code as MODEL_DIR"):
+        check_entrypoint(tmp_path / "nothing", "model_def:MyTrial")
+
+
+def test_equal_files_give_equal_bytes(model: Path, tmp_path: Path) -> None:
+    first, _ = packed(model)
+    other = tmp_path / "other"
+    (other / "nets").mkdir(parents=True)
+    (other / "nets" / "cnn.py").write_text("x = 1\n")
+    (other / "model_def.py").write_text("class MyTrial: pass\n")
+    os.utime(other / "model_def.py", (1, 1))
+    (other / "model_def.py").chmod(0o600)
+    assert packed(other)[0] == first
+    (other / "nets" / "cnn.py").write_text("x = 2\n")
+    assert packed(other)[0] != first
+
+
+def test_what_is_left_out(model: Path) -> None:
+    for name in (
+        ".git/config",
+        "__pycache__/a.pyc",
+        "data/big.bin",
+        "nets/data/x",
+        "weights.ckpt",
+        "runs",
+        "deep/runs/1",
+        "top/a",
+        "sub/top/a",
+    ):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("x")
+    (model / ".tenutoignore").write_text("# a comment\n*.ckpt\ndata\nruns/\n/top/*\n")
+    _, names = packed(model)
+    assert names == [".tenutoignore", "model_def.py", "runs", "nets/cnn.py", "sub/top/a"]
+
+
+def test_the_limit_names_the_largest(model: Path) -> None:
+    (model / "weights.bin").write_bytes(os.urandom(50_000))
+    with pytest.raises(ClientError, match=r"packs to more than 0 MB, the limit for a context; largest: weights.bin \(0.1 MB\), "):
+        packed(model, 40_000)
+    packed(model, 60_000)
+
+
+def test_links(model: Path) -> None:
+    (model / "alias.py").symlink_to("nets/cnn.py")
+    (model / "folder").symlink_to("nets")
+    _, names = packed(model)
+    assert names == ["alias.py", "folder", "model_def.py", "nets/cnn.py"]
+    (model / "out").symlink_to("/etc/passwd")
+    with pytest.raises(ClientError, match="links to /etc/passwd, outside the model directory"):
+        packed(model)
+
+
+def test_not_a_directory(model: Path) -> None:
+    with pytest.raises(ClientError, match="is not a directory"):
+        packed(model / "model_def.py")
+
+
+def test_a_special_file_is_left_out(model: Path) -> None:
+    os.mkfifo(model / "pipe")
+    assert packed(model)[1] == ["model_def.py", "nets/cnn.py"]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "message"),
+    [
+        ("model_def:MyTrial", None),
+        ("nets.cnn:x", None),
+        ("json:JSONDecoder", None),  # installed, not packed
+        ("model_de:MyTrial", r"entrypoint: model_de.py is not in .* \(Python files there: model_def.py\)"),
+        ("nets.cnnn:x", "entrypoint: nets.cnnn.py is not in"),
+        ("python model_def.py --fast", None),
+        ("python -m nets.cnn", None),
+        ("train.py", r"entrypoint: train.py is not in .* \(Python files there: model_def.py\)"),
+        ("python -m nets.rnn", "entrypoint: nets.rnn.py is not in"),
+        ("model_def:Missing", r"entrypoint: .*model_def.py does not define Missing \(classes there: MyTrial\)"),
+    ],
+)
+def test_entrypoint(model: Path, entrypoint: str, message: str | None) -> None:
+    if message is None:
+        check_entrypoint(model, entrypoint)
+    else:
+        with pytest.raises(ClientError, match=message):
+            check_entrypoint(model, entrypoint)
+
+
+def test_a_module_that_does_not_parse(model: Path) -> None:
+    (model / "model_def.py").write_text("x = 1\nclass MyTrial(\n")
+    with pytest.raises(ClientError, match=r"model_def.py:2: '\(' was never closed"):
+        check_entrypoint(model, "model_def:MyTrial")
+
+
+def test_names_that_only_running_can_tell(model: Path) -> None:
+    (model / "model_def.py").write_text("try:\n    from nets import *\nexcept ImportError:\n    Other = None\n")
+    check_entrypoint(model, "model_def:MyTrial")
