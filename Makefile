@@ -66,6 +66,7 @@ bench: install
 	$(BIN)/python benchmarks/checkpoints.py
 	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/distributed.py
+	$(BIN)/python benchmarks/client.py
 
 # Horovod has no wheel: built from its source package for the torch and TensorFlow that are installed here.
 horovod: install

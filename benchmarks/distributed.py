@@ -28,7 +28,7 @@ from typing import Any
 
 from embedded_cluster import WAIT_SECONDS_MAX, EmbeddedCluster, directory_for_cluster, up
 
-from tenuto.cli.client import Client, Target
+from tenuto.client import Client, Target
 from tenuto.schemas.envelope import decode_event
 
 MODEL = Path(__file__).with_name("models") / "ranks"
@@ -59,7 +59,7 @@ class Cluster(EmbeddedCluster):
 
     def events(self, kind: str) -> list[Any]:
         client = Client(Target.find(str(self.root), None))
-        return [event for body in client.events(0) if (event := decode_event(body)).type == kind]
+        return [event for body in client.event_bodies(0) if (event := decode_event(body)).type == kind]
 
     def lines(self) -> Lines:
         return [(allocation, int(rank), int(step), float(at)) for allocation, rank, step, at in self.words()]

@@ -23,7 +23,7 @@ import yaml
 from killing import MODEL
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tenuto.cli.client import CliError
+from tenuto.client import ClientError
 from tests.support.live_cluster import LiveCluster
 
 VICTIMS = (
@@ -89,7 +89,7 @@ class Progress:
         self.state, self.begun, self.ended = "", 0, 0
 
     def over(self) -> bool:
-        with contextlib.suppress(CliError):
+        with contextlib.suppress(ClientError):
             view = self.cluster.client().get(self.path)
             self.state = view["state"]
             self.begun = sum(view["trials"].values())

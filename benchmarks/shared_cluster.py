@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tenuto.cli.client import Client, Target
+from tenuto.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
 
 TENUTO = Path(sys.executable).with_name("tenuto")
@@ -62,7 +62,7 @@ class Show:
         return Client(Target.find(str(self.directory), None))
 
     def events(self) -> list[Event]:
-        return [decode_event(line) for line in self.client().events()]
+        return [decode_event(line) for line in self.client().event_bodies()]
 
     def until(self, what: str, true: Callable[[], bool]) -> None:
         limit = time.monotonic() + STEP_SECONDS_MAX

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Union
 from uuid import UUID
 
+import blocking_client
 from config_page import config_page, config_schema, documented_fields, table
 from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
@@ -152,6 +153,7 @@ def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     for name, make in DOCUMENTS.items():
         (REFERENCE / name).write_text(render(make()))
+    blocking_client.main()
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ for _name in ("schemas", "services", "workers"):
         )
 
 if TYPE_CHECKING:
+    from tenuto.client import AsyncClient, Client
     from tenuto.workers.core_api import Operation, Run, init
     from tenuto.workers.harness.errors import InvalidHyperparameters
     from tenuto.workers.record.recorder import data
 
-__all__ = ["InvalidHyperparameters", "Operation", "Run", "data", "init"]
+__all__ = ["AsyncClient", "Client", "InvalidHyperparameters", "Operation", "Run", "data", "init"]
 
+_CLIENT = frozenset({"AsyncClient", "Client"})
 _CORE_API = frozenset({"Operation", "Run", "init"})
 
 
@@ -33,6 +35,10 @@ def __getattr__(name: str) -> object:
         from tenuto.workers import core_api
 
         return getattr(core_api, name)
+    if name in _CLIENT:
+        from tenuto import client
+
+        return getattr(client, name)
     if name == "InvalidHyperparameters":
         from tenuto.workers.harness.errors import InvalidHyperparameters
 

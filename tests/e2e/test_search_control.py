@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from tenuto.cli.common import items
+from tenuto.client.messages import items
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.pool import AllocationGranted, AllocationPreempted, AllocationReleased
@@ -71,7 +71,7 @@ class Search:
         self.cluster.wait_for(lambda: len(list(self.gate.glob("held-*"))) >= trials)
 
     def events(self) -> list[Event]:
-        return [decode_event(body) for body in self.cluster.client().events(experiment=self.id)]
+        return [decode_event(body) for body in self.cluster.client().event_bodies(experiment=self.id)]
 
     def all(self, kind: type[T]) -> list[T]:
         return [event.data for event in self.events() if isinstance(event.data, kind)]

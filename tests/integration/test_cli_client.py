@@ -13,11 +13,12 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from tenuto.cli import client as client_module
-from tenuto.cli.client import Client, Target, split_array
+from tenuto.cli.common import talking_to
 from tenuto.cli.errors import CliError
 from tenuto.cli.jobs import note_if_too_large, waiting_for
 from tenuto.cli.main import app
+from tenuto.client import Client, ClientError, Target, waiting
+from tenuto.client.messages import split_array
 from tenuto.schemas.config.resources import Resources
 
 
@@ -90,7 +91,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def rest(url: str) -> Client:
-    return Client(Target(url, "secret", "token-file"))
+    return talking_to(Target(url, "secret", "token-file"))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def rest(url: str) -> Client:
     ],
 )
 def test_refusals_in_words(rest: Client, experiment: int, message: str) -> None:
-    with pytest.raises(CliError, match=message):
+    with pytest.raises(ClientError, match=message):
         rest.get(f"/experiments/{experiment}")
 
 
@@ -125,22 +126,22 @@ def test_what_is_no_experiment_is_told_before_the_cluster_is_asked(url: str, tex
 
 
 def test_a_path_is_told(rest: Client) -> None:
-    with pytest.raises(CliError, match=r"^searcher.name: must be one$"):
+    with pytest.raises(ClientError, match=r"^searcher.name: must be one$"):
         rest.post("/bad")
 
 
 def test_nobody_there() -> None:
-    with pytest.raises(CliError, match=r"^The cluster at http://127.0.0.1:1 cannot be reached: it does not answer"):
+    with pytest.raises(ClientError, match=r"^The cluster at http://127.0.0.1:1 cannot be reached: it does not answer"):
         Client(Target("http://127.0.0.1:1", "", "")).get("/status")
 
 
 def test_not_a_url() -> None:
-    with pytest.raises(CliError, match="is not the URL of a cluster"):
+    with pytest.raises(ClientError, match="is not the URL of a cluster"):
         Client(Target("localhost", "", ""))
 
 
 def test_events_keep_their_bytes(rest: Client) -> None:
-    assert list(rest.events()) == [b'{"position":1,"data":{"x":1.0}}', b'{"position":2,"data":{"x":"]"}}']
+    assert list(rest.event_bodies()) == [b'{"position":1,"data":{"x":1.0}}', b'{"position":2,"data":{"x":"]"}}']
 
 
 def test_split_array() -> None:
@@ -149,13 +150,13 @@ def test_split_array() -> None:
 
 
 def test_a_stream_goes_on_where_it_broke(rest: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "RECONNECT_SECONDS", 0.0)
     Handler.streams += [
         b': hello\n\nid: 4\ndata: {"position":4,"data":{}}\n\nid: 5\ndata: {"posi',
         b'id: 5\ndata: {"position":5,"data":{}}\n\n',
     ]
     events = rest.follow(3, experiment=7)
-    assert [next(events)["position"], next(events)["position"]] == [4, 5]
+    assert [next(events)[0]["position"], next(events)[0]["position"]] == [4, 5]
     assert [(path, last) for path, _, _, last in Handler.seen] == [
         ("/api/v1/events/stream?after=3&experiment=7", "3"),
         ("/api/v1/events/stream?after=4&experiment=7", "4"),
@@ -165,8 +166,8 @@ def test_a_stream_goes_on_where_it_broke(rest: Client, monkeypatch: pytest.Monke
 def test_a_stream_waits_for_a_cluster_that_is_away_but_not_for_one_that_refuses(
     rest: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.0)
-    with pytest.raises(CliError, match="refused the token"):
+    monkeypatch.setattr(waiting, "RECONNECT_SECONDS", 0.0)
+    with pytest.raises(ClientError, match="refused the token"):
         next(rest.follow(0))
     assert len(Handler.seen) == 3
 
@@ -174,7 +175,7 @@ def test_a_stream_waits_for_a_cluster_that_is_away_but_not_for_one_that_refuses(
 def test_a_command_that_waits_says_so_and_gives_up_in_the_end(
     rest: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(client_module, "RECONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "RECONNECT_SECONDS", 0.0)
     Handler.failures += [503, 502]
     assert rest.wait_get("/agents") == []
     said = capsys.readouterr().err.splitlines()
@@ -182,12 +183,12 @@ def test_a_command_that_waits_says_so_and_gives_up_in_the_end(
     assert "answered 503" in said[0]
     assert said[0].endswith("This command waits, for at most 10 minutes.")
     assert said[1] == "The cluster answers again."
-    monkeypatch.setattr(client_module, "OUTAGE_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(waiting, "OUTAGE_SECONDS_MAX", -1.0)
     Handler.failures += [503, 503]
-    with pytest.raises(CliError, match="answered 503"):
+    with pytest.raises(ClientError, match="answered 503"):
         rest.wait_get("/agents")
     Handler.failures[:] = [500]
-    with pytest.raises(CliError, match="answered 500"):  # an error of ours stays one
+    with pytest.raises(ClientError, match="answered 500"):  # an error of ours stays one
         rest.wait_get("/agents")
 
 
@@ -199,14 +200,14 @@ def test_no_connection_stays_open(rest: Client, url: str) -> None:
         ]
 
     rest.get("/agents")
-    assert list(rest.events())
+    assert list(rest.event_bodies())
     for experiment in (1, 2, 3, 4):
-        with pytest.raises(CliError) as kept:  # a kept error keeps the frames, and so what they hold
+        with pytest.raises(ClientError) as kept:  # a kept error keeps the frames, and so what they hold
             rest.get(f"/experiments/{experiment}")
         assert kept is not None
-    with rest.download("/checkpoints/1/download") as response:
+    with rest.open("/checkpoints/1/download") as response:
         assert open_connections()
-    assert response.closed
+    assert response.raw.closed
     Handler.streams += [b'data: {"position":4,"data":{}}\n\ndata: {"position":5,"data":{}}\n\n']
     events = rest.follow(3)
     next(events)

@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from tenuto.cli.client import Client, Target
+from tenuto.client import Client, Target
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.services.gateway.adapters.records import Records
@@ -48,7 +48,7 @@ async def test_long_histories_come_in_pages_that_say_so(world: World, monkeypatc
     assert "Tenuto-More" not in (await world.http.get(f"/api/v1/events?after={head - 1}")).headers
 
     client = Client(Target(str(world.http.base_url), world.http.headers["Authorization"].removeprefix("Bearer "), ""))
-    found = await asyncio.to_thread(lambda: [json.loads(event)["position"] for event in client.events()])
+    found = await asyncio.to_thread(lambda: [json.loads(event)["position"] for event in client.event_bodies()])
     assert found == list(range(1, head + 1))
 
     streamed = 0

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import psutil
 
-from tenuto.cli.client import Client, Target
+from tenuto.client import Client, Target
 from tenuto.schemas.envelope import Event, decode_event
 from tenuto.workers.agent.runtimes.process.processes import RUN_VARIABLE
 
@@ -202,7 +202,7 @@ class LiveCluster:
         return Client(Target.find(str(self.directory), None))
 
     def events(self, after: int = 0) -> list[Event]:
-        return [decode_event(body) for body in self.client().events(after)]
+        return [decode_event(body) for body in self.client().event_bodies(after)]
 
     def tail(self, count: int = 20) -> str:
         """The last events of the record in a line each, for the message of a test that failed."""

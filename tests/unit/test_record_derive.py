@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenuto.cli.errors import CliError
-from tenuto.cli.origin import git_state, origin
+from tenuto.cli.origin import origin
 from tenuto.cli.overrides import read_overrides, with_overrides
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.reading import parse_config
@@ -27,6 +27,7 @@ from tenuto.services.gateway.policies.results import (
     metrics_equal,
     weights_equal,
 )
+from tenuto.workers.record.git import git_state
 
 
 def recorded(**changes: Any) -> dict[str, Any]:

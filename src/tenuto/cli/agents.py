@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from tenuto.cli.common import Json, client, items
+from tenuto.cli.common import Json, client
+from tenuto.client.messages import items
 
 app = typer.Typer(no_args_is_help=True)
 

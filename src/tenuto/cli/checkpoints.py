@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenuto.cli.client import Client
-from tenuto.cli.common import Json, client, items
+from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.client.messages import items
+
+if TYPE_CHECKING:
+    from tenuto.client.blocking.client import Client
 
 app = typer.Typer(no_args_is_help=True)
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Directory to make (default: ./checkpoint-ID).")]
@@ -127,25 +128,6 @@ def collect_garbage(
 
 def fetch(rest: Client, checkpoint_id: str, output: Path | None) -> Path:
     """The directory that was made. It is complete, or it is not there."""
-    target = output or Path(f"checkpoint-{checkpoint_id}")
-    if target.exists():
-        raise CliError(f"{target} exists already: give another directory with --output.")
-    partial = target.with_name(f".{target.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-        with (
-            rest.download(f"/checkpoints/{checkpoint_id}/download") as stream,
-            tarfile.open(fileobj=stream, mode="r|*") as archive,
-        ):
-            for entry in archive:
-                # "data" refuses absolute names, names outside the directory and device files.
-                archive.extract(entry, partial, filter="data")
-        partial.rename(target)
-    except tarfile.TarError as error:
-        raise CliError(f"The checkpoint {checkpoint_id} arrived damaged ({error}): try again.") from error
-    except OSError as error:
-        raise CliError(f"Cannot write the checkpoint to {target}: {error.strerror or error}.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return target
+    from tenuto.client import files
+
+    return files.download(rest.target, checkpoint_id, output or Path(f"checkpoint-{checkpoint_id}"))

@@ -11,6 +11,7 @@ import typer
 from tenuto.cli.common import DataDir, Json, client, data_dir_of
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.client.errors import ClientError
 
 if TYPE_CHECKING:
     from tenuto.embedded.supervisor import Options
@@ -166,7 +167,7 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
         context.obj = (data_dir_of(context, data_dir), url)
         try:
             answer |= client(context).get("/status")
-        except CliError as error:
+        except ClientError as error:
             answer["error"] = str(error)
     if json:
         print_json(answer)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tenuto.cli.client import Client, Target
 from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
+
+if TYPE_CHECKING:
+    from tenuto.client.blocking.client import Client
+    from tenuto.client.target import Target
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -26,18 +31,22 @@ DataDir = Annotated[str | None, typer.Option(help="Directory of the cluster (def
 
 
 def client(context: typer.Context) -> Client:
+    from tenuto.client.target import Target
+
     data_dir, url = context.obj or (None, None)
-    return Client(Target.find(data_dir, url))
+    return talking_to(Target.find(data_dir, url))
+
+
+def talking_to(target: Target) -> Client:
+    """A command says at once what is wrong, and one that waits says that it does."""
+    from tenuto.client.blocking.client import Client
+
+    return Client(target, patience_seconds=0.0, notice=notice)
+
+
+def notice(text: str) -> None:
+    say(text, file=sys.stderr, flush=True)
 
 
 def data_dir_of(context: typer.Context, own: str | None) -> str | None:
     return own or (context.obj or (None, None))[0]
-
-
-def items(value: Any) -> list[dict[str, Any]]:
-    """A list, whether the server sent it bare or as the `items` of a page."""
-    if isinstance(value, dict):
-        value = value.get("items")
-    if not isinstance(value, list):
-        raise CliError("The cluster's answer cannot be read: is it of another version? `tenuto status` shows it.")
-    return value

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from tenuto.client.errors import ClientError
 
-class CliError(Exception):
-    """`str(error)` goes to standard error as it is: what, why, what to do. `code` is the exit status."""
 
-    def __init__(self, message: str, code: int = 1) -> None:
+class CliError(ClientError):
+    """`str(error)` goes to standard error as it is: what, why, what to do. `exit_code` is the exit status."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
-        self.code = code
+        self.exit_code = exit_code

@@ -9,7 +9,7 @@ import typer
 
 from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
-from tenuto.cli.common import ExperimentId, Json, client, items
+from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.lineage import lineage
@@ -22,6 +22,7 @@ from tenuto.cli.reproduce import fork, go_on, reproduce, reproduction
 from tenuto.cli.say import say
 from tenuto.cli.search import own_search, run_search
 from tenuto.cli.why import why
+from tenuto.client.messages import items
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(replay)
@@ -58,10 +59,10 @@ def create(
     """Submit an experiment: a configuration and the directory with the model's code."""
     import tempfile
 
-    from tenuto.cli.context import check_entrypoint, pack
     from tenuto.cli.jobs import note_if_too_large
     from tenuto.cli.origin import origin
     from tenuto.cli.overrides import read_overrides, with_overrides
+    from tenuto.client.packing import check_entrypoint, pack
     from tenuto.kernel.settings import Settings
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import parse_config
@@ -238,12 +239,14 @@ def wait(
     context: typer.Context,
     experiment: ExperimentId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the trials live.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="Give up after so many seconds; the experiment goes on.", min=0)] = None,
     json: Json = False,
 ) -> None:
-    """Return when the experiment has ended: status 0 if it completed, 2 if it failed or was canceled."""
+    """Return when the experiment has ended: status 0 if it completed, 2 if it failed or was canceled, 4 if it goes on after
+    --timeout."""
     rest = client(context)
     rest.wait_get(f"/experiments/{experiment}")  # says so at once if there is no such experiment
-    follow_to_end(rest, experiment, quiet=json or not follow)
+    follow_to_end(rest, experiment, quiet=json or not follow, timeout_seconds=timeout)
     if json:
         from tenuto.cli.output import print_json
 

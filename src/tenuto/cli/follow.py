@@ -7,13 +7,14 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tenuto.cli.client import Client
 from tenuto.cli.output import JOINED, STATE_STYLES, aligned, duration, plain
 from tenuto.cli.say import say
 from tenuto.cli.story import Story, TrialStory
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from tenuto.client.blocking.client import Client
 
 REFRESHES_PER_SECOND = 4
 TRIALS_SHOWN_MAX = 30
@@ -24,16 +25,17 @@ BAR_WIDTHS = (16, 8)
 METRIC_DIGITS = 5
 
 
-def follow(client: Client, experiment_id: int, *, quiet: bool = False) -> Story:
-    """Returns when the experiment has ended. A terminal gets a live table, a pipe one line per decision and result."""
+def follow(client: Client, experiment_id: int, *, quiet: bool = False, timeout_seconds: float | None = None) -> Story:
+    """Returns when the experiment has ended; raises TimedOut where it has not in time. A terminal gets a live table, a
+    pipe one line per decision and result."""
     from tenuto.cli.output import console
 
     story = Story(experiment_id)
     screen = console()
-    with contextlib.closing(client.follow(0, experiment_id)) as events:
+    with contextlib.closing(client.follow(0, experiment_id, timeout_seconds=timeout_seconds)) as events:
         if not quiet and sys.stdout.isatty():
             return _live(story, events, screen)
-        for event in events:
+        for event, _ in events:
             story.fold(event)
             if not quiet and (line := _line(story, event)):
                 say(line, flush=True)
@@ -48,7 +50,7 @@ def _live(story: Story, events: Any, screen: Console) -> Story:
     with Live(
         view(story, screen.width, screen.height), console=screen, refresh_per_second=REFRESHES_PER_SECOND, transient=False
     ) as live:
-        for event in events:
+        for event, _ in events:
             story.fold(event)
             live.update(view(story, screen.width, screen.height))
             if story.ended:

@@ -12,6 +12,7 @@ from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.picture import picture
 from tenuto.cli.say import say
+from tenuto.client.errors import ClientError
 
 if TYPE_CHECKING:
     from tenuto.schemas.config.resources import Resources
@@ -68,7 +69,7 @@ def note_if_too_large(rest: Any, resources: Resources) -> None:
     scheduler is away for a moment."""
     try:
         pools = rest.get("/jobs", pool=resources.pool)["pools"]
-    except CliError:
+    except ClientError:
         return
     offered = sum(pool["capacity"] for pool in pools)
     if not resources.slots_min and not any(pool["agents"] for pool in pools) and not resources.fallback_pools:
@@ -86,7 +87,7 @@ def waiting_for(rest: Any, experiment: int) -> str:
     """Why its trials wait for slots; empty where none does, or where the scheduler is away."""
     try:
         pools = rest.get("/jobs")["pools"]
-    except CliError:
+    except ClientError:
         return ""
     rows = [row for pool in pools for row in pool["rows"]]
     return next((_sentence(row) for row in rows if row["experiment_id"] == experiment and row["text"]), "")

@@ -8,8 +8,9 @@ from typing import Any
 
 import typer
 
-from tenuto.cli.common import ExperimentId, Json, client, items
+from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.say import say
+from tenuto.client.messages import items
 
 
 def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False) -> None:
@@ -19,7 +20,7 @@ def lineage(context: typer.Context, experiment: ExperimentId, json: Json = False
     rest = client(context)
     trials = {trial["id"]: trial for trial in items(rest.get(f"/experiments/{experiment}/trials"))}
     born: dict[str, dict[str, Any]] = {}
-    for body in rest.events(experiment=experiment):
+    for body in rest.event_bodies(experiment=experiment):
         event = json_module.loads(body)
         if event["type"] == "TrialRequested":
             born[event["data"]["trial_id"]] = event["data"]

@@ -42,12 +42,14 @@ def tail(
     """Show events as they are recorded. With --json one event per line; when not following, its data as recorded."""
     rest = client(context)
     after = start - 1 if start is not None else max(0, rest.get("/status")["head"] - TAIL_EVENTS)
-    source: Any = rest.follow(after, experiment) if follow else rest.events(after, None, experiment)
-    for shown, item in enumerate(source, 1):
+    source: Any = (
+        rest.follow(after, experiment) if follow else ((None, body) for body in rest.event_bodies(after, None, experiment))
+    )
+    for shown, (event, body) in enumerate(source, 1):
         if json:
-            print(safe_json(item.decode()) if isinstance(item, bytes) else json_text(item), flush=True)
+            print(safe_json(body.decode()) if event is None else json_text(event), flush=True)
         else:
-            say(_line(json_module.loads(item) if isinstance(item, bytes) else item), flush=True)
+            say(_line(json_module.loads(body) if event is None else event), flush=True)
         if shown == limit:
             return
 

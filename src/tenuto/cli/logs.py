@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tenuto.cli.client import Client
-from tenuto.cli.common import items
 from tenuto.cli.output import when
 from tenuto.cli.say import json_text, say
+from tenuto.client.messages import items
+
+if TYPE_CHECKING:
+    from tenuto.client.blocking.client import Client
 
 PAGE_LINES = 1_000
 POLL_SECONDS = 0.5

@@ -28,8 +28,8 @@ from tenuto.cli import (
     upkeep,
     users,
 )
-from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.client.errors import ClientError
 
 EXIT_INTERRUPTED = 130
 
@@ -92,9 +92,9 @@ def main() -> None:
 
     try:
         app()
-    except (CliError, ServerError, SettingsError) as error:
+    except (ClientError, ServerError, SettingsError) as error:
         say(f"Error: {error}", file=sys.stderr)
-        sys.exit(getattr(error, "code", 1))
+        sys.exit(getattr(error, "exit_code", 1))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:

@@ -58,7 +58,7 @@ def recorded_events(context: typer.Context, log: Path | None) -> list[Event]:
     from tenuto.schemas.envelope import decode_event
 
     try:
-        lines = log.read_bytes().splitlines() if log is not None else list(client(context).events())
+        lines = log.read_bytes().splitlines() if log is not None else list(client(context).event_bodies())
         events = [decode_event(line) for line in lines if line.strip()]
     except OSError as error:
         raise CliError(f"Cannot read {log}: {error.strerror}.") from error

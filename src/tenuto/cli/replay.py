@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tenuto.cli.client import Client
-
 if TYPE_CHECKING:
+    from tenuto.client.blocking.client import Client
     from tenuto.kernel.core import AnyCore
     from tenuto.kernel.replay import Verdict
     from tenuto.schemas.envelope import Event
@@ -46,7 +45,7 @@ def fetch(client: Client, upto: int | None, experiment_id: int | None = None) ->
     """An experiment's events, by the log's index of them; None: the whole log."""
     from tenuto.schemas.envelope import decode_event
 
-    return [decode_event(body) for body in client.events(upto=upto, experiment=experiment_id)]
+    return [decode_event(body) for body in client.event_bodies(upto=upto, experiment=experiment_id)]
 
 
 def verify(events: list[Event], experiment_id: int, *, whole: bool = True) -> list[ServiceVerdict]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenuto.cli.client import Client
 from tenuto.cli.common import ExperimentId, Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
 
 if TYPE_CHECKING:
     from tenuto.cli.replay import ServiceVerdict
+    from tenuto.client.blocking.client import Client
 
 EXIT_DIVERGED = 3
 DIVERGENCES_SHOWN_MAX = 5
@@ -110,7 +110,7 @@ def _state(rest: Client, experiment: int, upto: int, json: bool, whole: bool) ->
     from tenuto.cli.story import Story
 
     story = Story(experiment)
-    for body in rest.events(upto=upto, experiment=experiment):
+    for body in rest.event_bodies(upto=upto, experiment=experiment):
         story.fold(json_module.loads(body))
     if not story.position:
         raise CliError(f"Experiment {experiment} was not submitted yet at position {upto}.")

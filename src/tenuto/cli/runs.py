@@ -31,7 +31,8 @@ def import_run(
     """Make an experiment of a run without a cluster: a worker reports its metrics, validations and checkpoints."""
     import tempfile
 
-    from tenuto.cli.context import pack
+    from tenuto.client.errors import ClientError
+    from tenuto.client.packing import pack
     from tenuto.kernel.settings import Settings
     from tenuto.workers.core_api.importing import fill_context, import_config, import_origin
     from tenuto.workers.core_api.local import lock
@@ -48,7 +49,7 @@ def import_run(
                 fill_context(directory, Path(name), packed=not in_place)
                 try:
                     packed = pack(Path(name), archive, size_bytes_max)
-                except CliError as error:
+                except ClientError as error:
                     raise CliError(
                         f"{directory} cannot be packed for the cluster; with --in-place the agents read it where it is, if they "
                         f"see that disk ({error})"

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import inspect
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenuto.cli.client import Client, Outage, Refused
-from tenuto.cli.common import ExperimentId, client
+from tenuto.cli.common import ExperimentId, client, notice
 from tenuto.cli.ending import EXIT_NOT_COMPLETED
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.client.errors import ClientError, Refused
 
 if TYPE_CHECKING:
+    from tenuto.client.blocking.client import Client
     from tenuto.schemas.envelope import Event
     from tenuto.schemas.operations import Operation
     from tenuto.search import CustomSearcher, Told
@@ -128,15 +130,15 @@ def run_search(
         raise CliError(f"Experiment {experiment} is searched by {view['method']}: set searcher.name to custom.")
     head = int(rest.get("/status")["head"])
     runner = _Runner(rest, kind, spec, experiment, changed=changed, quiet=quiet)
-    for body in rest.events(upto=head, experiment=experiment):
+    for body in rest.event_bodies(upto=head, experiment=experiment):
         runner.note(decode_event(body))
     before = len(runner.recorded)
-    for body in rest.events(upto=head, experiment=experiment):
+    for body in rest.event_bodies(upto=head, experiment=experiment):
         if runner.take(decode_event(body)):
             return
     if before and not quiet:
         say(f"{runner.name} goes on: its {before} decisions up to position {head} are on record.", flush=True)
-    for body in rest.follow_bodies(head, experiment):
+    for _, body in rest.follow(head, experiment):
         if runner.take(decode_event(body)):
             return
 
@@ -224,14 +226,16 @@ class _Runner:
 
     def _patiently(self, path: str, body: dict[str, Any]) -> Any:
         """Waits while the cluster is away; a request that is sent twice is recorded once."""
-        outage = Outage()
+        from tenuto.client.waiting import Outage
+
+        outage = Outage(notice)
         while True:
             try:
                 answer = self._rest.post(path, body)
             except Refused:
                 raise
-            except CliError as error:
-                outage.wait(error)
+            except ClientError as error:
+                time.sleep(outage.pause(error))
             else:
                 outage.over()
                 return answer

@@ -6,11 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tenuto.cli.common import Json, TrialId, client, items
+from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.diff import record
 from tenuto.cli.logs import show_logs
 from tenuto.cli.say import say
 from tenuto.cli.why import straggler
+from tenuto.client.messages import items
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(record)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tenuto.cli.client import Refused
 from tenuto.cli.common import Json, client
 from tenuto.cli.errors import CliError
 from tenuto.cli.say import say
+from tenuto.client.errors import Refused
 
 parked_app = typer.Typer(no_args_is_help=True)
 views_app = typer.Typer(no_args_is_help=True)

@@ -30,7 +30,7 @@ def why(context: typer.Context, trial: TrialId, json: Json = False) -> None:
     if not (dash and experiment.isdigit() and number.isdigit()):
         raise CliError(f"{trial} is not the id of a trial: it is experiment and number, such as 3-7.")
     found: list[dict[str, Any]] = []
-    for body in client(context).events(experiment=int(experiment)):
+    for body in client(context).event_bodies(experiment=int(experiment)):
         event = json_module.loads(body)
         if event["type"] in SAID and event["data"]["trial_id"] == trial:
             found.append(event)

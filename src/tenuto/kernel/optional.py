@@ -22,6 +22,8 @@ EXTRAS = {
     "optuna": "search",
     "cmaes": "search",
     "matplotlib": "pictures",
+    "pandas": "frames",
+    "pyarrow": "frames",
     "opentelemetry.exporter": "otlp",
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""

@@ -1,0 +1,137 @@
+"""The Python client beside what it stands on: a submission beside the bare HTTP call, a million metric points beside the same
+rows in JSON and beside PostgreSQL's own COPY of them. One cluster; medians."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import io
+import json
+import statistics
+import time
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+from embedded_cluster import EmbeddedCluster, directory_for_cluster, up
+
+from tenuto.client import Client, Target
+from tenuto.client.messages import Upload, submission
+from tenuto.client.packing import pack
+
+CONFIG = {
+    "name": "client",
+    "entrypoint": "model_def:Trial",
+    "resources": {"pool": "nowhere"},
+    "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 100}},
+}
+MODEL_FILES = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--submissions", type=int, default=30)
+    parser.add_argument("--points", type=int, default=1_000_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    with directory_for_cluster() as directory:
+        model = directory / "model"
+        model.mkdir()
+        (model / "model_def.py").write_text("class Trial: ...\n")
+        for number in range(MODEL_FILES):
+            (model / f"part_{number}.py").write_text(f"VALUE = {number}\n" * 200)
+        cluster = EmbeddedCluster(directory, model, {})
+        with up(cluster, 1):
+            target = Target.find(str(cluster.root))
+            submissions(target, model, options.submissions)
+            points(cluster, target, options.points, options.repeats)
+
+
+def timed(work: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def submissions(target: Target, model: Path, count: int) -> None:
+    client = Client(target)
+    archive = io.BytesIO()
+    packed = pack(model, archive, 100 << 20)
+    archive.seek(0)
+    body = submission(json.dumps(CONFIG).encode(), archive, packed.size_bytes, b"", "")
+    assert isinstance(body.body, Upload)
+    payload, headers = b"".join(body.body.chunks()), body.headers_for(target.token)
+    address = urllib.parse.urlsplit(target.url)
+
+    def bare() -> None:
+        connection = http.client.HTTPConnection(address.hostname or "", address.port)
+        connection.request("POST", body.address, payload, headers)
+        assert connection.getresponse().status == 201
+        connection.close()
+
+    def whole() -> None:
+        client.create_experiment(CONFIG, model)
+
+    bare(), whole()
+    taken: dict[str, list[float]] = {"bare HTTP call": [], "create_experiment": []}
+    for _ in range(count):
+        taken["bare HTTP call"].append(timed(bare))
+        taken["create_experiment"].append(timed(whole))
+    medians = {name: statistics.median(values) for name, values in taken.items()}
+    for name, seconds in medians.items():
+        print(f"submit, {name}: {seconds * 1e3:.1f} ms")
+    ratios = [b / a for a, b in zip(taken["bare HTTP call"], taken["create_experiment"], strict=True)]
+    ratio = medians["create_experiment"] / medians["bare HTTP call"]
+    print(f"submit, ratio: {ratio:.2f} (median of pairs {statistics.median(ratios):.2f})")
+
+
+def points(cluster: EmbeddedCluster, target: Target, count: int, repeats: int) -> None:
+    experiment = Client(target).get_experiment(1)
+    gateway = psutil.Process(json.loads((cluster.root / "cluster.json").read_text())["processes"]["gateway"]["pid"])
+    url = gateway.environ()["TENUTO_DATABASE_URL"]
+    asyncio.run(_fill(url, count))
+    pages = 2
+
+    def frame() -> None:
+        assert len(experiment.metrics().to_pandas()) == count
+
+    def as_json() -> None:
+        for _ in range(pages):
+            Client(target).get("/experiments/1/metrics", limit=50_000)
+
+    works = {"to_pandas": frame, "JSON": as_json, "COPY": lambda: asyncio.run(_copy(url))}
+    taken = {name: [timed(work) for _ in range(repeats)] for name, work in works.items()}
+    seconds = {name: statistics.median(values) for name, values in taken.items()}
+    seconds["JSON"] *= count / (pages * 50_000)
+    for name, value in seconds.items():
+        print(f"{count:,} points, {name}: {value:.2f} s (ratio to COPY {value / seconds['COPY']:.2f})")
+
+
+async def _fill(url: str, count: int) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(
+        """INSERT INTO trial_metrics (experiment_id, trial_number, batches, allocation_id, time_us, metrics)
+           SELECT 1, 1 + b / 250000, b, '1-1-1', b, jsonb_build_object('loss', random()) FROM generate_series(1, $1::int) b""",
+        count,
+    )
+    await connection.close()
+
+
+async def _copy(url: str) -> None:
+    """As bytes, which nobody takes apart."""
+    connection = await asyncpg.connect(url)
+    query = """SELECT trial_number, batches, time_us, (metrics->>'loss')::float8 FROM trial_metrics WHERE experiment_id = 1
+               ORDER BY trial_number, batches"""
+
+    async def forget(data: bytes) -> None: ...
+
+    await connection.copy_from_query(query, output=forget, format="binary")
+    await connection.close()
+
+
+if __name__ == "__main__":
+    main()

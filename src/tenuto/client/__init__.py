@@ -1,0 +1,65 @@
+"""The Python client of a cluster: `from tenuto import Client`. docs/client.md shows what it does."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenuto.client.aio.checkpoints import AsyncCheckpoint
+    from tenuto.client.aio.client import AsyncClient
+    from tenuto.client.aio.experiments import AsyncExperiment
+    from tenuto.client.aio.trials import AsyncTrial
+    from tenuto.client.blocking.checkpoints import Checkpoint
+    from tenuto.client.blocking.client import Client
+    from tenuto.client.blocking.experiments import Experiment
+    from tenuto.client.blocking.trials import Trial
+    from tenuto.client.errors import Away, ClientError, Failed, Interrupted, NotCompleted, Refused, TimedOut, Unreachable
+    from tenuto.client.events import Event
+    from tenuto.client.tables import Table
+    from tenuto.client.target import Target
+
+__all__ = [
+    "AsyncCheckpoint",
+    "AsyncClient",
+    "AsyncExperiment",
+    "AsyncTrial",
+    "Away",
+    "Checkpoint",
+    "Client",
+    "ClientError",
+    "Event",
+    "Experiment",
+    "Failed",
+    "Interrupted",
+    "NotCompleted",
+    "Refused",
+    "Table",
+    "Target",
+    "TimedOut",
+    "Trial",
+    "Unreachable",
+]
+
+_ERRORS = ("Away", "ClientError", "Failed", "Interrupted", "NotCompleted", "Refused", "TimedOut", "Unreachable")
+_PLACES = {
+    "AsyncCheckpoint": "aio.checkpoints",
+    "AsyncClient": "aio.client",
+    "AsyncExperiment": "aio.experiments",
+    "AsyncTrial": "aio.trials",
+    "Checkpoint": "blocking.checkpoints",
+    "Client": "blocking.client",
+    "Event": "events",
+    "Experiment": "blocking.experiments",
+    "Table": "tables",
+    "Target": "target",
+    "Trial": "blocking.trials",
+    **dict.fromkeys(_ERRORS, "errors"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Each part is loaded when it is first named: a command, which needs few of them, starts in a fraction of a second."""
+    if name in _PLACES:
+        return getattr(import_module(f"tenuto.client.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'tenuto.client' has no attribute {name!r}")

@@ -1,0 +1,127 @@
+"""The client: one object for a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection
+from pathlib import Path
+from typing import Any
+
+from tenuto.client import waiting
+from tenuto.client.aio.checkpoints import AsyncCheckpoint
+from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.aio.experiments import AsyncExperiment
+from tenuto.client.aio.pauses import aside
+from tenuto.client.aio.trials import AsyncTrial
+from tenuto.client.events import Event
+from tenuto.client.messages import items
+from tenuto.client.submitting import Config, prepare
+from tenuto.client.target import Target
+from tenuto.client.waiting import Notice
+
+EXPERIMENTS_PAGE = 1_000
+
+
+class AsyncClient(AsyncDoor):
+    """Talks to a cluster's REST door. Raises ClientError, whose text is one sentence. Use it in one thread at a time."""
+
+    def __init__(
+        self,
+        url: str | Target | None = None,
+        token: str | None = None,
+        *,
+        data_dir: str | None = None,
+        patience_seconds: float = waiting.PATIENCE_SECONDS,
+        notice: Notice = lambda text: None,
+    ) -> None:
+        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else the cluster on this machine, of
+        `data_dir`.
+
+        `patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
+        when something that waits has lost the cluster, and when it is there again."""
+        target = url if isinstance(url, Target) else Target.find(data_dir, url, token)
+        super().__init__(target, patience_seconds=patience_seconds, notice=notice)
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    async def create_experiment(
+        self, config: Config, model_dir: str | Path | None = None, *, idempotency_key: str | None = None
+    ) -> AsyncExperiment:
+        """Submits. `config`: a dict in the shape of a configuration, or the path of its YAML file. `model_dir`: the directory
+        with the model's code; None: all of it is installed where the workers run. `idempotency_key`: the same one again gives the
+        same experiment. Raises Refused, with all that is wrong with the configuration in `problems`."""
+        made = await aside(lambda: prepare(config, model_dir))
+        with made.context:
+            answer = await self.submit(made.config, made.context, made.context_bytes, made.origin, key=idempotency_key)
+        return AsyncExperiment(self, answer)
+
+    async def get_experiment(self, experiment_id: int) -> AsyncExperiment:
+        """Raises Refused where there is none."""
+        return AsyncExperiment(self, await self.get(f"/experiments/{experiment_id}"))
+
+    async def list_experiments(self, *, state: str | None = None, limit: int | None = None) -> list[AsyncExperiment]:
+        """The newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled."""
+        found: list[dict[str, Any]] = []
+        while limit is None or len(found) < limit:
+            wanted = EXPERIMENTS_PAGE if limit is None else min(EXPERIMENTS_PAGE, limit - len(found))
+            before = found[-1]["id"] if found else None
+            page = items(await self.get("/experiments", state=state, limit=wanted, before=before))
+            found += page
+            if len(page) < wanted:
+                break
+        return [AsyncExperiment(self, data) for data in found]
+
+    async def get_trial(self, trial_id: str) -> AsyncTrial:
+        """Such as 3-7, the seventh of experiment 3. Raises Refused where there is none."""
+        return AsyncTrial(self, await self.get(f"/trials/{trial_id}"))
+
+    async def get_checkpoint(self, checkpoint_id: str) -> AsyncCheckpoint:
+        """Raises Refused where there is none."""
+        return AsyncCheckpoint(self, await self.get(f"/checkpoints/{checkpoint_id}"))
+
+    async def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
+        """What differs between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
+        return dict(await self.get("/diff", a=a, b=b))
+
+    async def queue(self, pool: str | None = None) -> dict[str, Any]:
+        """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
+        return dict(await self.get("/jobs", pool=pool))
+
+    async def list_agents(self) -> list[dict[str, Any]]:
+        """The machines that offer slots."""
+        return items(await self.get("/agents"))
+
+    async def status(self) -> dict[str, Any]:
+        return dict(await self.get("/status"))
+
+    async def whoami(self) -> dict[str, Any]:
+        """Whose token this is, and when it ends."""
+        return dict(await self.get("/user"))
+
+    async def events(
+        self,
+        after: int = 0,
+        *,
+        experiment: int | None = None,
+        types: Collection[str] | None = None,
+        follow: bool = True,
+        timeout_seconds: float | None = None,
+    ) -> AsyncIterator[Event]:
+        """Events behind a position, in order, as they come: for ever, or with `follow=False` those that are recorded by now. A
+        lost connection is made again. Note the `position` of what you have handled, and begin there next time: none is missed,
+        and none comes twice. `types`: only these. Raises TimedOut after `timeout_seconds`."""
+        wanted = None if types is None else frozenset(types)
+        if not follow:
+            async for body in self.event_bodies(after, experiment=experiment):
+                event = Event.of(json.loads(body))
+                if wanted is None or event.type in wanted:
+                    yield event
+            return
+        live = self.follow(after, experiment, timeout_seconds=timeout_seconds)
+        try:
+            async for told, _ in live:
+                if wanted is None or told["type"] in wanted:
+                    yield Event.of(told)
+        finally:
+            await live.aclose()

@@ -1,0 +1,150 @@
+"""Any route of the REST door, with retries of what may be sent again, and live events that go on where they broke."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from types import TracebackType
+from typing import IO, Any, Self
+
+from tenuto.client import messages, waiting
+from tenuto.client.aio.pauses import sleep
+from tenuto.client.aio.transport import AsyncTransport, Response
+from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
+from tenuto.client.messages import Messages, Request, with_json
+from tenuto.client.target import Target
+from tenuto.client.waiting import Deadline, Notice, Outage, Tries
+
+PAGE_EVENTS = 5_000
+
+
+class AsyncDoor:
+    """Raises ClientError, with the server's own sentence where there is one."""
+
+    def __init__(
+        self, target: Target, *, patience_seconds: float = waiting.PATIENCE_SECONDS, notice: Notice = lambda text: None
+    ) -> None:
+        """`patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
+        when something that waits has lost the cluster, and when it is there again."""
+        self.target = target
+        self._transport = AsyncTransport(target)
+        self._patience_seconds, self._notice = patience_seconds, notice
+        self._answered = False
+
+    @property
+    def url(self) -> str:
+        return self.target.url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def get(self, path: str, **query: Any) -> Any:
+        """`path` is below /api/v1, such as /status; the same for the methods that follow."""
+        return json.loads((await self.fetch(path, **query))[0])
+
+    async def post(self, path: str, body: Any = None, *, key: str = "", **query: Any) -> Any:
+        """`key`: an Idempotency-Key, for the routes that know one; with it the request is tried again."""
+        return await self._json(with_json("POST", path, body, query, key))
+
+    async def patch(self, path: str, body: Any) -> Any:
+        return await self._json(with_json("PATCH", path, body, {}))
+
+    async def put(self, path: str, body: Any) -> Any:
+        return await self._json(with_json("PUT", path, body, {}))
+
+    async def delete(self, path: str) -> Any:
+        return await self._json(with_json("DELETE", path, None, {}))
+
+    async def fetch(self, path: str, **query: Any) -> tuple[bytes, bool]:
+        """An answer's body, and whether there is more behind it."""
+        return await self._send(Request("GET", path, query))
+
+    async def wait_get(self, path: str) -> Any:
+        """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
+        outage = Outage(self._notice)
+        while True:
+            try:
+                body, _ = await self._once(Request("GET", path))
+            except ClientError as error:
+                away = isinstance(error, Away) and not isinstance(error, (Unreachable, Interrupted))
+                if not (away or outage.lasts):
+                    raise
+                await sleep(outage.pause(error))
+            else:
+                outage.over()
+                return json.loads(body)
+
+    async def submit(
+        self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
+    ) -> Any:
+        """`context`: a packed model directory. `key`: the Idempotency-Key; None: a new one, so that the submission can be sent
+        again where its answer was lost."""
+        key = messages.new_key() if key is None else key
+        return await self._json(messages.submission(config, context, context_bytes, origin, key))
+
+    def open(self, path: str) -> contextlib.AbstractAsyncContextManager[Response]:
+        """Use with `with`: the answer is read from the connection as it comes."""
+        return self._transport.open(Request("GET", path))
+
+    async def event_bodies(self, after: int = 0, upto: int | None = None, experiment: int | None = None) -> AsyncIterator[bytes]:
+        """Events as the gateway tells them, up to `upto` or the present head: `data` is byte for byte what was recorded."""
+        while True:
+            body, full = await self.fetch("/events", after=after, limit=PAGE_EVENTS, upto=upto, experiment=experiment)
+            page = messages.split_array(body)
+            if not page:
+                return
+            for event in page:
+                yield event
+            after = json.loads(page[-1])["position"]
+            if not full and (upto is None or after >= upto):
+                return
+
+    async def follow(
+        self, after: int, experiment: int | None = None, *, timeout_seconds: float | None = None
+    ) -> AsyncGenerator[tuple[dict[str, Any], bytes], None]:
+        """Events behind `after` as they come, for ever, each decoded and as the bytes that were told; a lost connection is made
+        again from the last position. Raises TimedOut after `timeout_seconds`, Refused, and any error after ten minutes of it."""
+        outage, deadline = Outage(self._notice), Deadline(timeout_seconds)
+        while not deadline.over:
+            request = messages.stream(after, experiment, deadline.within(waiting.STREAM_TIMEOUT_SECONDS))
+            parser = Messages()
+            try:
+                async with self._transport.open(request) as response:
+                    async for line in response.lines(deadline):
+                        outage.over()
+                        if (told := parser.take(line)) is not None:
+                            after = told[0]["position"]
+                            yield told
+                if not deadline.over:
+                    await sleep(waiting.RECONNECT_SECONDS)
+            except Refused:
+                raise
+            except ClientError as error:
+                if not deadline.over:
+                    await sleep(deadline.within(outage.pause(error)))
+        raise TimedOut(f"What was waited for has not come within {timeout_seconds:g} s; it goes on.")
+
+    async def _json(self, request: Request) -> Any:
+        body, _ = await self._send(request)
+        return json.loads(body) if body else None
+
+    async def _send(self, request: Request) -> tuple[bytes, bool]:
+        tries = Tries(self._patience_seconds if request.repeatable else 0.0, answered=self._answered)
+        while True:
+            try:
+                return await self._once(request)
+            except ClientError as error:
+                await sleep(tries.pause(error))
+
+    async def _once(self, request: Request) -> tuple[bytes, bool]:
+        async with self._transport.open(request) as response:
+            body = await response.read()
+            self._answered = True
+            return body, response.more

@@ -1,0 +1,186 @@
+"""An experiment: what was submitted, its trials, its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from tenuto.client.aio.checkpoints import AsyncCheckpoint
+from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.aio.pauses import sleep
+from tenuto.client.aio.trials import AsyncTrial, Kind, log_lines, metric_table
+from tenuto.client.errors import NotCompleted, Refused, TimedOut
+from tenuto.client.events import ENDED, Event
+from tenuto.client.messages import items, new_key
+from tenuto.client.tables import Table, of_rows
+from tenuto.client.waiting import Deadline
+
+TRIALS_PAGE = 1_000
+FIRST_TRIAL_SECONDS = 0.2
+
+
+class AsyncExperiment:
+    def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
+        self._door = door
+        self.data = data
+        """All that the cluster said of it when it was asked last; of one that was just submitted, its id."""
+
+    def __repr__(self) -> str:
+        return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
+
+    @property
+    def id(self) -> int:
+        return int(self.data["id"])
+
+    async def reload(self) -> None:
+        """Asks the cluster for what `data` holds."""
+        self.data = await self._door.get(f"/experiments/{self.id}")
+
+    async def state(self) -> str:
+        """As it is now: active, paused, canceling, completed, failed or canceled."""
+        await self.reload()
+        return str(self.data["state"])
+
+    async def config(self) -> dict[str, Any]:
+        """The whole configuration, defaults included."""
+        if "config" not in self.data:
+            await self.reload()
+        return dict(self.data["config"])
+
+    async def wait(self, *, timeout_seconds: float | None = None, check: bool = True) -> str:
+        """Returns its state once it has ended. Raises NotCompleted where it failed or was canceled (not with `check=False`), and
+        TimedOut after `timeout_seconds`: then it goes on."""
+        last: Event | None = None
+        try:
+            async for event in self.follow(timeout_seconds=timeout_seconds):
+                last = event
+        except TimedOut:
+            message = f"Experiment {self.id} has not ended within {timeout_seconds:g} s; it goes on."
+            raise TimedOut(message) from None
+        assert last is not None, "what is followed to its end has one"
+        state, error = ENDED[last.type], last.data.get("error")  # the views may still be folding it
+        if check and state != "completed":
+            raise NotCompleted(f"Experiment {self.id} {state}{f': {error}' if error else ''}", self.id, state)
+        return state
+
+    async def follow(self, after: int = 0, *, timeout_seconds: float | None = None) -> AsyncIterator[Event]:
+        """Its events behind a position, as they come, until it has ended; a lost connection is made again. Raises TimedOut."""
+        await self._door.wait_get(f"/experiments/{self.id}")  # says so at once if there is no such experiment
+        events = self._door.follow(after, self.id, timeout_seconds=timeout_seconds)
+        try:
+            async for told, _ in events:
+                yield Event.of(told)
+                if told["type"] in ENDED:
+                    return
+        finally:
+            await events.aclose()
+
+    async def await_first_trial(self, *, timeout_seconds: float | None = None) -> AsyncTrial:
+        """Raises TimedOut, and NotCompleted where it ends without any."""
+        deadline = Deadline(timeout_seconds)
+        while True:
+            if found := items(await self._door.wait_get(f"/experiments/{self.id}/trials?limit=1")):
+                return AsyncTrial(self._door, found[0])
+            if (state := await self.state()) in ENDED.values():
+                raise NotCompleted(f"Experiment {self.id} {state} without a trial.", self.id, state)
+            if deadline.over:
+                raise TimedOut(f"Experiment {self.id} has no trial after {timeout_seconds:g} s; it goes on.")
+            await sleep(FIRST_TRIAL_SECONDS)
+
+    async def list_trials(self) -> list[AsyncTrial]:
+        return [AsyncTrial(self._door, data) for data in await self._trials()]
+
+    async def get_trial(self, number: int) -> AsyncTrial:
+        return AsyncTrial(self._door, await self._door.get(f"/trials/{self.id}-{number}"))
+
+    async def best_trial(self) -> AsyncTrial:
+        """By the searcher's metric. Raises Refused where none was validated."""
+        await self.reload()
+        if (found := self.data["best_trial_id"]) is None:
+            raise Refused(f"Experiment {self.id} has no trial with a metric yet.")
+        return AsyncTrial(self._door, await self._door.get(f"/trials/{found}"))
+
+    async def trials(self) -> Table:
+        """One row per trial, with a column for each hyperparameter, such as `hyperparameters.lr`."""
+        return of_rows(await self._trials())
+
+    async def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
+        """One row per report of all trials: `trial` (its number), `batches`, `time_us`, and a column for each metric. `metric`:
+        only this one."""
+        return await metric_table(self._door, self.id, kind, None, metric)
+
+    async def validations(self) -> Table:
+        return await self.metrics("validation")
+
+    async def logs(self, *, tail: int | None = None) -> AsyncIterator[str]:
+        """Lines of all its workers, in the order of arrival. `tail`: the last ones only."""
+        async for line in log_lines(self._door, f"/experiments/{self.id}", tail):
+            yield line
+
+    async def list_checkpoints(self) -> list[AsyncCheckpoint]:
+        """Those that are kept."""
+        found = items(await self._door.get(f"/experiments/{self.id}/checkpoints"))
+        return [AsyncCheckpoint(self._door, data) for data in found]
+
+    async def best_checkpoint(self) -> AsyncCheckpoint:
+        """The kept one with the best searcher metric. Raises Refused where there is none."""
+        await self.reload()
+        if (found := self.data["best_checkpoint_id"]) is None:
+            raise Refused(f"Experiment {self.id} has no checkpoint yet.")
+        return AsyncCheckpoint(self._door, await self._door.get(f"/checkpoints/{found}"))
+
+    top_checkpoint = best_checkpoint
+
+    async def pause(self) -> None:
+        """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
+        await self._ask("pause")
+
+    async def resume(self) -> None:
+        await self._ask("resume")
+
+    activate = resume
+
+    async def cancel(self) -> None:
+        """Ends it; running workers save a checkpoint first."""
+        await self._ask("cancel")
+
+    async def kill(self) -> None:
+        """Ends it at once, without a last checkpoint."""
+        await self._ask("kill")
+
+    async def change(self, **settings: Any) -> None:
+        """priority, weight, max_slots, pool, max_trials or max_concurrent_trials."""
+        await self._door.patch(f"/experiments/{self.id}", settings)
+
+    async def fork(self, overrides: Mapping[str, Any] | None = None) -> AsyncExperiment:
+        """Runs it again with the same code and seed, and other settings. `overrides`: in the shape of a configuration."""
+        return await self._derive("fork", {"overrides": dict(overrides or {})})
+
+    async def continue_(self, overrides: Mapping[str, Any] | None = None, *, trust: bool = False) -> AsyncExperiment:
+        """Goes on with it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: load what
+        another user's trials pickled."""
+        return await self._derive("continue", {"overrides": dict(overrides or {}), "trust": trust})
+
+    async def reproduce(self, trial_id: str | None = None, *, trust: bool = False) -> AsyncExperiment:
+        """Runs one of its trials (the best) again from the record alone."""
+        return await self._derive("reproduce", {"trial_id": trial_id, "trust": trust})
+
+    async def reproduction(self) -> dict[str, Any]:
+        """Of a reproduction: whether it came to the same metrics and weights (`equal`; None: not known yet), and what differs."""
+        return dict(await self._door.get(f"/experiments/{self.id}/reproduction"))
+
+    async def _trials(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            after = found[-1]["number"] if found else 0
+            page = items(await self._door.get(f"/experiments/{self.id}/trials", after=after, limit=TRIALS_PAGE))
+            found += page
+            if len(page) < TRIALS_PAGE:
+                return found
+
+    async def _ask(self, verb: str) -> None:
+        await self._door.post(f"/experiments/{self.id}/{verb}")
+
+    async def _derive(self, verb: str, body: dict[str, Any]) -> AsyncExperiment:
+        answer = await self._door.post(f"/experiments/{self.id}/{verb}", body, key=new_key())
+        return AsyncExperiment(self._door, answer)

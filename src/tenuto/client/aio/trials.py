@@ -1,0 +1,121 @@
+"""A trial: one configuration of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+from tenuto.client.aio.checkpoints import AsyncCheckpoint, best
+from tenuto.client.aio.door import AsyncDoor
+from tenuto.client.errors import Refused
+from tenuto.client.messages import items
+from tenuto.client.tables import Pages, Table
+
+Kind = Literal["training", "validation"]
+LINES_MAX = 10_000
+"""Of one answer."""
+
+
+class AsyncTrial:
+    def __init__(self, door: AsyncDoor, data: dict[str, Any]) -> None:
+        self._door = door
+        self.data = data
+        """All that the cluster said of it when it was asked last."""
+
+    def __repr__(self) -> str:
+        return f"Trial({self.id!r}, {self.state})"
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def experiment_id(self) -> int:
+        return int(self.data["experiment_id"])
+
+    @property
+    def number(self) -> int:
+        return int(self.data["number"])
+
+    @property
+    def state(self) -> str:
+        """queued, starting, running, paused, stopping, completed, early_stopped, failed or canceled."""
+        return str(self.data["state"])
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return dict(self.data["hyperparameters"])
+
+    hparams = hyperparameters
+
+    @property
+    def best_metric(self) -> float | None:
+        """The best value of the searcher's metric so far."""
+        value = self.data["best_metric"]
+        return None if value is None else float(value)
+
+    @property
+    def error(self) -> str | None:
+        return None if self.data["error"] is None else str(self.data["error"])
+
+    async def reload(self) -> None:
+        self.data = await self._door.get(f"/trials/{self.id}")
+
+    async def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
+        """One row per report, by batches: `trial`, `batches`, `time_us`, and a column for each metric. `metric`: only this
+        one."""
+        return await metric_table(self._door, self.experiment_id, kind, self.number, metric)
+
+    async def validations(self) -> Table:
+        return await self.metrics("validation")
+
+    async def logs(self, *, tail: int | None = None) -> AsyncIterator[str]:
+        """Lines of its workers, in the order of arrival. `tail`: the last ones only."""
+        async for line in log_lines(self._door, f"/trials/{self.id}", tail):
+            yield line
+
+    async def list_checkpoints(self) -> list[AsyncCheckpoint]:
+        """Those that are kept, the earliest first."""
+        query: dict[str, Any] = {"experiment": self.experiment_id, "trial": self.id}
+        return [AsyncCheckpoint(self._door, data) for data in items(await self._door.get("/checkpoints", **query))]
+
+    async def best_checkpoint(self) -> AsyncCheckpoint:
+        """The kept one with the best searcher metric. Raises Refused where none was validated."""
+        found = best(await self.list_checkpoints(), smaller_is_better=await self._smaller_is_better())
+        if found is None:
+            raise Refused(f"Trial {self.id} has no checkpoint with a metric yet.")
+        return found
+
+    async def latest_checkpoint(self) -> AsyncCheckpoint:
+        """Raises Refused where it has none."""
+        found = await self.list_checkpoints()
+        if not found:
+            raise Refused(f"Trial {self.id} has no checkpoint yet.")
+        return found[-1]
+
+    async def _smaller_is_better(self) -> bool:
+        return bool((await self._door.get(f"/experiments/{self.experiment_id}"))["smaller_is_better"])
+
+
+async def metric_table(door: AsyncDoor, experiment_id: int, kind: Kind, trial: int | None, metric: str | None) -> Table:
+    pages, after, more = Pages(), (0, -1), True
+    query: dict[str, Any] = {"kind": kind, "trial": trial, "metric": metric}
+    while more:
+        query |= {"after_trial": after[0], "after_batches": after[1]}
+        body, more = await door.fetch(f"/experiments/{experiment_id}/metrics/table", **query)
+        after = pages.add(body)
+    return pages.table()
+
+
+async def log_lines(door: AsyncDoor, path: str, tail: int | None) -> AsyncIterator[str]:
+    if tail is not None:
+        for line in items(await door.get(f"{path}/logs", limit=tail, tail="true")):
+            yield line["text"]
+        return
+    after, more = 0, True
+    while more:
+        lines = items(await door.get(f"{path}/logs", after=after, limit=LINES_MAX))
+        for line in lines:
+            yield line["text"]
+        more = bool(lines)
+        after = lines[-1]["line"] if lines else after

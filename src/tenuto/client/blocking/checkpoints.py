@@ -1,0 +1,66 @@
+# Made from aio/checkpoints.py by docs/blocking_client.py: change that one, then `make docs`.
+"""A checkpoint: its files, and the weights in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenuto.client import files
+from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.pauses import aside
+
+
+class Checkpoint:
+    def __init__(self, door: Door, data: dict[str, Any]) -> None:
+        self._door = door
+        self.data = data
+        """All that the cluster says of it."""
+
+    def __repr__(self) -> str:
+        return f"Checkpoint({self.id!r})"
+
+    @property
+    def id(self) -> str:
+        return str(self.data["id"])
+
+    @property
+    def trial_id(self) -> str:
+        return str(self.data["trial_id"])
+
+    @property
+    def experiment_id(self) -> int:
+        return int(self.data["experiment_id"])
+
+    @property
+    def batches(self) -> int:
+        return int(self.data["batches"])
+
+    @property
+    def metric(self) -> float | None:
+        """The searcher's metric, validated at the same number of batches."""
+        value = self.data["metric"]
+        return None if value is None else float(value)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.data["size_bytes"])
+
+    def download(self, path: str | Path | None = None) -> Path:
+        """Makes a directory with its files (default: ./checkpoint-ID). It is complete, or it is not there."""
+        directory = Path(f"checkpoint-{self.id}" if path is None else path)
+        return aside(lambda: files.download(self._door.target, self.id, directory))
+
+    def load(self, model: int = 0) -> Mapping[str, Any]:
+        """The weights of its model (of the one with this number, where the trial has several), for `model.load_state_dict`:
+        tensors of torch on the CPU where a PyTorch trial wrote them and torch is installed, else arrays of numpy. Nothing is
+        unpickled."""
+        return aside(lambda: files.load(self._door.target, self.id, model))
+
+
+def best(checkpoints: list[Checkpoint], *, smaller_is_better: bool) -> Checkpoint | None:
+    """By the searcher's metric; the earlier of two that are alike. None: none was validated."""
+    sign = 1.0 if smaller_is_better else -1.0
+    known = [(sign * item.metric, item) for item in checkpoints if item.metric is not None and item.metric == item.metric]
+    return min(known, key=lambda pair: pair[0])[1] if known else None

@@ -1,0 +1,128 @@
+# Made from aio/client.py by docs/blocking_client.py: change that one, then `make docs`.
+"""The client: one object for a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from tenuto.client import waiting
+from tenuto.client.blocking.checkpoints import Checkpoint
+from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.experiments import Experiment
+from tenuto.client.blocking.pauses import aside
+from tenuto.client.blocking.trials import Trial
+from tenuto.client.events import Event
+from tenuto.client.messages import items
+from tenuto.client.submitting import Config, prepare
+from tenuto.client.target import Target
+from tenuto.client.waiting import Notice
+
+EXPERIMENTS_PAGE = 1_000
+
+
+class Client(Door):
+    """Talks to a cluster's REST door. Raises ClientError, whose text is one sentence. Use it in one thread at a time."""
+
+    def __init__(
+        self,
+        url: str | Target | None = None,
+        token: str | None = None,
+        *,
+        data_dir: str | None = None,
+        patience_seconds: float = waiting.PATIENCE_SECONDS,
+        notice: Notice = lambda text: None,
+    ) -> None:
+        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else the cluster on this machine, of
+        `data_dir`.
+
+        `patience_seconds`: for how long a request that may be sent again is tried while the cluster is away. `notice` is told
+        when something that waits has lost the cluster, and when it is there again."""
+        target = url if isinstance(url, Target) else Target.find(data_dir, url, token)
+        super().__init__(target, patience_seconds=patience_seconds, notice=notice)
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    def create_experiment(
+        self, config: Config, model_dir: str | Path | None = None, *, idempotency_key: str | None = None
+    ) -> Experiment:
+        """Submits. `config`: a dict in the shape of a configuration, or the path of its YAML file. `model_dir`: the directory
+        with the model's code; None: all of it is installed where the workers run. `idempotency_key`: the same one again gives the
+        same experiment. Raises Refused, with all that is wrong with the configuration in `problems`."""
+        made = aside(lambda: prepare(config, model_dir))
+        with made.context:
+            answer = self.submit(made.config, made.context, made.context_bytes, made.origin, key=idempotency_key)
+        return Experiment(self, answer)
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        """Raises Refused where there is none."""
+        return Experiment(self, self.get(f"/experiments/{experiment_id}"))
+
+    def list_experiments(self, *, state: str | None = None, limit: int | None = None) -> list[Experiment]:
+        """The newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled."""
+        found: list[dict[str, Any]] = []
+        while limit is None or len(found) < limit:
+            wanted = EXPERIMENTS_PAGE if limit is None else min(EXPERIMENTS_PAGE, limit - len(found))
+            before = found[-1]["id"] if found else None
+            page = items(self.get("/experiments", state=state, limit=wanted, before=before))
+            found += page
+            if len(page) < wanted:
+                break
+        return [Experiment(self, data) for data in found]
+
+    def get_trial(self, trial_id: str) -> Trial:
+        """Such as 3-7, the seventh of experiment 3. Raises Refused where there is none."""
+        return Trial(self, self.get(f"/trials/{trial_id}"))
+
+    def get_checkpoint(self, checkpoint_id: str) -> Checkpoint:
+        """Raises Refused where there is none."""
+        return Checkpoint(self, self.get(f"/checkpoints/{checkpoint_id}"))
+
+    def diff(self, a: int | str, b: int | str) -> dict[str, Any]:
+        """What differs between two experiments (such as 3) or trials (such as "3-1"), the likely cause of other results first."""
+        return dict(self.get("/diff", a=a, b=b))
+
+    def queue(self, pool: str | None = None) -> dict[str, Any]:
+        """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
+        return dict(self.get("/jobs", pool=pool))
+
+    def list_agents(self) -> list[dict[str, Any]]:
+        """The machines that offer slots."""
+        return items(self.get("/agents"))
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.get("/status"))
+
+    def whoami(self) -> dict[str, Any]:
+        """Whose token this is, and when it ends."""
+        return dict(self.get("/user"))
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        experiment: int | None = None,
+        types: Collection[str] | None = None,
+        follow: bool = True,
+        timeout_seconds: float | None = None,
+    ) -> Iterator[Event]:
+        """Events behind a position, in order, as they come: for ever, or with `follow=False` those that are recorded by now. A
+        lost connection is made again. Note the `position` of what you have handled, and begin there next time: none is missed,
+        and none comes twice. `types`: only these. Raises TimedOut after `timeout_seconds`."""
+        wanted = None if types is None else frozenset(types)
+        if not follow:
+            for body in self.event_bodies(after, experiment=experiment):
+                event = Event.of(json.loads(body))
+                if wanted is None or event.type in wanted:
+                    yield event
+            return
+        live = self.follow(after, experiment, timeout_seconds=timeout_seconds)
+        try:
+            for told, _ in live:
+                if wanted is None or told["type"] in wanted:
+                    yield Event.of(told)
+        finally:
+            live.close()

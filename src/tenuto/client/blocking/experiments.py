@@ -1,0 +1,186 @@
+# Made from aio/experiments.py by docs/blocking_client.py: change that one, then `make docs`.
+"""An experiment: what was submitted, its trials, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tenuto.client.blocking.checkpoints import Checkpoint
+from tenuto.client.blocking.door import Door
+from tenuto.client.blocking.pauses import sleep
+from tenuto.client.blocking.trials import Kind, Trial, log_lines, metric_table
+from tenuto.client.errors import NotCompleted, Refused, TimedOut
+from tenuto.client.events import ENDED, Event
+from tenuto.client.messages import items, new_key
+from tenuto.client.tables import Table, of_rows
+from tenuto.client.waiting import Deadline
+
+TRIALS_PAGE = 1_000
+FIRST_TRIAL_SECONDS = 0.2
+
+
+class Experiment:
+    def __init__(self, door: Door, data: dict[str, Any]) -> None:
+        self._door = door
+        self.data = data
+        """All that the cluster said of it when it was asked last; of one that was just submitted, its id."""
+
+    def __repr__(self) -> str:
+        return f"Experiment({self.id}, {self.data.get('state', 'submitted')})"
+
+    @property
+    def id(self) -> int:
+        return int(self.data["id"])
+
+    def reload(self) -> None:
+        """Asks the cluster for what `data` holds."""
+        self.data = self._door.get(f"/experiments/{self.id}")
+
+    def state(self) -> str:
+        """As it is now: active, paused, canceling, completed, failed or canceled."""
+        self.reload()
+        return str(self.data["state"])
+
+    def config(self) -> dict[str, Any]:
+        """The whole configuration, defaults included."""
+        if "config" not in self.data:
+            self.reload()
+        return dict(self.data["config"])
+
+    def wait(self, *, timeout_seconds: float | None = None, check: bool = True) -> str:
+        """Returns its state once it has ended. Raises NotCompleted where it failed or was canceled (not with `check=False`), and
+        TimedOut after `timeout_seconds`: then it goes on."""
+        last: Event | None = None
+        try:
+            for event in self.follow(timeout_seconds=timeout_seconds):
+                last = event
+        except TimedOut:
+            message = f"Experiment {self.id} has not ended within {timeout_seconds:g} s; it goes on."
+            raise TimedOut(message) from None
+        assert last is not None, "what is followed to its end has one"
+        state, error = ENDED[last.type], last.data.get("error")  # the views may still be folding it
+        if check and state != "completed":
+            raise NotCompleted(f"Experiment {self.id} {state}{f': {error}' if error else ''}", self.id, state)
+        return state
+
+    def follow(self, after: int = 0, *, timeout_seconds: float | None = None) -> Iterator[Event]:
+        """Its events behind a position, as they come, until it has ended; a lost connection is made again. Raises TimedOut."""
+        self._door.wait_get(f"/experiments/{self.id}")  # says so at once if there is no such experiment
+        events = self._door.follow(after, self.id, timeout_seconds=timeout_seconds)
+        try:
+            for told, _ in events:
+                yield Event.of(told)
+                if told["type"] in ENDED:
+                    return
+        finally:
+            events.close()
+
+    def await_first_trial(self, *, timeout_seconds: float | None = None) -> Trial:
+        """Raises TimedOut, and NotCompleted where it ends without any."""
+        deadline = Deadline(timeout_seconds)
+        while True:
+            if found := items(self._door.wait_get(f"/experiments/{self.id}/trials?limit=1")):
+                return Trial(self._door, found[0])
+            if (state := self.state()) in ENDED.values():
+                raise NotCompleted(f"Experiment {self.id} {state} without a trial.", self.id, state)
+            if deadline.over:
+                raise TimedOut(f"Experiment {self.id} has no trial after {timeout_seconds:g} s; it goes on.")
+            sleep(FIRST_TRIAL_SECONDS)
+
+    def list_trials(self) -> list[Trial]:
+        return [Trial(self._door, data) for data in self._trials()]
+
+    def get_trial(self, number: int) -> Trial:
+        return Trial(self._door, self._door.get(f"/trials/{self.id}-{number}"))
+
+    def best_trial(self) -> Trial:
+        """By the searcher's metric. Raises Refused where none was validated."""
+        self.reload()
+        if (found := self.data["best_trial_id"]) is None:
+            raise Refused(f"Experiment {self.id} has no trial with a metric yet.")
+        return Trial(self._door, self._door.get(f"/trials/{found}"))
+
+    def trials(self) -> Table:
+        """One row per trial, with a column for each hyperparameter, such as `hyperparameters.lr`."""
+        return of_rows(self._trials())
+
+    def metrics(self, kind: Kind = "training", *, metric: str | None = None) -> Table:
+        """One row per report of all trials: `trial` (its number), `batches`, `time_us`, and a column for each metric. `metric`:
+        only this one."""
+        return metric_table(self._door, self.id, kind, None, metric)
+
+    def validations(self) -> Table:
+        return self.metrics("validation")
+
+    def logs(self, *, tail: int | None = None) -> Iterator[str]:
+        """Lines of all its workers, in the order of arrival. `tail`: the last ones only."""
+        yield from log_lines(self._door, f"/experiments/{self.id}", tail)
+
+    def list_checkpoints(self) -> list[Checkpoint]:
+        """Those that are kept."""
+        found = items(self._door.get(f"/experiments/{self.id}/checkpoints"))
+        return [Checkpoint(self._door, data) for data in found]
+
+    def best_checkpoint(self) -> Checkpoint:
+        """The kept one with the best searcher metric. Raises Refused where there is none."""
+        self.reload()
+        if (found := self.data["best_checkpoint_id"]) is None:
+            raise Refused(f"Experiment {self.id} has no checkpoint yet.")
+        return Checkpoint(self._door, self._door.get(f"/checkpoints/{found}"))
+
+    top_checkpoint = best_checkpoint
+
+    def pause(self) -> None:
+        """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
+        self._ask("pause")
+
+    def resume(self) -> None:
+        self._ask("resume")
+
+    activate = resume
+
+    def cancel(self) -> None:
+        """Ends it; running workers save a checkpoint first."""
+        self._ask("cancel")
+
+    def kill(self) -> None:
+        """Ends it at once, without a last checkpoint."""
+        self._ask("kill")
+
+    def change(self, **settings: Any) -> None:
+        """priority, weight, max_slots, pool, max_trials or max_concurrent_trials."""
+        self._door.patch(f"/experiments/{self.id}", settings)
+
+    def fork(self, overrides: Mapping[str, Any] | None = None) -> Experiment:
+        """Runs it again with the same code and seed, and other settings. `overrides`: in the shape of a configuration."""
+        return self._derive("fork", {"overrides": dict(overrides or {})})
+
+    def continue_(self, overrides: Mapping[str, Any] | None = None, *, trust: bool = False) -> Experiment:
+        """Goes on with it, once it has ended, from its trials' last checkpoints: longer, or with more trials. `trust`: load what
+        another user's trials pickled."""
+        return self._derive("continue", {"overrides": dict(overrides or {}), "trust": trust})
+
+    def reproduce(self, trial_id: str | None = None, *, trust: bool = False) -> Experiment:
+        """Runs one of its trials (the best) again from the record alone."""
+        return self._derive("reproduce", {"trial_id": trial_id, "trust": trust})
+
+    def reproduction(self) -> dict[str, Any]:
+        """Of a reproduction: whether it came to the same metrics and weights (`equal`; None: not known yet), and what differs."""
+        return dict(self._door.get(f"/experiments/{self.id}/reproduction"))
+
+    def _trials(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        while True:
+            after = found[-1]["number"] if found else 0
+            page = items(self._door.get(f"/experiments/{self.id}/trials", after=after, limit=TRIALS_PAGE))
+            found += page
+            if len(page) < TRIALS_PAGE:
+                return found
+
+    def _ask(self, verb: str) -> None:
+        self._door.post(f"/experiments/{self.id}/{verb}")
+
+    def _derive(self, verb: str, body: dict[str, Any]) -> Experiment:
+        answer = self._door.post(f"/experiments/{self.id}/{verb}", body, key=new_key())
+        return Experiment(self._door, answer)

@@ -1,0 +1,47 @@
+"""An event of the record, as programs read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+ENDED = {"ExperimentCompleted": "completed", "ExperimentFailed": "failed", "ExperimentCanceled": "canceled"}
+"""Events with which an experiment ends, and its state then."""
+
+
+@dataclass(frozen=True)
+class Event:
+    position: int
+    """In the log, from 1 on: go on behind the last one that you have handled, and none is missed or seen twice."""
+    id: str
+    type: str
+    stream: str
+    version: int
+    """In its stream, from 1 on."""
+    time_us: int
+    """Microseconds since 1970-01-01 UTC."""
+    actor: str
+    data: dict[str, Any]
+    """What happened; docs/reference/events.schema.json has the fields of each type."""
+    sentence: str
+    """Why, for people; empty where nothing was decided."""
+    experiment_id: int | None
+    causation_id: str | None
+    """The event because of which this one was recorded."""
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Event:
+        correlation = str(told.get("correlation_id", ""))
+        return cls(
+            position=told["position"],
+            id=told["id"],
+            type=told["type"],
+            stream=told["stream"],
+            version=told["version"],
+            time_us=told["time_us"],
+            actor=told["actor"],
+            data=told["data"],
+            sentence=told.get("sentence", ""),
+            experiment_id=int(correlation) if correlation.isdecimal() else None,
+            causation_id=told.get("causation_id"),
+        )

@@ -1,0 +1,69 @@
+"""Which cluster is meant, and with which token: the command line and programs find both in the same places."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tenuto.client.errors import ClientError
+
+
+@dataclass(frozen=True)
+class Target:
+    url: str
+    token: str = field(repr=False)
+    token_source: str
+    """Where the token comes from, for the message when it is refused."""
+
+    @classmethod
+    def find(cls, data_dir: str | None = None, url: str | None = None, token: str | None = None) -> Target:
+        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else those of the cluster on this machine.
+        Raises ClientError."""
+        url = url or os.environ.get("TENUTO_URL")
+        source = "the argument `token`" if token else "TENUTO_TOKEN"
+        token = token or os.environ.get("TENUTO_TOKEN", "")
+        token_file = os.environ.get("TENUTO_TOKEN_FILE", "")
+        if not url or not (token or token_file):
+            from tenuto.embedded.files import Layout, read_state
+
+            layout = Layout.of(data_dir)
+            state = read_state(layout)
+            if not url and (state is None or not layout.token.exists()):
+                raise ClientError(
+                    f"No cluster is up in {layout.root}: start one with `tenuto up`, or name one with --url or TENUTO_URL."
+                )
+            url = url or (state.url if state else "")
+            token_file = token_file or str(layout.token)
+        if not token:
+            source = token_file
+            try:
+                token = Path(token_file).read_text().strip()
+            except OSError as error:
+                raise ClientError(
+                    f"The token cannot be read from {token_file}: {error.strerror}; set TENUTO_TOKEN or TENUTO_TOKEN_FILE."
+                ) from error
+        return cls(url.rstrip("/"), token, source)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A target's URL, taken apart."""
+
+    secure: bool
+    host: str
+    port: int | None
+    prefix: str
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Raises ClientError."""
+        try:
+            parts = urllib.parse.urlsplit(url)
+            port = parts.port
+        except ValueError:
+            parts, port = urllib.parse.urlsplit(""), None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ClientError(f"{url!r} is not the URL of a cluster: it must look like http://127.0.0.1:8080.")
+        return cls(parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/"))
