@@ -18,6 +18,9 @@ from tenuto.client.waiting import Deadline
 
 TRIALS_PAGE = 1_000
 FIRST_TRIAL_SECONDS = 0.2
+SHOWN_SECONDS_MAX = 10.0
+"""What is recorded is shown within milliseconds; where the views are folded anew, its end is known from the event."""
+SHOWN_POLL_SECONDS = 0.02
 
 
 class Experiment:
@@ -59,7 +62,13 @@ class Experiment:
             message = f"Experiment {self.id} has not ended within {timeout_seconds:g} s; it goes on."
             raise TimedOut(message) from None
         assert last is not None, "what is followed to its end has one"
-        state, error = ENDED[last.type], last.data.get("error")  # the views may still be folding it
+        state, error = ENDED[last.type], last.data.get("error")
+        shown = Deadline(SHOWN_SECONDS_MAX)
+        while True:  # until whoever asks next is told so, too
+            self.data = self._door.wait_get(f"/experiments/{self.id}")
+            if self.data["ended_us"] is not None or shown.over:
+                break
+            sleep(SHOWN_POLL_SECONDS)
         if check and state != "completed":
             raise NotCompleted(f"Experiment {self.id} {state}{f': {error}' if error else ''}", self.id, state)
         return state
