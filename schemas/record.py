@@ -118,7 +118,7 @@ class GitState(Model):
 
 
 class Origin(Model):
-    """How an experiment was submitted: command line, overrides, version control."""
+    """Origin of a submission: command line, overrides, version control."""
 
     command_line: str = Field(default="", max_length=10_000)
     overrides: dict[str, str] = Field(default={}, max_length=OVERRIDES_MAX)

@@ -34,7 +34,7 @@ class Agent(EventData):
 
 
 class Offer(Model):
-    """What an agent says of itself, in its heartbeats and on record."""
+    """Description of an agent by itself, in its heartbeats and in AgentJoined."""
 
     pool: str
     host: str

@@ -49,7 +49,7 @@ class WorkersStarted(Run):
 
 
 class Exit(Model):
-    """What WorkersExited and the report of an agent say."""
+    """Common fields of WorkersExited and the agent's report of it."""
 
     outcome: WorkersOutcome
     exit_code: int | None
@@ -88,7 +88,7 @@ class GangPartReported(Run):
 
 
 class Rendezvous(Model):
-    """What GangRendezvousOpened and the report of an agent say."""
+    """Common fields of GangRendezvousOpened and the agent's report of it."""
 
     agent_id: str
     address: str

@@ -42,7 +42,7 @@ class Trial(EventData):
 
 
 class Validation(Model):
-    """What ValidationReported and the report of it say."""
+    """Common fields of ValidationReported and the worker's report of it."""
 
     allocation_id: str
     batches: int = Field(ge=0)
@@ -58,7 +58,7 @@ class ValidationReported(Validation, Trial):
 
 
 class Save(Model):
-    """What CheckpointSaved and the report of it say."""
+    """Common fields of CheckpointSaved and the worker's report of it."""
 
     allocation_id: str
     checkpoint_id: str
@@ -83,7 +83,7 @@ class CheckpointDeleted(Trial):
 
 
 class Damage(Model):
-    """What CheckpointDamaged and the report of it say."""
+    """Common fields of CheckpointDamaged and the worker's report of it."""
 
     allocation_id: str
     checkpoint_id: str
@@ -99,7 +99,7 @@ class CheckpointDamaged(Damage, Trial):
 
 
 class Progress(Model):
-    """What TrialProgressed and the report of it say."""
+    """Common fields of TrialProgressed and the worker's report of it."""
 
     allocation_id: str
     batches: int = Field(ge=0)
@@ -113,7 +113,7 @@ class TrialProgressed(Progress, Trial):
 
 
 class LogMatch(Model):
-    """What LogMatched and the report of it say."""
+    """Common fields of LogMatched and the worker's report of it."""
 
     allocation_id: str
     agent_id: str
@@ -130,7 +130,7 @@ class LogMatched(LogMatch, Trial):
 
 
 class Straggler(Model):
-    """What StragglerNoticed and the report of it say."""
+    """Common fields of StragglerNoticed and the worker's report of it."""
 
     allocation_id: str
     rank: int = Field(ge=0)
@@ -193,7 +193,7 @@ class EnvironmentRecorded(Trial):
 
 
 class DataUse(Model):
-    """What DataRecorded and the report of it say."""
+    """Common fields of DataRecorded and the worker's report of it."""
 
     allocation_id: str
     data: DataFingerprint

@@ -22,7 +22,7 @@ CONSTRAINTS = {"dropout < 0.4": lambda h: h["dropout"] < 0.4, "model.layers + dr
 
 
 def broken(world: World, log: Iterable[Event]) -> list[str]:
-    """What a search must not do, judged from the events alone."""
+    """Violations of the invariants of searches, judged from the events alone."""
     judge = Judge(world.request.config)
     for event in log:
         judge.see(event)

@@ -20,7 +20,7 @@ ROOMS = {
 """Each a file or a package."""
 NEEDED = {"state", "decide", "evolve", "core", "app", "__init__", "__main__"}
 MORE = {"gateway": {"rest"}}
-"""What a service has beside them."""
+"""Further rooms, by service."""
 MAIN_LINES_MAX = 15
 
 

@@ -109,7 +109,7 @@ class Asked:
     """An operation of a user's own searcher that waits for a free place."""
 
     by: str
-    """Which class asked for it,"""
+    """Class that asked for it,"""
     position: int
     """on which event, by its log position,"""
     index: int

@@ -1,4 +1,4 @@
-"""What `tenuto exp describe` shows: the facts of an experiment, its trials with the best first, and why each ended as it did."""
+"""Output of `tenuto exp describe`: the facts of an experiment, its trials with the best first, and why each ended as it did."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def show_differences(a: str, b: str, differences: list[dict[str, Any]], results:
 
 
 def headline(results: dict[str, Any]) -> str:
-    """What the order of the differences means for the results that there are."""
+    """Headline of the differences: the meaning of their order, given the results so far."""
     made = [results["metrics_equal"], results["weights_equal"]]
     if False in made:
         return ", the likely cause of other results first"

@@ -1,4 +1,4 @@
-"""How a command ends that waits for an experiment."""
+"""End and exit status of commands that wait for an experiment."""
 
 from __future__ import annotations
 

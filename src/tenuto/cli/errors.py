@@ -1,4 +1,4 @@
-"""What ends a command early."""
+"""Errors that end a command early."""
 
 from __future__ import annotations
 

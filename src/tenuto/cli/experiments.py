@@ -194,7 +194,7 @@ def _change(context: typer.Context, experiment: int, verb: str, done: str) -> No
 
 
 def awaited(answer: dict[str, Any]) -> list[str]:
-    """Which workers must leave before what was asked for is done, and when those are killed that do not."""
+    """Workers that must leave before the request is done, and the time at which remaining ones are killed."""
     from tenuto.cli.output import seconds, when
 
     workers = answer.get("waits_for") or []

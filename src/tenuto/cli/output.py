@@ -1,4 +1,4 @@
-"""How commands show things: rich tables for people, JSON for programs."""
+"""Output of commands: rich tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def width_of(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> int:
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Those of several trials: what differs as columns, what is the same once."""
+    """Hyperparameters of several trials: differing ones as columns, equal ones once."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

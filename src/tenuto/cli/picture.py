@@ -1,4 +1,4 @@
-"""Which slots were whose, as a picture of slots by time."""
+"""Picture of the use of slots over time."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def marks(events: list[Event]) -> dict[str, list[tuple[int, str]]]:
 
 
 def _changed(data: Any) -> list[str]:
-    """What a user changed of how slots are shared, in a few words."""
+    """A user's change of priorities, policies or slots, in a few words."""
     if isinstance(data, PoolPolicyChanged):
         half_life = f", half-life {data.usage_half_life_hours:g} h" if data.usage_half_life_hours else ""
         return [f"pool {data.pool}: {data.policy}{half_life}{', preempts' if data.preempt else ''}"]

@@ -108,12 +108,12 @@ def cells(result: MethodResult, results: list[MethodResult]) -> tuple[str, ...]:
 
 
 def show_cost(result: MethodResult) -> str:
-    """Where fewer than half of the searches reached the target, the median is more than what they trained in all."""
+    """Median cost to the target. If fewer than half of the searches reached it, the median is above all that they trained."""
     return f"over {result.cost:,.0f}" if result.cost_to_target is None else f"{result.cost_to_target:,.0f}"
 
 
 def ratio(result: MethodResult, results: list[MethodResult]) -> str:
-    """How many times less than random it costs to the target, or a bound on that where one of the two did not reach it."""
+    """Factor by which it is cheaper than random search, up to the target; a bound if one of the two did not reach it."""
     random = next((other for other in results if other.method == "random"), None)
     if random is None or random is result or (result.cost_to_target is None and random.cost_to_target is None):
         return ""
@@ -125,7 +125,7 @@ def ratio(result: MethodResult, results: list[MethodResult]) -> str:
 
 
 def budgets(results: list[MethodResult], unit: str) -> str:
-    """How far what they were allowed to train differed: losses and targets reached do not compare without it."""
+    """Note on differing training budgets, without which losses and reached targets do not compare."""
     least, most = min(results, key=lambda result: result.cost), max(results, key=lambda result: result.cost)
     if most.cost <= least.cost * 1.1:
         return f"Budgets: all methods trained about as much, {least.cost:,.0f} to {most.cost:,.0f} {unit} in all."

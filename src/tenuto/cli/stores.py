@@ -31,7 +31,7 @@ _VARIABLES = {
     "session_token": "AWS_SESSION_TOKEN",
     "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
 }
-"""Where the operator's shell has the credentials, once, when the store is declared."""
+"""Environment variables of the operator's shell from which credentials are read once, when the store is declared."""
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""What happened to one experiment, folded from its events on the user's side: the live table, and the state at any position."""
+"""Story of one experiment, folded from its events on the user's side: the live table, and the state at any position."""
 
 from __future__ import annotations
 

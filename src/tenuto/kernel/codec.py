@@ -41,7 +41,7 @@ class Stored(Protocol):
 
 
 class _Way(NamedTuple):
-    """How values of one type are stored. A function that is None leaves them as they are."""
+    """Encoding of one type's values. A function that is None leaves them as they are."""
 
     shape: str
     put: Callable[[Any], Any] | None = None
@@ -147,7 +147,7 @@ def _map(key: _Way, value: _Way) -> _Way:
 
 
 def _is_of_models(kind: Any) -> bool:
-    """Whether it is a type that pydantic knows how to store: a model, or models in a union, tuple or dict."""
+    """True if pydantic can store the type: a model, or models in a union, tuple or dict."""
     if isinstance(kind, type) and get_origin(kind) is None:
         return issubclass(kind, BaseModel)
     return get_origin(kind) is not Map and any(_is_of_models(item) for item in get_args(kind))

@@ -13,7 +13,7 @@ S = TypeVar("S")
 
 
 class Envelope(Protocol):
-    """What a fold may read of an event beside its data: all else is not known yet where a core folds its own decisions."""
+    """Parts of an event that a fold may read beside its data. Others are not yet known where a core folds its own decisions."""
 
     @property
     def time_us(self) -> int: ...
