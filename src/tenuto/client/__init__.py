@@ -43,23 +43,23 @@ __all__ = [
 
 _ERRORS = ("Away", "ClientError", "Failed", "Interrupted", "NotCompleted", "Refused", "TimedOut", "Unreachable")
 _PLACES = {
-    "AsyncCheckpoint": "aio.checkpoints",
-    "AsyncClient": "aio.client",
-    "AsyncExperiment": "aio.experiments",
-    "AsyncTrial": "aio.trials",
-    "Checkpoint": "blocking.checkpoints",
-    "Client": "blocking.client",
-    "Event": "events",
-    "Experiment": "blocking.experiments",
-    "Table": "tables",
-    "Target": "target",
-    "Trial": "blocking.trials",
-    **dict.fromkeys(_ERRORS, "errors"),
+    "AsyncCheckpoint": "tenuto.client.aio.checkpoints",
+    "AsyncClient": "tenuto.client.aio.client",
+    "AsyncExperiment": "tenuto.client.aio.experiments",
+    "AsyncTrial": "tenuto.client.aio.trials",
+    "Checkpoint": "tenuto.client.blocking.checkpoints",
+    "Client": "tenuto.client.blocking.client",
+    "Event": "tenuto.client.events",
+    "Experiment": "tenuto.client.blocking.experiments",
+    "Table": "tenuto.client.tables",
+    "Target": "tenuto.client.target",
+    "Trial": "tenuto.client.blocking.trials",
+    **dict.fromkeys(_ERRORS, "tenuto.client.errors"),
 }
 
 
 def __getattr__(name: str) -> object:
     """Each part is loaded when it is first named: a command, which needs few of them, starts in a fraction of a second."""
     if name in _PLACES:
-        return getattr(import_module(f"tenuto.client.{_PLACES[name]}"), name)
+        return getattr(import_module(_PLACES[name]), name)
     raise AttributeError(f"module 'tenuto.client' has no attribute {name!r}")
