@@ -89,10 +89,7 @@ def report_of(trial: int, number: int) -> Model:
         return ValidationReport(**owner, batches=batches, length=batches, metrics={"loss": 1.0 / batches, "accuracy": 0.5})
     files = tuple(CheckpointFile(path=f"{name}.pt", size_bytes=1_000, sha256="0" * 64) for name in ("state", "model", "user"))
     name = f"1-{trial}-1-{batches}"
-    return CheckpointReport(
-        **owner, checkpoint_id=name, batches=batches, length=batches, files=files, size_bytes=3_000,
-        location=f"store://shared/1/1-{trial}/manifests/{name}.json",
-    )  # fmt: skip
+    return CheckpointReport(**owner, checkpoint_id=name, batches=batches, length=batches, files=files, size_bytes=3_000)
 
 
 class World:

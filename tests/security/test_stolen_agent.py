@@ -239,9 +239,7 @@ def _forgeries(allocation_id: str, agent: str) -> dict[Lane, list[bytes]]:
     trial_id = allocation_id.rpartition("-")[0]
     names = {"trial_id": trial_id, "allocation_id": allocation_id}
     validation = ValidationReport(**names, batches=10**6, length=10**6, metrics={"loss": FORGED})
-    checkpoint = CheckpointReport(
-        **names, checkpoint_id="forged", batches=10**6, length=10**6, files=(), size_bytes=0, location="file:///etc"
-    )
+    checkpoint = CheckpointReport(**names, checkpoint_id="forged", batches=10**6, length=10**6, files=(), size_bytes=0)
     exited = WorkersExitedReport(**names, agent_id=agent, outcome="finished", exit_code=0)
     point = MetricPoint(batches=10**6, time_us=1, metrics={"loss": FORGED})
     line = LogLine(time_us=1, rank=0, stream="stdout", text="forged line")
