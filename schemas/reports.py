@@ -87,6 +87,8 @@ Break = Annotated[str, Field(max_length=BREAK_CHARACTERS_MAX, pattern=r"^[^\x00-
 class CheckpointReport(Save, TrialReport):
     kind: Literal["checkpoint"] = "checkpoint"
     checkpoint_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,128}$")
+    location: str = Field(default="", exclude=True)
+    """Not used: the location of a checkpoint follows from its experiment and its ids."""
     breaks: tuple[Break, ...] = Field(default=(), max_length=BREAKS_MAX)
     """Reasons why the trial is not resumed or repeated exactly, as far as its worker noticed up to this checkpoint."""
 
