@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from hashlib import sha256
 from operator import attrgetter
 from types import UnionType
@@ -125,7 +125,7 @@ def _items(way: _Way) -> _Way:
     return _Way(
         f"[{way.shape}]",
         put and (lambda values: [put(value) for value in values]),
-        tuple if take is None else (lambda values: tuple([take(value) for value in values])),
+        tuple if take is None else (lambda values: tuple([take(value) for value in values]) if values else ()),
     )
 
 
@@ -164,21 +164,47 @@ def _of_record(kind: type[Any]) -> _Way:
     """A frozen dataclass or a NamedTuple."""
     hints = get_type_hints(kind, include_extras=True)
     if is_dataclass(kind):
-        names = [item.name for item in fields(kind) if not item.metadata.get("derived")]
-        whole = len(names) == len(fields(kind))
+        every = fields(kind)
+        names = [item.name for item in every if not item.metadata.get("derived")]
+        derived = [(at, _default(item)) for at, item in enumerate(every) if item.metadata.get("derived")]
     else:
-        names, whole = list(kind._fields), True  # type: ignore[attr-defined]
+        names, derived = list(kind._fields), []  # type: ignore[attr-defined]
     ways = [_way(hints[name]) for name in names]
     shape = ",".join(f"{name}:{way.shape}" for name, way in zip(names, ways, strict=True))
     get = attrgetter(*names) if len(names) > 1 else lambda item: (getattr(item, names[0]),)
     row = _row(f"{kind.__name__}({shape})", ways, get)
-    take = row.take
+    take, make = row.take, _maker(kind)
+    assert take is not None
 
     def take_record(values: list[Any]) -> Any:
-        values = values if take is None else take(values)
-        return kind(*values) if whole else kind(**dict(zip(names, values, strict=True)))
+        values = take(values)
+        for at, default in derived:
+            values.insert(at, default())
+        return make(values)
 
     return row._replace(take=take_record)
+
+
+def _default(item: Field[Any]) -> Callable[[], Any]:
+    if item.default_factory is not MISSING:
+        return item.default_factory
+    assert item.default is not MISSING, f"{item.name} is derived and has no default"
+    return lambda: item.default
+
+
+def _maker(kind: type[Any]) -> Callable[[list[Any]], Any]:
+    """A function that makes a record of the values of all its fields."""
+    if not is_dataclass(kind) or hasattr(kind, "__slots__") or hasattr(kind, "__post_init__"):
+        return lambda values: kind(*values)
+    names = [item.name for item in fields(kind)]
+
+    def make(values: list[Any]) -> Any:
+        # As the constructor does it, which sets each field of a frozen class by a call of its own.
+        record = object.__new__(kind)
+        record.__dict__.update(zip(names, values, strict=True))
+        return record
+
+    return make
 
 
 def _row(shape: str, ways: list[_Way], get: Callable[[Any], tuple[Any, ...]] | None = None) -> _Way:
