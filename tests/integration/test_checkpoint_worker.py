@@ -71,7 +71,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before_it(tmp_path: Path) ->
         trial.checkpoint_directory = tmp_path / "not-mounted"
         fifth = trial.agent(2, damaged)
         assert trial.start(fifth).wait() == 1
-        assert "is it mounted on this node" in fifth.error_file.read_text()
+        assert "mounted on this node" in fifth.error_file.read_text()
 
 
 def test_what_differs_from_the_record_is_not_loaded(tmp_path: Path) -> None:
