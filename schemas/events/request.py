@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.config.resources import NAME_PATTERN
+from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, event
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
@@ -74,14 +75,18 @@ class ExperimentSlotLimitChanged(Request):
     """Most slots the experiment uses at once. None: no limit."""
 
 
-@event("ExperimentTrialLimitsChanged")
-class ExperimentTrialLimitsChanged(Request):
-    """New limits of the search in place of the configured ones. Trials that run already are not stopped by a lower limit."""
+class TrialLimits(Model):
+    """What ExperimentTrialLimitsChanged and the request for it say."""
 
     max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
     """Most trials of the search. None: unchanged."""
     max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
     """Most trials that run at once. None: unchanged."""
+
+
+@event("ExperimentTrialLimitsChanged")
+class ExperimentTrialLimitsChanged(TrialLimits, Request):
+    """New limits of the search in place of the configured ones. Trials that run already are not stopped by a lower limit."""
 
 
 @event("ExperimentMoved")
@@ -124,9 +129,9 @@ class ClusterRequest(EventData):
 PolicyName = Literal["priority", "fair_share", "fifo"]
 
 
-@event("PoolPolicyChanged")
-class PoolPolicyChanged(ClusterRequest):
-    pool: str = Field(pattern=NAME_PATTERN)
+class PolicySettings(Model):
+    """What PoolPolicyChanged and the request for it say. A half-life that a request does not name stays as it is."""
+
     policy: PolicyName
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
     """Policy fair_share: past use counts against its owner and loses half its weight in this time. None: only present use
@@ -135,32 +140,60 @@ class PoolPolicyChanged(ClusterRequest):
     """True: running trials give way under the new policy, too. False: they go on until their workers leave."""
 
 
-@event("ShareChanged")
-class ShareChanged(ClusterRequest):
-    """Weight and quota of a workspace or a user, in all pools."""
+class PoolRequest(ClusterRequest):
+    pool: str = Field(pattern=NAME_PATTERN)
 
-    owner: Literal["workspace", "user"]
-    name: str = Field(min_length=1, max_length=256)
+
+@event("PoolPolicyChanged")
+class PoolPolicyChanged(PolicySettings, PoolRequest):
+    """The policy by which a pool shares its slots, also before it has agents."""
+
+
+ShareOwner = Literal["workspace", "user"]
+
+
+class ShareSettings(Model):
+    """What ShareChanged and the request for it say. What a request does not name stays as it is."""
+
     weight: float = Field(default=1.0, gt=0, le=1e6)
-    max_slots: int | None = Field(default=None, ge=1)
-    """Most slots that all the owner's experiments use at once. None: no limit. Trials that run already are not stopped by a
-    lower limit."""
+    """Share relative to others. 1 at first."""
+    max_slots: int | None = Field(default=None, ge=1, le=SLOTS_MAX)
+    """Most slots that all the owner's experiments use at once. None: no limit, as at first. Trials that run already are not
+    stopped by a lower limit."""
+
+
+class ShareRequest(ClusterRequest):
+    owner: ShareOwner
+    name: str = Field(min_length=1, max_length=256)
+
+
+@event("ShareChanged")
+class ShareChanged(ShareSettings, ShareRequest):
+    """Weight and quota of a workspace or a user, in all pools."""
 
 
 USER_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 
 
-@event("UserCreated")
-class UserCreated(ClusterRequest):
-    """A new user. From now on, anybody who shows the token acts as this user."""
+class NewUser(Model):
+    """What UserCreated and the request for it say."""
 
     name: str = Field(pattern=USER_NAME_PATTERN)
     admin: bool = False
     """True: the user may change everything, not only experiments of their own."""
+
+
+@event("UserCreated")
+class UserCreated(NewUser, ClusterRequest):
+    """A new user. From now on, anybody who shows the token acts as this user."""
+
     token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of the token. The token itself is stored nowhere; it has 256 random bits, so it cannot be found from its hash."""
     expires_us: int | None = Field(default=None, ge=0, exclude_if=lambda value: value is None)
     """End of the token's validity, in microseconds since 1970. None: it does not expire."""
+
+
+TokenLabel = Annotated[str, Field(max_length=100)]
 
 
 @event("TokenCreated")
@@ -170,7 +203,7 @@ class TokenCreated(ClusterRequest):
     user: str
     token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of the token. The token itself is stored nowhere."""
-    label: str = Field(default="", max_length=100)
+    label: TokenLabel = ""
     """Purpose of the token, in the user's words."""
     expires_us: int | None = Field(default=None, ge=0)
     """End of the token's validity, in microseconds since 1970. None: it does not expire."""
@@ -192,19 +225,29 @@ class UserRemoved(ClusterRequest):
     name: str
 
 
-@event("SlotsClosed")
-class SlotsClosed(ClusterRequest):
-    """Nothing new is placed on the slot or agent until SlotsOpened, even if the agent is lost and comes back."""
+class SlotsNamed(Model):
+    """What events about an agent's slots, and the requests for them, say."""
 
-    agent_id: str
-    slot_id: int | None = None
-    """Number of the slot. None: the whole agent."""
+    slot_id: int | None = Field(default=None, ge=0, le=SLOTS_MAX)
+    """Number of the slot. None: the whole agent, with all its slots."""
+
+
+class Closing(SlotsNamed):
+    """What SlotsClosed and the request for it say."""
+
     drain: bool = False
     """True: running trials go on to their end. False: they save a checkpoint and go on elsewhere."""
 
 
-@event("SlotsOpened")
-class SlotsOpened(ClusterRequest):
+class AgentRequest(ClusterRequest):
     agent_id: str
-    slot_id: int | None = None
-    """Number of the slot. None: the whole agent, with all its slots."""
+
+
+@event("SlotsClosed")
+class SlotsClosed(Closing, AgentRequest):
+    """Nothing new is placed on the slot or agent until SlotsOpened, even if the agent is lost and comes back."""
+
+
+@event("SlotsOpened")
+class SlotsOpened(SlotsNamed, AgentRequest):
+    """The slot or agent is in service again."""

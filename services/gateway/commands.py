@@ -1,4 +1,4 @@
-"""What users ask of an experiment."""
+"""What users order. What is decided because of it is recorded; a command is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.request import ClusterRequest, SearchOperationsRequested, TokenCreated
+from tenuto.schemas.events.request import Closing, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
+from tenuto.schemas.operations import Operation
 from tenuto.schemas.record import Origin, Parent
 
 
@@ -77,33 +78,82 @@ class MoveExperiment(_Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOperations(_Asked):
-    """What a user's own searcher decided on one event, as it will be recorded."""
+    """What a user's own searcher decided on one event."""
 
-    request: SearchOperationsRequested
-
-    @property
-    def experiment_id(self) -> int:
-        return self.request.experiment_id
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangeCluster(_Asked):
-    """What the request says, as it will be recorded, but for what stays as it is."""
-
-    request: ClusterRequest
-    stays: frozenset[str] = frozenset()
-    """Fields of a ShareChanged or a PoolPolicyChanged that the user did not name."""
+    experiment_id: int
+    searcher: str
+    """Which class decided, such as `my_search.py:MySearch`."""
+    cause_id: UUID
+    cause_position: int
+    """The event that it decided on."""
+    operations: tuple[Operation, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChangeTokens(_Asked):
-    """Of one user: a new one, the end of one, or both."""
+class SetPoolPolicy(_Asked):
+    pool: str
+    settings: PolicySettings
+    """The half-life stays as it is where `settings` was made without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetShare(_Asked):
+    owner: ShareOwner
+    name: str
+    settings: ShareSettings
+    """What `settings` was made without stays as it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseSlots(_Asked):
+    agent_id: str
+    closing: Closing
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenSlots(_Asked):
+    agent_id: str
+    slots: SlotsNamed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateUser(_Asked):
+    """With one token."""
+
+    new: NewUser
+    token_hash: str
+    """SHA-256 of the token."""
+    expires_us: int | None = None
+    """None: the token does not expire."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveUser(_Asked):
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateToken(_Asked):
+    """One more token of a user, or one in place of another."""
 
     owner: str
-    created: TokenCreated | None = None
-    revoked_id: str = ""
-    """Empty: none."""
+    token_hash: str
+    """SHA-256 of the token."""
+    label: str = ""
+    expires_us: int | None = None
+    """None: the token does not expire."""
+    replaces_id: str = ""
+    """Id of the token that is revoked with it. Empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevokeToken(_Asked):
+    owner: str
+    token_id: str
 
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
-GatewayCommand = SubmitExperiment | ExperimentCommand | ChangeCluster | ChangeTokens
+ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser
+"""For admins."""
+TokenCommand = CreateToken | RevokeToken
+GatewayCommand = SubmitExperiment | ExperimentCommand | ClusterCommand | TokenCommand

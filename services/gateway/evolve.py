@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from immutables import Map
 
+from tenuto.kernel.folding import Envelope, Folds, WithEnvelope
 from tenuto.schemas.config import CustomSearcher
-from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentMoved,
@@ -21,7 +22,6 @@ from tenuto.schemas.events.request import (
     ExperimentTrialLimitsChanged,
     ExperimentWeightChanged,
     PoolPolicyChanged,
-    Request,
     SearchOperationsRequested,
     ShareChanged,
     TokenCreated,
@@ -34,47 +34,106 @@ from tenuto.schemas.operations import Create
 from tenuto.services.gateway.state import Live, Share, State, Token, User
 
 
-def evolve(state: State, event: Event) -> State:
-    data = event.data
-    if isinstance(data, ExperimentSubmitted):
-        resources = data.config.resources
-        live = Live(
-            data.experiment_id,
-            resources.priority,
-            resources.weight,
-            resources.max_slots,
-            place=float(data.experiment_id),
-            pool=resources.pool,
-            user=data.user,
-            method=data.config.searcher.name,
-            trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
-        )
-        submitted = max(state.submitted, data.experiment_id)
-        return replace(state, submitted=submitted, live=state.live.set(data.experiment_id, live))
-    if isinstance(data, UserCreated):
-        user = User(data.name, data.admin, state.submitted + 1)
-        made = replace(_without_user(state, data.name), users=state.users.set(data.name, user))
-        return _with_token(made, Token(data.token_hash, data.name, event.time_us, data.expires_us))
-    if isinstance(data, TokenCreated):
-        return _with_token(state, Token(data.token_hash, data.user, event.time_us, data.expires_us, data.label))
-    if isinstance(data, TokenRevoked):
-        gone = [token for token in state.tokens_of(data.user) if token.id == data.token_id]
-        return replace(state, tokens=_without(state.tokens, gone))
-    if isinstance(data, ShareChanged):
-        share = Share(data.weight, data.max_slots)
-        return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
-    if isinstance(data, PoolPolicyChanged):
-        hours = data.usage_half_life_hours
-        if hours is not None:
-            return replace(state, half_lives=state.half_lives.set(data.pool, hours))
-        return replace(state, half_lives=state.half_lives.delete(data.pool)) if data.pool in state.half_lives else state
-    if isinstance(data, UserRemoved):
-        return _without_user(state, data.name)
-    if isinstance(data, (ExperimentCompleted, ExperimentFailed, ExperimentCanceled)):
-        return replace(state, live=state.live.delete(data.experiment_id)) if data.experiment_id in state.live else state
-    if isinstance(data, Request) and data.experiment_id in state.live:
-        return replace(state, live=state.live.set(data.experiment_id, _changed(state.live[data.experiment_id], data)))
-    return state
+def of_live(fold: Callable[[Live, Any], Live]) -> Callable[[State, Any], State]:
+    """Of the experiment that the event names. One that has ended has no state any more."""
+
+    def folded(state: State, data: Any) -> State:
+        live = state.live.get(data.experiment_id)
+        return state if live is None else replace(state, live=state.live.set(data.experiment_id, fold(live, data)))
+
+    return folded
+
+
+def submitted(state: State, data: ExperimentSubmitted) -> State:
+    resources = data.config.resources
+    live = Live(
+        data.experiment_id,
+        resources.priority,
+        resources.weight,
+        resources.max_slots,
+        place=float(data.experiment_id),
+        pool=resources.pool,
+        user=data.user,
+        method=data.config.searcher.name,
+        trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
+    )
+    count = max(state.submitted, data.experiment_id)
+    return replace(state, submitted=count, live=state.live.set(data.experiment_id, live))
+
+
+def ended(state: State, data: ExperimentCompleted | ExperimentFailed | ExperimentCanceled) -> State:
+    return replace(state, live=state.live.delete(data.experiment_id)) if data.experiment_id in state.live else state
+
+
+def paused(live: Live, _: ExperimentPauseRequested) -> Live:
+    return replace(live, paused=True)
+
+
+def resumed(live: Live, _: ExperimentResumeRequested) -> Live:
+    return replace(live, paused=False)
+
+
+def canceled(live: Live, data: ExperimentCancelRequested) -> Live:
+    return replace(live, canceled=True, killed=live.killed or data.kill)
+
+
+def priority_changed(live: Live, data: ExperimentPriorityChanged) -> Live:
+    return replace(live, priority=data.priority)
+
+
+def weight_changed(live: Live, data: ExperimentWeightChanged) -> Live:
+    return replace(live, weight=data.weight)
+
+
+def slot_limit_changed(live: Live, data: ExperimentSlotLimitChanged) -> Live:
+    return replace(live, max_slots=data.max_slots)
+
+
+def moved(live: Live, data: ExperimentMoved) -> Live:
+    return replace(live, place=data.place)
+
+
+def pool_changed(live: Live, data: ExperimentPoolChanged) -> Live:
+    return replace(live, pool=data.pool)
+
+
+def operations_requested(live: Live, data: SearchOperationsRequested) -> Live:
+    return replace(live, created=live.created + sum(isinstance(item, Create) for item in data.operations))
+
+
+def trial_limits_changed(live: Live, data: ExperimentTrialLimitsChanged) -> Live:
+    return replace(live, trials_max=data.max_trials) if data.max_trials is not None and live.trials_max else live
+
+
+def share_changed(state: State, data: ShareChanged) -> State:
+    share = Share(data.weight, data.max_slots)
+    return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
+
+
+def policy_changed(state: State, data: PoolPolicyChanged) -> State:
+    hours = data.usage_half_life_hours
+    if hours is not None:
+        return replace(state, half_lives=state.half_lives.set(data.pool, hours))
+    return replace(state, half_lives=state.half_lives.delete(data.pool)) if data.pool in state.half_lives else state
+
+
+def user_created(state: State, data: UserCreated, envelope: Envelope) -> State:
+    user = User(data.name, data.admin, state.submitted + 1)
+    made = replace(_without_user(state, data.name), users=state.users.set(data.name, user))
+    return _with_token(made, Token(data.token_hash, data.name, envelope.time_us, data.expires_us))
+
+
+def user_removed(state: State, data: UserRemoved) -> State:
+    return _without_user(state, data.name)
+
+
+def token_created(state: State, data: TokenCreated, envelope: Envelope) -> State:
+    return _with_token(state, Token(data.token_hash, data.user, envelope.time_us, data.expires_us, data.label))
+
+
+def token_revoked(state: State, data: TokenRevoked) -> State:
+    gone = [token for token in state.tokens_of(data.user) if token.id == data.token_id]
+    return replace(state, tokens=_without(state.tokens, gone))
 
 
 def _with_token(state: State, token: Token) -> State:
@@ -95,25 +154,29 @@ def _without_user(state: State, name: str) -> State:
     return replace(state, users=state.users.delete(name), tokens=_without(state.tokens, state.tokens_of(name)))
 
 
-def _changed(live: Live, data: Request) -> Live:
-    if isinstance(data, ExperimentPauseRequested):
-        return replace(live, paused=True)
-    if isinstance(data, ExperimentResumeRequested):
-        return replace(live, paused=False)
-    if isinstance(data, ExperimentCancelRequested):
-        return replace(live, canceled=True, killed=live.killed or data.kill)
-    if isinstance(data, ExperimentPriorityChanged):
-        return replace(live, priority=data.priority)
-    if isinstance(data, ExperimentWeightChanged):
-        return replace(live, weight=data.weight)
-    if isinstance(data, ExperimentSlotLimitChanged):
-        return replace(live, max_slots=data.max_slots)
-    if isinstance(data, ExperimentMoved):
-        return replace(live, place=data.place)
-    if isinstance(data, ExperimentPoolChanged):
-        return replace(live, pool=data.pool)
-    if isinstance(data, SearchOperationsRequested):
-        return replace(live, created=live.created + sum(isinstance(item, Create) for item in data.operations))
-    if isinstance(data, ExperimentTrialLimitsChanged) and data.max_trials is not None and live.trials_max:
-        return replace(live, trials_max=data.max_trials)
-    return live
+FOLDS: Folds[State] = Folds(
+    "gateway",
+    {
+        ExperimentSubmitted: submitted,
+        ExperimentCompleted: ended,
+        ExperimentFailed: ended,
+        ExperimentCanceled: ended,
+        ExperimentPauseRequested: of_live(paused),
+        ExperimentResumeRequested: of_live(resumed),
+        ExperimentCancelRequested: of_live(canceled),
+        ExperimentPriorityChanged: of_live(priority_changed),
+        ExperimentWeightChanged: of_live(weight_changed),
+        ExperimentSlotLimitChanged: of_live(slot_limit_changed),
+        ExperimentMoved: of_live(moved),
+        ExperimentPoolChanged: of_live(pool_changed),
+        ExperimentTrialLimitsChanged: of_live(trial_limits_changed),
+        SearchOperationsRequested: of_live(operations_requested),
+        ShareChanged: share_changed,
+        PoolPolicyChanged: policy_changed,
+        UserCreated: WithEnvelope(user_created),
+        UserRemoved: user_removed,
+        TokenCreated: WithEnvelope(token_created),
+        TokenRevoked: token_revoked,
+    },
+)
+evolve = FOLDS.evolve

@@ -12,15 +12,16 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged
+from tenuto.schemas.events.request import PolicySettings, ShareSettings
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.commands import (
     CancelExperiment,
-    ChangeCluster,
     ChangeExperiment,
     PauseExperiment,
     ResumeExperiment,
+    SetPoolPolicy,
+    SetShare,
     SubmitExperiment,
 )
 from tenuto.services.gateway.core import GatewayCore
@@ -166,38 +167,31 @@ def test_limits_of_trials_change_where_the_search_allows_it() -> None:
         driver.ask(ChangeExperiment, 1, max_trials=300)
 
 
-def share(owner: str = "user", **fields: Any) -> dict[str, Any]:
-    """A request that names these fields only."""
-    stays = frozenset({"weight", "max_slots"} - fields.keys())
-    return {"request": ShareChanged.model_validate({"owner": owner, "name": "eve", **fields}), "stays": stays}
-
-
-def half_life(policy: str, **fields: Any) -> dict[str, Any]:
-    stays = frozenset({"usage_half_life_hours"} - fields.keys())
-    return {"request": PoolPolicyChanged.model_validate({"pool": "default", "policy": policy, **fields}), "stays": stays}
-
-
 @pytest.mark.parametrize("recovered", [False, True])
 def test_what_is_not_named_of_a_share_or_a_policy_stays(recovered: bool) -> None:
     driver = Driver()
     driver.user = "admin"
 
-    def ask(**fields: Any) -> Any:
+    def ask(kind: Any, **fields: Any) -> Any:
         if recovered:
             driver.state = driver.core.load(driver.core.dump(driver.state))
-        (event,) = driver.ask(ChangeCluster, **fields)
+        (event,) = driver.ask(kind, **fields)
         return event
 
     def changed(owner: str = "user", **fields: Any) -> tuple[float, int | None]:
-        event = ask(**share(owner, **fields))
+        event = ask(SetShare, owner=owner, name="eve", settings=ShareSettings(**fields))
         return event.weight, event.max_slots
+
+    def half_life(policy: str, **fields: Any) -> float | None:
+        settings = PolicySettings.model_validate({"policy": policy, **fields})
+        return ask(SetPoolPolicy, pool="default", settings=settings).usage_half_life_hours  # type: ignore[no-any-return]
 
     assert changed(max_slots=8) == (1.0, 8)
     assert changed(weight=2) == (2.0, 8)
     assert changed(max_slots=4) == (2.0, 4)
     assert changed("workspace", weight=3) == (3.0, None), "another owner of the same name"
     assert changed(max_slots=None) == (2.0, None)
-    assert ask(**half_life("fair_share", usage_half_life_hours=24)).usage_half_life_hours == 24
-    assert ask(**half_life("priority")).usage_half_life_hours == 24
-    assert ask(**half_life("fair_share", usage_half_life_hours=None)).usage_half_life_hours is None
-    assert ask(**half_life("fair_share")).usage_half_life_hours is None
+    assert half_life("fair_share", usage_half_life_hours=24) == 24
+    assert half_life("priority") == 24
+    assert half_life("fair_share", usage_half_life_hours=None) is None
+    assert half_life("fair_share") is None

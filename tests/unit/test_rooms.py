@@ -47,7 +47,7 @@ def test_the_architecture_names_every_room() -> None:
     assert named == (ROOMS - {"__init__"}).union(*MORE.values())
 
 
-@pytest.mark.parametrize("core", [core for core in cores() if core.name != "gateway"], ids=lambda core: core.name)
+@pytest.mark.parametrize("core", cores(), ids=lambda core: core.name)
 def test_a_core_reads_what_it_consumes_and_emits_from_its_folds_and_the_owner_of_events(core: FoldedCore[object]) -> None:
     """So a new type of event needs its class and its folds, and no list."""
     assert isinstance(core.folds, Folds)

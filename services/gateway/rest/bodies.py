@@ -9,8 +9,7 @@ from pydantic import Field
 from tenuto.schemas.anchors import ANCHORS_SENT_MAX, Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
-from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
-from tenuto.schemas.events.request import USER_NAME_PATTERN, PolicyName
+from tenuto.schemas.events.request import NewUser, TokenLabel, TrialLimits
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.services.gateway.projections.worker_views import WorkersView
 
@@ -50,15 +49,13 @@ class OperationsRecorded(Model):
     """As they are on record: those of the first request about this event, whatever was asked for later."""
 
 
-class ChangeBody(Model):
+class ChangeBody(TrialLimits):
     """What to change; a field that is left out stays. `max_slots: null` removes the limit."""
 
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0, le=1e6)
     max_slots: int | None = Field(default=None, ge=1, le=SLOTS_MAX)
     pool: str | None = Field(default=None, pattern=NAME_PATTERN)
-    max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
-    max_concurrent_trials: int | None = Field(default=None, ge=1, le=CONCURRENT_TRIALS_MAX)
 
 
 class VerifyBody(Model):
@@ -73,15 +70,13 @@ class MoveBody(Model):
     behind: int | None = Field(default=None, ge=1)
 
 
-class NewUserBody(Model):
-    name: str = Field(pattern=USER_NAME_PATTERN)
-    admin: bool = False
+class NewUserBody(NewUser):
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
     """Life of its token. null: as the cluster's settings say. 0: it does not expire."""
 
 
 class NewTokenBody(Model):
-    label: str = Field(default="", max_length=100)
+    label: TokenLabel = ""
     """What it is for."""
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
     """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
@@ -90,36 +85,6 @@ class NewTokenBody(Model):
 class SecretBody(Model):
     value: str = Field(min_length=8, max_length=65_536)
     """At least 8 characters: a shorter one could not be hidden in logs without hiding words too."""
-
-
-class PolicyBody(Model):
-    policy: PolicyName
-    usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
-    """fair_share: past use counts against its owner, and is forgotten by half in this time. null: only the present counts.
-    Without this field it stays as it is."""
-    preempt: bool = False
-    """What runs gives way under the new policy, too. Without it, what runs goes on."""
-
-
-class ShareBody(Model):
-    """What is not named stays as it is."""
-
-    weight: float = Field(default=1.0, gt=0, le=1e6)
-    """1 at first."""
-    max_slots: int | None = Field(default=None, ge=1, le=SLOTS_MAX)
-    """Most slots that all its experiments use at once. null: no limit, as at first."""
-
-
-class CloseBody(Model):
-    slot_id: int | None = Field(default=None, ge=0, le=SLOTS_MAX)
-    """None: the whole agent."""
-    drain: bool = False
-    """Let what runs there go on to its end."""
-
-
-class OpenBody(Model):
-    slot_id: int | None = Field(default=None, ge=0, le=SLOTS_MAX)
-    """None: the whole agent, with all its slots."""
 
 
 class Recorded(Model):

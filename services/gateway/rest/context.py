@@ -22,6 +22,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.reader import Reader
@@ -166,6 +167,13 @@ class Gateway:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(VIEWS_SECONDS_MAX):
                 await self.views_reached(await self.log.head())
+
+
+def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
+    """What every command carries. The same key again gives the same command, so nothing is done twice."""
+    user = asking()
+    command_id = name_id("submit", user, idempotency_key) if idempotency_key else door.clock.new_id()
+    return {"id": command_id, "time_us": door.clock.now_us(), "user": user}
 
 
 ExperimentFilter = Annotated[int | None, Query(ge=1, le=2**62)]

@@ -18,10 +18,10 @@ from tenuto.services.gateway.policies.causes import likely_causes
 from tenuto.services.gateway.policies.derive import OverrideError, dotted
 from tenuto.services.gateway.rest.bodies import Submitted
 from tenuto.services.gateway.rest.comparing import difference_view
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking
 from tenuto.services.gateway.rest.deriving import Derived, Deriving
 from tenuto.services.gateway.rest.record_views import DeriveBody, ReproduceBody, ReproductionView
-from tenuto.services.gateway.rest.routes.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, asked, submitted
+from tenuto.services.gateway.rest.routes.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, submitted
 from tenuto.services.gateway.rest.routes.records import comparing
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from tenuto.kernel import telemetry
 from tenuto.schemas.events.request import ExperimentSubmitted
-from tenuto.schemas.ids import name_id
 from tenuto.schemas.record import Parent
 from tenuto.services.gateway.adapters.records import Records
 from tenuto.services.gateway.commands import (
@@ -31,7 +30,7 @@ from tenuto.services.gateway.projections.views import (
     ValidationView,
 )
 from tenuto.services.gateway.rest.bodies import ChangeBody, Done, Submitted
-from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
@@ -150,13 +149,6 @@ async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
     if not rows and not await door.views.exists(experiment_id):
         raise not_found(f"experiment {experiment_id}")
     return answer(rows)
-
-
-def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
-    """What every command carries."""
-    user = asking()
-    command_id = name_id("submit", user, idempotency_key) if idempotency_key else door.clock.new_id()
-    return {"id": command_id, "time_us": door.clock.now_us(), "user": user}
 
 
 async def submitted(door: Gateway, command: SubmitExperiment) -> Response:

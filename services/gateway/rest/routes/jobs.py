@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from nats.errors import Error as NatsError
 
 from tenuto.schemas import subjects
 from tenuto.schemas.config.resources import NAME_PATTERN
-from tenuto.schemas.events.request import ClusterRequest, PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
+from tenuto.schemas.events.request import Closing, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.queue import QueueAnswer, QueueQuestion, ShareRow
-from tenuto.services.gateway.commands import ChangeCluster, MoveExperiment
-from tenuto.services.gateway.rest.bodies import CloseBody, Done, MoveBody, OpenBody, PolicyBody, Recorded, ShareBody
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
+from tenuto.services.gateway.commands import (
+    CloseSlots,
+    ClusterCommand,
+    MoveExperiment,
+    OpenSlots,
+    SetPoolPolicy,
+    SetShare,
+    TokenCommand,
+)
+from tenuto.services.gateway.rest.bodies import Done, MoveBody, Recorded
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 
 router = APIRouter(tags=["queue"])
@@ -51,26 +59,16 @@ async def move(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], 
         raise DoorError("invalid", "Give either ahead_of or behind: the experiment beside which it should be.", "ahead_of")
     other = body.ahead_of if body.ahead_of is not None else body.behind
     assert other is not None
-    command = MoveExperiment(
-        id=door.clock.new_id(),
-        time_us=door.clock.now_us(),
-        user=asking(),
-        experiment_id=experiment_id,
-        other_id=other,
-        behind=body.ahead_of is None,
-    )
+    command = MoveExperiment(**asked(door), experiment_id=experiment_id, other_id=other, behind=body.ahead_of is None)
     events = await door.carry_out(command)
     return answer(Done(id=experiment_id, changed=bool(events)))
 
 
 @router.put("/pools/{pool}", response_model=Recorded)
-async def set_policy(door: Door, pool: PoolName, body: PolicyBody) -> Response:
+async def set_policy(door: Door, pool: PoolName, body: PolicySettings) -> Response:
     """By which policy the pool shares its slots, also before it has agents. A half-life that is not named stays. What runs goes
     on, unless `preempt` says that it gives way under the new policy, too."""
-    request = PoolPolicyChanged(
-        pool=pool, policy=body.policy, usage_half_life_hours=body.usage_half_life_hours, preempt=body.preempt
-    )
-    return await record(door, request, _not_named(body))
+    return await record(door, SetPoolPolicy(**asked(door), pool=pool, settings=body))
 
 
 @router.get("/shares", response_model=list[ShareRow])
@@ -80,27 +78,22 @@ async def shares(door: Door) -> Response:
 
 
 @router.put("/shares/{owner}/{name}", response_model=Recorded)
-async def set_share(door: Door, owner: Literal["workspace", "user"], name: OwnerName, body: ShareBody) -> Response:
+async def set_share(door: Door, owner: ShareOwner, name: OwnerName, body: ShareSettings) -> Response:
     """Weight and quota of a workspace or a user, in all pools. What is not named stays as it is."""
-    request = ShareChanged(owner=owner, name=name, weight=body.weight, max_slots=body.max_slots)
-    return await record(door, request, _not_named(body))
-
-
-def _not_named(body: PolicyBody | ShareBody) -> frozenset[str]:
-    return frozenset(type(body).model_fields) - body.model_fields_set
+    return await record(door, SetShare(**asked(door), owner=owner, name=name, settings=body))
 
 
 @router.post("/agents/{agent_id}/disable", response_model=Recorded)
-async def disable(door: Door, agent_id: str, body: CloseBody) -> Response:
+async def disable(door: Door, agent_id: str, body: Closing) -> Response:
     """Nothing new is placed there until it is enabled; what runs there saves a checkpoint and leaves, unless it is drained."""
     await _known(door, agent_id, body.slot_id)
-    return await record(door, SlotsClosed(agent_id=agent_id, slot_id=body.slot_id, drain=body.drain))
+    return await record(door, CloseSlots(**asked(door), agent_id=agent_id, closing=body))
 
 
 @router.post("/agents/{agent_id}/enable", response_model=Recorded)
-async def enable(door: Door, agent_id: str, body: OpenBody) -> Response:
+async def enable(door: Door, agent_id: str, body: SlotsNamed) -> Response:
     await _known(door, agent_id, body.slot_id)
-    return await record(door, SlotsOpened(agent_id=agent_id, slot_id=body.slot_id))
+    return await record(door, OpenSlots(**asked(door), agent_id=agent_id, slots=body))
 
 
 async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
@@ -111,10 +104,6 @@ async def _known(door: Gateway, agent_id: str, slot_id: int | None) -> None:
         raise not_found(f"slot {slot_id} on agent {agent_id}")
 
 
-async def record(door: Gateway, request: ClusterRequest, stays: frozenset[str] = frozenset()) -> Response:
-    events = await door.carry_out(cluster_change(door, request, stays))
+async def record(door: Gateway, command: ClusterCommand | TokenCommand) -> Response:
+    events = await door.carry_out(command)
     return answer(Recorded(position=events[-1].position))
-
-
-def cluster_change(door: Gateway, request: ClusterRequest, stays: frozenset[str] = frozenset()) -> ChangeCluster:
-    return ChangeCluster(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), request=request, stays=stays)

@@ -38,13 +38,11 @@ async def decide(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)]
         id=command_id,
         time_us=door.clock.now_us(),
         user=asking(),
-        request=SearchOperationsRequested(
-            experiment_id=experiment_id,
-            searcher=body.searcher,
-            cause_id=str(cause.id),
-            cause_position=cause.position,
-            operations=body.operations,
-        ),
+        experiment_id=experiment_id,
+        searcher=body.searcher,
+        cause_id=cause.id,
+        cause_position=cause.position,
+        operations=body.operations,
     )
     [event] = await door.carry_out(command)
     return _recorded(event)

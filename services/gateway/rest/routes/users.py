@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from tenuto.schemas.events.request import USER_NAME_PATTERN, TokenCreated, UserCreated, UserRemoved
+from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser
 from tenuto.services.gateway.adapters import token as tokens
-from tenuto.services.gateway.commands import ChangeTokens
+from tenuto.services.gateway.commands import CreateToken, CreateUser, RemoveUser, RevokeToken
 from tenuto.services.gateway.decide import decide
 from tenuto.services.gateway.rest.bodies import NewTokenBody, NewUserBody, Recorded
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking, asking_token
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking, asking_token
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.rest.routes.jobs import cluster_change, record
+from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
 from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token
 
@@ -44,20 +44,21 @@ async def create(door: Door, body: NewUserBody) -> Response:
     token = tokens.make()
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
-    made = UserCreated(name=body.name, admin=body.admin, token_hash=given, expires_us=expires_us)
+    new = NewUser(name=body.name, admin=body.admin)
+    command = CreateUser(**asked(door), new=new, token_hash=given, expires_us=expires_us)
     await door.users_known()
     async with door.secrets_change:
-        decide(door.loop.state, cluster_change(door, made))  # refuses a name that somebody has
+        decide(door.loop.state, command)  # refuses a name that somebody has
         # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
         await door.secrets.forget(body.name)
-    await record(door, made)
+    await record(door, command)
     return answer(NewUserView(name=body.name, admin=body.admin, token=token, expires_us=expires_us), 201)
 
 
 @router.delete("/users/{name}", response_model=Recorded)
 async def remove(door: Door, name: str) -> Response:
     """Its tokens are worth nothing any more; its experiments go on."""
-    return await record(door, UserRemoved(name=name))
+    return await record(door, RemoveUser(**asked(door), name=name))
 
 
 @router.get("/users/{name}/tokens", response_model=list[TokenView])
@@ -83,21 +84,14 @@ async def rotate(door: Door, name: UserName, token_id: TokenId) -> Response:
 
 @router.delete("/users/{name}/tokens/{token_id}", response_model=Recorded)
 async def revoke(door: Door, name: UserName, token_id: TokenId) -> Response:
-    command = ChangeTokens(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), owner=name, revoked_id=token_id)
-    events = await door.carry_out(command)
-    return answer(Recorded(position=events[-1].position))
+    return await record(door, RevokeToken(**asked(door), owner=name, token_id=token_id))
 
 
-async def _create(door: Gateway, owner: str, label: str, expires_us: int | None, revoked_id: str = "") -> Response:
+async def _create(door: Gateway, owner: str, label: str, expires_us: int | None, replaces_id: str = "") -> Response:
     token = tokens.make()
     given = tokens.hash_of(f"Bearer {token}")
-    command = ChangeTokens(
-        id=door.clock.new_id(),
-        time_us=door.clock.now_us(),
-        user=asking(),
-        owner=owner,
-        created=TokenCreated(user=owner, token_hash=given, label=label, expires_us=expires_us),
-        revoked_id=revoked_id,
+    command = CreateToken(
+        **asked(door), owner=owner, token_hash=given, label=label, expires_us=expires_us, replaces_id=replaces_id
     )
     await door.carry_out(command)
     made = NewTokenView(

@@ -1,0 +1,39 @@
+"""What the gateway decides: whether a request makes sense now, and what it changes. Asking twice changes nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tenuto.kernel.core import Command
+from tenuto.schemas.envelope import Event
+from tenuto.schemas.events import EventData
+from tenuto.services.gateway import commands
+from tenuto.services.gateway.decide import cluster, experiments, users
+from tenuto.services.gateway.state import State
+
+DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
+    commands.SubmitExperiment: experiments.submit,
+    commands.PauseExperiment: experiments.pause,
+    commands.ResumeExperiment: experiments.resume,
+    commands.CancelExperiment: experiments.cancel,
+    commands.ChangeExperiment: experiments.change,
+    commands.MoveExperiment: experiments.move,
+    commands.RequestOperations: experiments.request_operations,
+    commands.SetPoolPolicy: cluster.set_pool_policy,
+    commands.SetShare: cluster.set_share,
+    commands.CloseSlots: cluster.close_slots,
+    commands.OpenSlots: cluster.open_slots,
+    commands.CreateUser: users.create,
+    commands.RemoveUser: users.remove,
+    commands.CreateToken: users.create_token,
+    commands.RevokeToken: users.revoke_token,
+}
+"""Command -> what decides it."""
+
+
+def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
+    """Raises Refused, for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
+    somebody else's (forbidden), and so for what else is asked about."""
+    decision = DECISIONS.get(type(cause))
+    return () if decision is None else decision(state, cause)

@@ -1,0 +1,177 @@
+"""What users may ask of experiments, and what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import (
+    ExperimentCancelRequested,
+    ExperimentMoved,
+    ExperimentPauseRequested,
+    ExperimentPoolChanged,
+    ExperimentPriorityChanged,
+    ExperimentResumeRequested,
+    ExperimentSlotLimitChanged,
+    ExperimentSubmitted,
+    ExperimentTrialLimitsChanged,
+    ExperimentWeightChanged,
+    SearchOperationsRequested,
+)
+from tenuto.schemas.operations import Create, Extend, Stop
+from tenuto.services.gateway.commands import (
+    CancelExperiment,
+    ChangeExperiment,
+    ExperimentCommand,
+    MoveExperiment,
+    PauseExperiment,
+    RequestOperations,
+    ResumeExperiment,
+    SubmitExperiment,
+)
+from tenuto.services.gateway.policies.permissions import Right, refusal
+from tenuto.services.gateway.state import Live, State
+
+
+def submit(state: State, command: SubmitExperiment) -> Sequence[EventData]:
+    submitted = ExperimentSubmitted(
+        experiment_id=state.submitted + 1,
+        config=command.config,
+        seed=command.seed,
+        context_hash=command.context_hash,
+        context_size_bytes=command.context_size_bytes,
+        user=command.user,
+        origin=command.origin,
+        parent=command.parent,
+    )
+    return [submitted]
+
+
+def pause(state: State, command: PauseExperiment) -> Sequence[EventData]:
+    live = _not_canceled(_live(state, command))
+    return () if live.paused else [ExperimentPauseRequested(experiment_id=live.experiment_id)]
+
+
+def resume(state: State, command: ResumeExperiment) -> Sequence[EventData]:
+    live = _not_canceled(_live(state, command))
+    return [ExperimentResumeRequested(experiment_id=live.experiment_id)] if live.paused else ()
+
+
+def cancel(state: State, command: CancelExperiment) -> Sequence[EventData]:
+    live = _live(state, command)
+    if live.killed or (live.canceled and not command.kill):
+        return ()
+    return [ExperimentCancelRequested(experiment_id=live.experiment_id, kill=command.kill)]
+
+
+def change(state: State, command: ChangeExperiment) -> Sequence[EventData]:
+    live = _not_canceled(_live(state, command))
+    experiment_id = live.experiment_id
+    changes: list[EventData] = []
+    if command.priority != "keep" and command.priority != live.priority:
+        changes.append(ExperimentPriorityChanged(experiment_id=experiment_id, priority=command.priority))
+    if command.weight != "keep" and command.weight != live.weight:
+        changes.append(ExperimentWeightChanged(experiment_id=experiment_id, weight=command.weight))
+    if command.max_slots != "keep" and command.max_slots != live.max_slots:
+        changes.append(ExperimentSlotLimitChanged(experiment_id=experiment_id, max_slots=command.max_slots))
+    if command.pool and command.pool != live.pool:
+        changes.append(ExperimentPoolChanged(experiment_id=experiment_id, pool=command.pool))
+    if command.max_trials is not None and live.method not in MAX_TRIALS_CHANGES:
+        raise Refused(
+            f"max_trials of the {live.method} searcher cannot be changed while it runs: its trials are planned from the start."
+            f" It can for {', '.join(sorted(MAX_TRIALS_CHANGES))}.",
+            "invalid",
+        )
+    if command.max_trials is not None or command.max_concurrent_trials is not None:
+        limits = ExperimentTrialLimitsChanged(
+            experiment_id=experiment_id,
+            max_trials=command.max_trials,
+            max_concurrent_trials=command.max_concurrent_trials,
+        )
+        changes.append(limits)
+    return changes
+
+
+def move(state: State, command: MoveExperiment) -> Sequence[EventData]:
+    live = _not_canceled(_live(state, command))
+    other = state.live.get(command.other_id)
+    if other is None or other is live:
+        what = "is the one to be moved" if other is live else "is not running or waiting"
+        raise Refused(f"Experiment {command.other_id} {what}; give another one of the queue.", "invalid")
+    if other.pool != live.pool:
+        raise Refused(
+            f"Experiment {other.experiment_id} is in pool {other.pool} and experiment {live.experiment_id} in pool {live.pool}; "
+            "change its pool first.",
+            "conflict",
+        )
+    queue = sorted(
+        (state.live[key].place, key)
+        for key in sorted(state.live)
+        if state.live[key].priority == other.priority and state.live[key].pool == other.pool and key != live.experiment_id
+    )
+    at = queue.index((other.place, other.experiment_id)) + command.behind
+    before = queue[at - 1][0] if at else queue[0][0] - 2
+    after = queue[at][0] if at < len(queue) else queue[-1][0] + 2
+    place = (before + after) / 2
+    if not before < place < after:
+        raise Refused(
+            f"There is no more room beside experiment {other.experiment_id}; move it beside another, or change its priority.",
+            "conflict",
+        )
+    changes: list[EventData] = []
+    if other.priority != live.priority:
+        changes.append(ExperimentPriorityChanged(experiment_id=live.experiment_id, priority=other.priority))
+    return [*changes, ExperimentMoved(experiment_id=live.experiment_id, place=place)]
+
+
+def request_operations(state: State, command: RequestOperations) -> Sequence[EventData]:
+    live = _not_canceled(_live(state, command))
+    if live.method != "custom":
+        raise Refused(
+            f"Experiment {live.experiment_id} is searched by {live.method}; only one with `searcher: {{name: custom}}` takes"
+            " operations.",
+            "conflict",
+        )
+    created = live.created
+    for operation in command.operations:
+        created += isinstance(operation, Create)
+        if isinstance(operation, (Extend, Stop)) and operation.trial > created:
+            raise Refused(
+                f"There is no trial {operation.trial} to {operation.kind}: {created} were created so far, the n-th Create being"
+                " trial n.",
+                "invalid",
+            )
+    if created > max(live.created, live.trials_max):
+        raise Refused(
+            f"This would be trial {created} of at most {live.trials_max} (searcher.max_trials); `tenuto exp set"
+            f" {live.experiment_id} --max-trials {created}` allows it.",
+            "invalid",
+        )
+    requested = SearchOperationsRequested(
+        experiment_id=live.experiment_id,
+        searcher=command.searcher,
+        cause_id=str(command.cause_id),
+        cause_position=command.cause_position,
+        operations=command.operations,
+    )
+    return [requested]
+
+
+def _live(state: State, command: ExperimentCommand) -> Live:
+    live = state.live.get(command.experiment_id)
+    if live is not None:
+        admin, what = state.may_all(command.user), f"Experiment {live.experiment_id}"
+        if why := refusal(Right.OWNER, command.user, admin=admin, owner=live.user, what=what):
+            raise Refused(why, "forbidden")
+        return live
+    if 1 <= command.experiment_id <= state.submitted:
+        raise Refused(f"Experiment {command.experiment_id} has already ended, so it cannot be changed.", "conflict")
+    raise Refused(f"There is no experiment {command.experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
+
+
+def _not_canceled(live: Live) -> Live:
+    if live.canceled:
+        raise Refused(f"Experiment {live.experiment_id} is being canceled, so it can only be killed.", "conflict")
+    return live

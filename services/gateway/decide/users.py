@@ -1,0 +1,86 @@
+"""Users and their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import TokenCreated, TokenRevoked, UserCreated, UserRemoved
+from tenuto.services.gateway.commands import CreateToken, CreateUser, RemoveUser, RevokeToken, TokenCommand
+from tenuto.services.gateway.decide.cluster import check_admin
+from tenuto.services.gateway.policies.permissions import Right, refusal
+from tenuto.services.gateway.state import ADMIN, TOKENS_PER_USER_MAX, USERS_MAX, State
+
+RUNNING_NAMED_MAX = 5
+"""Experiments in one sentence."""
+
+
+def create(state: State, command: CreateUser) -> Sequence[EventData]:
+    check_admin(state, command)
+    name = command.new.name
+    if name == ADMIN or name in state.users:
+        hint = f"`tenuto user token create {name}` makes another token"
+        raise Refused(f"There is a user {name} already; {hint}.", "conflict")
+    if len(state.users) >= USERS_MAX:
+        raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
+    if left := _left_behind(state, name):
+        raise Refused(left, "conflict")
+    return [UserCreated(**dict(command.new), token_hash=command.token_hash, expires_us=command.expires_us)]
+
+
+def remove(state: State, command: RemoveUser) -> Sequence[EventData]:
+    check_admin(state, command)
+    if command.name not in state.users:
+        raise _no_user(command.name)
+    return [UserRemoved(name=command.name)]
+
+
+def create_token(state: State, command: CreateToken) -> Sequence[EventData]:
+    owner, replaces_id = command.owner, command.replaces_id
+    _check_self(state, command)
+    if replaces_id:
+        _check_token(state, owner, replaces_id)
+    kept = [token for token in state.tokens_of(owner) if token.holds(command.time_us) and token.id != replaces_id]
+    if len(kept) >= TOKENS_PER_USER_MAX:
+        raise Refused(f"{owner} has {TOKENS_PER_USER_MAX} tokens, and no more are kept; revoke one.", "conflict")
+    created = TokenCreated(user=owner, token_hash=command.token_hash, label=command.label, expires_us=command.expires_us)
+    return [created, TokenRevoked(user=owner, token_id=replaces_id)] if replaces_id else [created]
+
+
+def revoke_token(state: State, command: RevokeToken) -> Sequence[EventData]:
+    _check_self(state, command)
+    _check_token(state, command.owner, command.token_id)
+    return [TokenRevoked(user=command.owner, token_id=command.token_id)]
+
+
+def _check_self(state: State, command: TokenCommand) -> None:
+    """Raises Refused."""
+    owner = command.owner
+    if why := refusal(Right.SELF, command.user, admin=state.may_all(command.user), owner=owner):
+        raise Refused(why, "forbidden")
+    if owner != ADMIN and owner not in state.users:
+        raise _no_user(owner)
+
+
+def _check_token(state: State, owner: str, token_id: str) -> None:
+    """Raises Refused."""
+    if not any(token.id == token_id for token in state.tokens_of(owner)):
+        raise Refused(f"{owner} has no token {token_id}; `tenuto user token ls {owner}` lists them.", "not_found")
+
+
+def _no_user(name: str) -> Refused:
+    return Refused(f"There is no user {name}; `tenuto user ls` lists those that there are.", "not_found")
+
+
+def _left_behind(state: State, user: str) -> str:
+    """Why nobody may have the name of a removed user yet; empty if somebody may. What still runs under it would be the new
+    user's, and get secrets that the new user sets under the same names."""
+    running = sorted(experiment_id for experiment_id, live in state.live.items() if live.user == user)
+    if not running:
+        return ""
+    named = ", ".join(map(str, running[:RUNNING_NAMED_MAX])) + ", ..." * (len(running) > RUNNING_NAMED_MAX)
+    return (
+        f"Of an earlier user {user} experiments have not ended ({named}): end them with `tenuto exp kill`, wait for their end, "
+        "or choose another name."
+    )
