@@ -16,6 +16,8 @@ import pytest
 from tenuto.client import Client, ClientError, Experiment, NotCompleted, Refused, TimedOut
 from tests.support.live_cluster import LiveCluster
 
+pytest.importorskip("pandas", reason="the page makes data frames: pip install 'tenuto[frames]'")
+pytest.importorskip("pyarrow", reason="the page makes tables of Arrow: pip install 'tenuto[frames]'")
 PAGE = (Path(__file__).parents[2] / "docs" / "client.md").read_text()
 BLOCKS = re.findall(r"^```python( file=\S+)?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
