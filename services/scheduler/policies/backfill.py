@@ -54,7 +54,7 @@ class Backfill:
         first: Start | None = None
         """The earliest start that it must not delay by running longer than it says."""
         beside: list[Held] = []
-        """Those beside which it runs."""
+        """Held gangs beside which it runs."""
         for item in self._reservations.binding(experiment):
             if item.start is None or item.start.delayed_by(end_us, wanted):
                 return 0

@@ -1,4 +1,4 @@
-"""What one pass over one pool has decided so far: its events, and what these change for what is decided next.
+"""Decisions of one pass over one pool so far: its events, and their effects on further decisions.
 
 Every part of a pass reads it; only here drafts are added. The state itself stays as it was when the pass began.
 """
@@ -160,7 +160,7 @@ class Decisions:
         self.note(experiment, Preempting(**gang(experiment), victims=len(chosen)))
 
     def resize(self, allocation: Allocation, slots: SlotSet, reason: Reason) -> None:
-        """Its trial goes on with these slots, in place of what was decided about its size before."""
+        """Decides a resize: the trial goes on with these slots. Replaces an earlier decision on its size."""
         if self.fairness is not None:
             change = count(slots) - count(self.slots_soon(allocation))
             self.fairness.add(self.state.experiments[allocation.experiment_id], change)

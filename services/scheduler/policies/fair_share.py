@@ -42,7 +42,7 @@ def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None
 
 
 def _anything_to_do(state: State, pool: Pool) -> bool:
-    """Whether somebody could use slots, and there are some that could change hands: free ones, or those of running gangs that may
+    """True if somebody could use slots, and there are some that could change hands: free ones, or those of running gangs that may
     give way."""
     if not pool.queue and not pool.elastic:
         return False
@@ -64,7 +64,7 @@ class FairShareRules(Rules):
     # Shares.
 
     def may_start(self, experiment: Experiment) -> bool:
-        """Whether its limits and constraints let a gang of it start, once there are slots."""
+        """True if its limits and constraints let a gang of it start, once there are slots."""
         if experiment.max_slots is not None and experiment.slots_per_trial > experiment.max_slots:
             return False
         if quota_binds(self.state, self.divided, experiment):
@@ -199,7 +199,8 @@ class FairShareQueue:
     # Those below their share.
 
     def _serve_below_share(self) -> None:
-        """Who has the smallest part of its share is first, and the first that is held keeps the others from the free slots."""
+        """Serves experiments below their share. The one with the smallest part of its share is first, and the first that is
+        held keeps the others from the free slots."""
         heap: list[tuple[float, float, int, int]] = []
         """(part of its share that it has, place, experiment, which of its waiting trials is next)."""
         # One above its share may let its own larger trials shrink.
@@ -245,7 +246,7 @@ class FairShareQueue:
         wanted: dict[int, int] = {}
         """Experiment -> slots by which its trials would grow."""
         bound: list[tuple[Growing, int]] = []
-        """Those that may not grow everywhere, and by how many slots they would."""
+        """Trials that may not grow everywhere, each with the slots by which it would."""
         for entry in self.parts.growth.growing() if self._pool.elastic else ():
             if self.rules.is_guest(entry.experiment):
                 continue
@@ -270,7 +271,7 @@ class FairShareQueue:
             self._make_way(entry.experiment, more - ground.free_in(room) - self.supply.coming_in(room), room)
 
     def _make_way(self, experiment: Experiment, missing: int, room: Room | None = None) -> int:
-        """Those above their shares give up slots, at most so many, for trials that run and are entitled to more."""
+        """Makes experiments above their shares give up at most `missing` slots, for running trials that are entitled to more."""
         freed = 0
         for allocation, most in list(self.rules.spare(experiment)):
             soon = self.decisions.slots_soon(allocation)

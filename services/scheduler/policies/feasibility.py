@@ -1,4 +1,4 @@
-"""What a pool could hold at all, busy or not: whether a gang may ever start there as its agents are now, and how many at once.
+"""Capacity of a pool for gangs, busy or not: which gangs can ever start on its present agents, and how many at once.
 
 Every event about an agent makes the pool's agents anew, so what was found for these very ones is true. It is kept in the pool's
 memo, which is no part of the state: without it every result is the same.
@@ -19,7 +19,7 @@ REMEMBERED_MAX = 10_000
 
 
 class Reach(NamedTuple):
-    """What one pool could hold of gangs of one kind and size, if nothing else ran."""
+    """Capacity of one pool for gangs of one kind and size, if nothing else ran."""
 
     gangs: int
     """Gangs that fit at once."""
@@ -55,12 +55,12 @@ def reach_of(state: State, pool: Pool, constraints: Constraints | None, wanted: 
 
 
 def restricted(experiment: Experiment) -> bool:
-    """Whether any of its trials may not go everywhere in its pool."""
+    """True if any of its trials may not go everywhere in its pool."""
     return experiment.constraints is not None or bool(experiment.kept_away)
 
 
 def coming(state: State, pool: Pool, experiment: Experiment) -> int:
-    """How many of its trials that wait, or will wait as soon as their workers have left, the pool could hold one by one."""
+    """Number of its trials, waiting or about to wait once their workers have left, that the pool could hold one by one."""
     numbers = (*experiment.waiting, *experiment.returning)
     usual = reach_of(state, pool, experiment.constraints, experiment.slots_per_trial).gangs > 0
     if not experiment.kept_away:

@@ -1,4 +1,5 @@
-"""Who may be made to give slots back for others: not who asked not to be, nor what ran when its pool's policy changed."""
+"""Allocations that may be made to give slots back for others: all but those of users who asked against it, and those that ran
+when their pool's policy changed."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from tenuto.services.scheduler.state import Allocation, Experiment, Pool
 
 
 def gives_way(experiment: Experiment, allocation: Allocation) -> bool:
-    """Whether the allocation may be preempted, or shrunk, for others."""
+    """True if the allocation may be preempted, or shrunk, for others."""
     return experiment.preemptible and not allocation.stays
 
 

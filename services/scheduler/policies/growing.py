@@ -74,7 +74,7 @@ class Growth:
         return (experiment.slots_used + granted + self._supply.available()) // at_once
 
     def _may_have_another(self, experiment: Experiment, added: dict[int, int]) -> bool:
-        """Whether its limits and its owners' quotas leave another slot. `added`: slots given to experiments, not decided yet."""
+        """True if its limits and its owners' quotas leave another slot. `added`: slots given to experiments, not decided yet."""
         here = added.get(experiment.experiment_id, 0)
         more = self._decisions.granted.get(experiment.experiment_id, 0) + here
         if experiment.max_slots is not None and experiment.slots_used + more >= experiment.max_slots:

@@ -1,4 +1,4 @@
-"""Which pools lend their free slots: those that no trial of their own could use them in, be it by starting or by growing."""
+"""Pools that lend their free slots: those without a trial of their own that could use them, by starting or by growing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lenders:
         return self._grounds[name]
 
     def _wanted(self, pool: Pool) -> bool:
-        """Whether a trial of its own waits for its slots, and not only because of a limit or its size."""
+        """True if a trial of its own waits for its slots, and not only because of a limit or its size."""
         first = [self._state.experiments[entry[2]] for entry in pool.queue[:OWN_LOOKED_AT_MAX]]
         if len(pool.queue) > len(first):
             return True
@@ -63,7 +63,7 @@ class Lenders:
 
 
 def may_borrow(state: State, pool: Pool) -> bool:
-    """Whether some experiment that waits in the pool has a fallback pool."""
+    """True if some experiment that waits in the pool has a fallback pool."""
     for name in sorted(state.pools):
         lends = state.pools[name].lends_to
         at = bisect_left(lends, (pool.name, 0))

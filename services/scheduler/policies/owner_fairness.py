@@ -1,4 +1,4 @@
-"""Which of the waiting experiments of one priority is next: fairness among their owners.
+"""Next one of the waiting experiments of one priority: fairness among their owners.
 
 Next is the owner (a user in a workspace) that holds the fewest slots of the pool for its weight; with what was promised to it in
 the pass, without what gives way in it. Owners that hold equally much, and one owner's experiments, come in the order (place,
@@ -98,7 +98,7 @@ class OwnerFairness:
         self._changed = True
 
     def next(self) -> Experiment | None:
-        """Who is next; again the same one until it is `done`, unless another one is before it by then."""
+        """The next experiment; again the same one until it is `done`, unless another one is before it by then."""
         if self._changed:
             self._heap = [(self._key(owner), owner) for owner in self._queues if self._at[owner] < len(self._queues[owner])]
             heapq.heapify(self._heap)
@@ -109,7 +109,7 @@ class OwnerFairness:
         return self._state.experiments[self._queues[owner][self._at[owner]][1]]
 
     def done(self, experiment: Experiment) -> None:
-        """It is not next again in this pass."""
+        """Excludes an experiment from being next again in this pass."""
         owner = (experiment.workspace, experiment.user)
         self._at[owner] += 1
         self._replace(owner)
@@ -123,7 +123,7 @@ class OwnerFairness:
         return bool(experiment.reserved_us) and experiment.experiment_id not in self._granted
 
     def add(self, experiment: Experiment, slots: int) -> None:
-        """Its owner is promised so many slots, or gives way with them."""
+        """Adds slots promised to its owner; negative for slots that give way."""
         owner = (experiment.workspace, experiment.user)
         self._changes[owner] = self._changes.get(owner, 0) + slots
         if not self._changed and self._heap and self._heap[0][1] == owner:

@@ -1,4 +1,4 @@
-"""Which slots a gang gets. A gang that any slots will do for fits if there are enough, so whether it fits is a matter of
+"""Slots of a gang. A gang that any slots will do for fits if there are enough, so whether it fits is a matter of
 counting; which slots is a matter of keeping gangs together and agents whole: on one agent if one has the slots, else in one rack,
 else on as few agents as possible. A gang with constraints has *rooms*: sets of agents that each could hold it. All rooms are
 looked at, so it waits only if none has the slots."""
@@ -54,7 +54,7 @@ class FreeSlots:
         self._counts: dict[str, int] | None = None
         """Agent -> its free slots, of those that have any: made when it is first needed."""
         self.shown = 0
-        """How often slots that were kept back could be used again."""
+        """Number of times that slots kept back became usable again."""
         self._idle = idle
         self._changed: list[tuple[int, str]] | None = None
         """The idle agents, once something was taken: most passes take nothing."""
@@ -265,7 +265,7 @@ class Ground:
         return self.free.take_in(fitting[0][1], wanted, spread=spread) if fitting else None
 
     def _in_racks(self, agents: Sequence[str]) -> list[Room]:
-        """Those of them that say in which rack they are, rack by rack."""
+        """Rooms of the agents that name their rack, one per rack."""
         labels = racks_of(self.state, self.pool)
         racks: dict[str, list[str]] = {}
         for agent_id in agents:
@@ -291,7 +291,7 @@ class Ground:
         return tuple(parts)
 
     def around(self, constraints: Constraints | None, agents: Sequence[str]) -> Room | None:
-        """Where the gang may grow; None: anywhere."""
+        """Room in which the gang may grow; None: anywhere."""
         if constraints is None:
             return None
         if constraints.locality == "agent":

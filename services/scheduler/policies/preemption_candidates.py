@@ -66,7 +66,7 @@ class PreemptionCandidates:
             heapify(heap)
 
     def alone(self, allocation: Allocation) -> bool:
-        """Whether this one may go, if no other one of its experiment does."""
+        """True if this one may go, if no other one of its experiment does."""
         self._catch_up()
         key = allocation.experiment_id
         if key not in self._version or allocation.allocation_id in self._taken or allocation.stays:
@@ -74,8 +74,8 @@ class PreemptionCandidates:
         return self._left_of(key) - allocation.size >= self._targets.get(key, 0)
 
     def together(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those of them that may go even if all do, of each experiment the latest saved or granted: for a gang that can only use
-        slots where these run."""
+        """Candidates that may go even if all of them do, of each experiment the latest saved or granted: for a gang that
+        can only use slots where these run."""
         left: dict[int, int] = {}
         found: list[Candidate] = []
         for item in sorted(candidates, key=lambda item: (-item.allocation.since_us, -item.allocation.grant)):
@@ -134,7 +134,7 @@ class PreemptionCandidates:
         return found
 
     def _walk(self, experiment: Experiment) -> Iterator[Gang]:
-        """What may go of one that is not elastic, in order; what was taken does not count."""
+        """Gangs of a non-elastic experiment that may go, in order, without those already taken."""
         key, size = experiment.experiment_id, experiment.slots_per_trial
         order = self._order.get(key)
         if order is None:
@@ -180,7 +180,7 @@ class PreemptionCandidates:
         return self._pool.held.get(experiment.experiment_id, 0) - self._gone.get(experiment.experiment_id, 0)
 
     def _length(self, experiment: Experiment) -> int:
-        """How many of the gangs of one that is not elastic."""
+        """Number of gangs of a non-elastic experiment that may go."""
         return (self._holds(experiment) - self._targets.get(experiment.experiment_id, 0)) // experiment.slots_per_trial
 
     def _entry(self, experiment: Experiment) -> tuple[float, int, int]:

@@ -47,7 +47,7 @@ class PriorityRules(Rules):
     # Who is preempted: the less urgent, and of its own priority those that run longer than they said.
 
     def _overdue(self, experiment: Experiment) -> list[Candidate]:
-        """Those of its own priority."""
+        """Overdue candidates of its own priority."""
         experiments = self.state.experiments
         return [item for item in self.overdue() if experiments[item.allocation.experiment_id].priority == experiment.priority]
 
@@ -159,7 +159,7 @@ class PriorityQueue:
         self._waits_first = False
         """True: a gang of this priority has slots reserved."""
         self._only_reserved = 0
-        """How often only slots of reserved rooms were left."""
+        """Number of times that only slots of reserved rooms were left."""
         self._lent = may_borrow(self._state, self._pool)
         """Some experiment in the queue has a fallback pool."""
         self._surplus = self.rules.least_urgent_surplus()

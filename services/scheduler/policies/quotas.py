@@ -24,11 +24,11 @@ class Keeper(NamedTuple):
 
     experiment: Experiment
     soon: bool
-    """What it needs of the quota is being freed."""
+    """True if the part of the quota that it needs is being freed."""
 
 
 class Quotas:
-    """What limits and quotas leave during a pass. Nothing is promised or kept unless the policy's queue says so."""
+    """Slots left by limits and quotas during a pass. Nothing is promised or kept unless the policy's queue says so."""
 
     def __init__(self, decisions: Decisions, rules: Rules) -> None:
         self._decisions, self._rules = decisions, rules
@@ -86,7 +86,7 @@ class Quotas:
         return share.max_slots - self._state.owner_slots.get(owner, 0) - gone
 
     def left_soon(self, owner: str, whole: int, experiment: Experiment | None) -> int:
-        """What will be left, beside what is kept, once those that leave have left."""
+        """Slots of the quota that will be left, without those kept, once leaving allocations have left."""
         kept = sum(
             keeper.experiment.slots_per_trial
             for keeper in self.keepers.get(owner, ())
@@ -152,7 +152,7 @@ class QuotaKeeping:
             self._quotas.keepers.setdefault(owner, []).append(keeper)
 
     def _make_way(self, demand: Demand, short: dict[str, int]) -> bool:
-        """Whether its quota and its slots are being freed: they are already, or gangs give way from now on."""
+        """True if its quota and its slots are being freed: they are already, or gangs give way from now on."""
         if demand.experiment.constraints is not None:
             return all(missing <= 0 for missing in short.values())
         chosen = self._cheapest(demand.experiment, short)

@@ -19,7 +19,7 @@ class GangNumbers(TypedDict):
 
 
 def gang(experiment: Experiment) -> GangNumbers:
-    """What its next trial needs, as those are told who ask why it waits."""
+    """Needs of its next trial, as shown to users who ask why it waits."""
     asked = experiment.constraints
     return {
         "slots_wanted": experiment.slots_per_trial,
@@ -31,7 +31,7 @@ def gang(experiment: Experiment) -> GangNumbers:
 
 
 class OrderNumbers(TypedDict, total=False):
-    """Those fields of `schemas.sentences.grants.Granted` that say whose turn it is."""
+    """Fields of `schemas.sentences.grants.Granted` about the order of experiments."""
 
     priority: int
     place: float

@@ -29,7 +29,7 @@ class Reclaiming:
         self._state, self._pool = decisions.state, decisions.pool
 
     def wait_for(self, demand: Demand, wanted: int, free: int) -> bool:
-        """Whether so many slots are being freed for a gang that any slots will do for: they are already, or others give way from
+        """True if so many slots are being freed for a gang that any slots will do for: they are already, or others give way from
         now on. `free`: of them those that are free."""
         experiment, supply = demand.experiment, self._supply
         missing = wanted - free - supply.leaving
@@ -49,7 +49,7 @@ class Reclaiming:
         return True
 
     def could_free(self, experiment: Experiment, missing: int, going: set[str]) -> bool:
-        """Whether others could make up what is missing, if those that are `going` leave anyway."""
+        """True if others could make up what is missing, if those that are `going` leave anyway."""
         self._decisions.taken |= going
         suffices = missing <= 0 or bool(self.victims_for(experiment, missing))
         suffices = suffices or sum(item.freed for item in self._shrinking.shrinkable(experiment)) >= missing
@@ -75,7 +75,7 @@ class Reclaiming:
         return cheapest(found, missing, self._decisions.now_us)
 
     def _suffice(self, experiment: Experiment, missing: int, victims: Sequence[Candidate], room: Room | None) -> bool:
-        """Whether the others give the rest, once these are gone: some policies bound what an experiment may lose in all."""
+        """True if the others give the rest, once these are gone: some policies bound what an experiment may lose in all."""
         items = {victim.allocation.allocation_id for victim in victims}
         self._decisions.taken |= items
         rest = sum(item.freed for item in self._shrinking.shrinkable(experiment, room))

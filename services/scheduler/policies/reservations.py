@@ -36,7 +36,7 @@ class Reservations:
         self.in_rooms = RoomReservations(decisions, supply, rules, rooms, self.held)
 
     def reserve(self, experiment: Experiment) -> None:
-        """It is held from now on, and promised a start, if the ends of enough running gangs are known."""
+        """Holds the experiment from now on, and promises it a start if the ends of enough running gangs are known."""
         self.held.append(Held(experiment, self.start_of(experiment)))
 
     def start_of(self, experiment: Experiment) -> Start | None:
@@ -86,7 +86,7 @@ class Reservations:
         return [item for item in self.held if self._rules.bound_by(experiment, item.experiment)]
 
     def may_backfill(self, experiment: Experiment) -> bool:
-        """Whether a start is promised to all held gangs that it could delay."""
+        """True if a start is promised to all held gangs that it could delay."""
         return all(item.start is not None for item in self.binding(experiment))
 
     def note_held(self, experiment: Experiment, free: int) -> None:

@@ -1,4 +1,4 @@
-"""What a change of a trial's size is made of: which slots it gives up, which it goes on with, and the event that says so."""
+"""Parts of a change of a trial's size: the slots that it gives up, those that it goes on with, and the event."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Start(NamedTuple):
     """Whose end gives it the last of its slots."""
 
     def delayed_by(self, end_us: int | None, slots: int) -> bool:
-        """Whether a trial that runs on so many slots until then would delay it. `end_us`: None if nobody knows."""
+        """True if a trial that runs on so many slots until then would delay it. `end_us`: None if nobody knows."""
         return not (self.ends_before(end_us) or slots <= self.extra)
 
     def ends_before(self, end_us: int | None) -> bool:
@@ -172,7 +172,7 @@ class RoomReservations:
             item.open = True
 
     def close_for(self, experiment: Experiment) -> list[HeldRoom]:
-        """Those that were open are closed to an experiment from which the gangs could not have the slots back, until `reopen`."""
+        """Closes open rooms, until `reopen`, to an experiment from which the gangs could not get the slots back."""
         closed = [item for item in self._reserved if item.open and self._rules.bound_by(experiment, item.experiment)]
         for item in closed:
             hidden = set(self._supply.free.hide(item.agents))
@@ -184,7 +184,7 @@ class RoomReservations:
         return closed
 
     def may_lend(self) -> bool:
-        """Whether there are free slots in reserved rooms that others may use for a while."""
+        """True if there are free slots in reserved rooms that others may use for a while."""
         return any(item.free and not item.open and item.start is not None for item in self._reserved)
 
     def take(self, demand: Demand) -> tuple[tuple[AgentSlots, ...], int, Start | None] | None:

@@ -37,7 +37,7 @@ class Size(NamedTuple):
 
 @dataclass
 class Given:
-    """What may be given up for a gang, by agent: at least what is there to be had."""
+    """Slots that may be given up for a gang, by agent: at least as many as can be freed."""
 
     preempted: dict[str, int] = field(default_factory=dict)
     shrunk: dict[str, int] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Given:
 
 
 class Rooms:
-    """What rooms of the pool have, and what others would give up in them. During one pass."""
+    """Slots in rooms of the pool, and slots that others would give up in them. During one pass."""
 
     def __init__(self, decisions: Decisions, supply: Supply, rules: Rules, shrinking: Shrinking, reclaiming: Reclaiming) -> None:
         self._decisions, self._supply, self._rules = decisions, supply, rules
@@ -81,7 +81,7 @@ class Rooms:
         return [Size(ground.free_in(room), supply.coming_in(room), room) for room in self.of(demand)]
 
     def make_way(self, demand: Demand, sizes: Sequence[Size]) -> bool:
-        """Whether others give it its slots in one of the rooms: by shrinking, else at the least cost."""
+        """True if others give it its slots in one of the rooms: by shrinking, else at the least cost."""
         given = self.given_for(demand.experiment)
         if not given.preempted and not given.shrunk:
             return False

@@ -1,4 +1,4 @@
-"""What is left over when shares are rounded down to whole gangs goes, a gang at a time, to those that lost most by it.
+"""Rounding of shares to whole gangs: slots left over by rounding down go, a gang at a time, to the owners that lost most by it.
 
 Kept up to date as some of them change, because with many thousands of waiting experiments nearly every slot is given out here.
 """
@@ -51,7 +51,7 @@ class Remainder:
         self._given = 0
         """The sum of their steps."""
         self._behind: list[Loser] = []
-        """Those that get their steps though one before them does not."""
+        """Losers that get their steps although one before them does not."""
 
     def change(self, gone: Sequence[Part], new: Sequence[Part], touched: set[int]) -> None:
         """Some experiments' rounded shares are other ones. `gone`: as they were, `new`: as they are. `touched`: gets them, and

@@ -1,5 +1,5 @@
-"""What a policy answers. A pass is the same under all policies; where it has to know whose turn it is, who gives way to whom, or
-how much is whose, it asks its rules. The defaults are those of a policy that has no opinion."""
+"""Rules: the questions that a policy answers. A pass is the same under all policies; it asks its rules for the order of
+experiments, for the trials that give way, and for the shares. The defaults are those of a policy that has no opinion."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Rules:
         raise NotImplementedError
 
     def turn_until(self, experiment: Experiment) -> int | None:
-        """Until when the experiment is entitled to what it is granted now, where that is its turn."""
+        """Time until which the experiment is entitled to its present grant, if that is its turn; else None."""
         return None
 
     # Who is preempted for whom.
 
     def rank(self, experiment: Experiment, allocation: Allocation) -> int | None:
-        """How much a running gang deserves to stay, 0 least; None: it may not be preempted for this experiment."""
+        """Rank of a running gang among those to stay, 0 least; None: it may not be preempted for this experiment."""
         raise NotImplementedError
 
     def candidates(self, experiment: Experiment, missing: int, given: Mapping[str, int] | None = None) -> Sequence[Candidate]:
@@ -43,7 +43,7 @@ class Rules:
         raise NotImplementedError
 
     def together(self, candidates: list[Candidate]) -> list[Candidate]:
-        """Those of the candidates of one room that may go even if all of them do."""
+        """Candidates of one room that may go even if all of them do."""
         return candidates
 
     def givers(self, experiment: Experiment) -> Iterable[str]:
@@ -88,11 +88,11 @@ class Rules:
         return {}
 
     def bound_by(self, experiment: Experiment, held: Experiment) -> bool:
-        """Whether what the experiment starts could delay the held one: not if that one could have the slots back."""
+        """True if what the experiment starts could delay the held one: not if that one could have the slots back."""
         return True
 
     def gives_quota_back(self, experiment: Experiment, keeper: Experiment) -> bool:
-        """Whether the keeper could preempt what the experiment starts."""
+        """True if the keeper could preempt what the experiment starts."""
         return False
 
     def own_candidates(self, experiment: Experiment, owner: str) -> Sequence[Candidate]:
@@ -102,11 +102,11 @@ class Rules:
     # Elastic trials.
 
     def is_guest(self, experiment: Experiment) -> bool:
-        """Its trials' slots here are lent to them: what they have above their least they give to any of the pool's own."""
+        """True if its trials' slots here are lent: they give their slots above the minimum to any trial of the pool's own."""
         return experiment.pool != self.pool.name
 
     def gives_up(self, experiment: Experiment, other: Experiment) -> bool:
-        """Whether trials of the other experiment give up what they have above their least for this one."""
+        """True if trials of the other experiment give up what they have above their least for this one."""
         raise NotImplementedError
 
     def spare(self, experiment: Experiment) -> Iterator[tuple[Allocation, int]]:

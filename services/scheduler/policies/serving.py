@@ -1,4 +1,4 @@
-"""How a waiting gang is served when it is its turn: the phases of the tables below, one after the other, until one has an answer.
+"""Service of a waiting gang when it is its turn: the phases of the tables below, one after the other, until one has an answer.
 
 What is being freed for a gang, and what it is held for, nothing behind it may take: it is a part of what the gang waits for. A
 gang with constraints waits for one room, and holds back nothing outside of it.
@@ -33,7 +33,7 @@ ELSEWHERE = ("never", "holds_room")
 class Served(NamedTuple):
     outcome: Outcome
     slots: int = 0
-    """That it has, or that are being freed for it."""
+    """Slots that it has, or that are being freed for it."""
 
 
 class Serving:
@@ -136,7 +136,7 @@ STARTS: tuple[tuple[Outcome, Callable[[Starting, Demand], int]], ...] = (
     ("granted", Starting.on_reserved_slots),
     ("lent", Starting.on_lent_slots),
 )
-"""How a gang may start: the slots that it starts on, 0 where it does not. What is first is tried first."""
+"""Ways of starting a gang, tried in this order: each returns the slots that it starts on, 0 if it does not."""
 WAITS_FOR_ANY_SLOTS: tuple[Callable[[Serving, Demand], Served | None], ...] = (
     Serving._too_large,
     Serving._slots_are_freed,

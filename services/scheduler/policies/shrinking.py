@@ -35,7 +35,7 @@ class Shrinking:
         return found
 
     def shrinkable_on(self, experiment: Experiment) -> OnAgents:
-        """Where elastic trials could give up slots for it, and at most how many."""
+        """Slots that elastic trials could give up for it at most, by agent."""
         found: OnAgents = []
         for allocation, most in self._rules.spare(experiment) if self._pool.elastic else ():
             on: dict[str, int] = {}
@@ -80,7 +80,7 @@ class Shrinking:
             self.shrink(self._state.allocations[item], give[item], experiment, wanted)
 
     def shrink(self, allocation: Allocation, slots: int, wanted_by: Experiment, missing: int, room: Room | None = None) -> None:
-        """It goes on with so many slots less."""
+        """Decides that the allocation's trial goes on with this number of slots less."""
         now = self._decisions.slots_soon(allocation)
         left = smaller(now, self._droppable(allocation, room)[:slots])
         if left == now:

@@ -1,4 +1,4 @@
-"""Which gangs start now: on free slots, on those of reserved rooms where they delay nobody, or on those of another pool."""
+"""Gangs that start now: on free slots, on those of reserved rooms where they delay nobody, or on those of another pool."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Starting:
         return 0 if slots is None else self.grant(demand, slots, free)
 
     def on_reserved_slots(self, demand: Demand) -> int:
-        """Where it ends before the gangs start for which rooms are reserved, or uses what these leave over."""
+        """Starts it on slots of reserved rooms, if it ends before their gangs start, or uses slots that these leave over."""
         found = self._reserved.take(demand)
         if found is None:
             return 0
@@ -71,7 +71,7 @@ class Starting:
         return max(demand.wanted, self._quotas.most(experiment, demand.used, part)) if part > demand.wanted else demand.wanted
 
     def _size_lent(self, demand: Demand, lender: Pool, free: int) -> int:
-        """Where the lender has no trials that could grow: an even part of its free slots for each of those that wait."""
+        """Size of a borrowing gang. If the lender has no elastic trials: the free slots, divided evenly among those that wait."""
         experiment = demand.experiment
         if not experiment.elastic or lender.elastic:
             return demand.wanted

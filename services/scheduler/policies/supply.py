@@ -23,7 +23,7 @@ class Supply:
         self.held_agents: set[str] = set()
         """Agents whose slots are reserved for gangs that are ahead: whoever gave way there would do so in vain."""
         self.comings = 0
-        """How often slots of an agent began to be freed in this pass."""
+        """Number of times that slots of an agent began to be freed in this pass."""
         self._coming: dict[str, int] | None = None
         """Agent -> slots being freed there that no earlier gang waits for: made when it is first needed."""
 
@@ -33,7 +33,7 @@ class Supply:
     # What comes back when somebody leaves.
 
     def usable_of(self, allocation: Allocation) -> OnAgents:
-        """Where slots can be used again when it has left."""
+        """Slots that can be used again when it has left, by agent."""
         found: OnAgents = []
         for agent_id, slot_ids in allocation.given_up:
             agent = self._state.agents[agent_id]
@@ -56,7 +56,7 @@ class Supply:
         return sum(known.get(agent_id, 0) for agent_id in room) if known else 0
 
     def comes(self, allocation: Allocation) -> None:
-        """It leaves from now on."""
+        """Counts the slots of an allocation that leaves from now on."""
         self.comings += 1
         self.move_coming(self.usable_of(allocation), 1)
 

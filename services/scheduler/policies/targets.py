@@ -44,9 +44,9 @@ class _Group:
     demand: float
     least: float
     known: dict[int, tuple[Experiment, int, Node]]
-    """What each leaf was made from."""
+    """Inputs from which each leaf was made."""
     share: float = -1.0
-    """That `targets` and `losers` were found for."""
+    """Share for which `targets` and `losers` were found."""
     targets: dict[int, int] = field(default_factory=dict)
     given: int = 0
     losers: list[Loser] = field(default_factory=list)
@@ -54,7 +54,7 @@ class _Group:
 
 @dataclass(slots=True)
 class Remembered:
-    """What was found last, of one pool."""
+    """Last results for one pool."""
 
     groups: dict[Owner, _Group] = field(default_factory=dict)
     remainder: Remainder = field(default_factory=Remainder)
@@ -139,7 +139,7 @@ def _quota(state: State, owner: Owner) -> int | None:
 
 
 def _as_before(group: _Group, pool: Pool, quota: int | None) -> bool:
-    """Whether the leaves would be the same now: the capacity only counts where a gang is larger, the agents only where a gang
+    """True if the leaves would be the same now: the capacity only counts where a gang is larger, the agents only where a gang
     may not go to all of them."""
     if quota != group.quota or (group.agents is not None and group.agents is not pool.agents):
         return False
@@ -195,7 +195,7 @@ def _own_share(state: State, node: Node, owner: str, name: str) -> None:
 
 
 def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> Node:
-    """It wants what it holds, and the gangs that wait as far as the pool could ever hold them."""
+    """Leaf of an experiment: it wants its present slots, and the waiting gangs that the pool could ever hold."""
     if experiment.elastic:
         return _elastic_leaf(state, experiment, pool, quota)
     held = pool.held.get(experiment.experiment_id, 0)
@@ -216,7 +216,7 @@ def _leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -
 
 
 def _may_want(experiment: Experiment, pool: Pool, quota: int | None) -> bool:
-    """Whether a trial of it that waits may have slots here."""
+    """True if a trial of it that waits may have slots here."""
     gang = experiment.slots_per_trial
     return experiment.pool == pool.name and experiment.open and gang <= pool.capacity and (quota is None or gang <= quota)
 
@@ -226,7 +226,7 @@ def _reach(state: State, experiment: Experiment, pool: Pool) -> Reach:
 
 
 def _elastic_leaf(state: State, experiment: Experiment, pool: Pool, quota: int | None) -> Node:
-    """Its demand is what all its trials could use."""
+    """Leaf of an elastic experiment: its demand is the slots that all its trials could use."""
     held, gang = pool.held.get(experiment.experiment_id, 0), experiment.slots_per_trial
     at_home = experiment.pool == pool.name
     staying = [state.allocations[item] for item in experiment.allocations if item in pool.elastic]

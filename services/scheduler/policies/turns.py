@@ -34,7 +34,7 @@ LOOKED_AT_MAX = 100
 
 @dataclass(frozen=True)
 class Shares:
-    """What a pass goes by."""
+    """Shares and turns on which a pass is based."""
 
     targets: Mapping[int, int]
     """Experiment -> slots that it is entitled to now."""
@@ -55,7 +55,7 @@ def due_us(experiment: Experiment, known: Remembered) -> int | None:
 
 
 def turn_us(experiment: Experiment, known: Remembered) -> int:
-    """How long its turn lasts."""
+    """Length of its turn in microseconds."""
     share = _share(experiment, known)
     return _period_us(share, experiment.slots_per_trial - share)
 
@@ -68,7 +68,7 @@ def _share(experiment: Experiment, known: Remembered) -> float:
 
 
 def _counts(experiment: Experiment, known: Remembered) -> bool:
-    """Whether it holds slots, or wants some that it could have."""
+    """True if it holds slots, or wants some that it could have."""
     group = known.groups.get((experiment.workspace, experiment.user))
     key = experiment.experiment_id
     return group is not None and key in group.known and group.known[key][2].demand > 0
@@ -80,7 +80,7 @@ def _period_us(part: float, other: float) -> int:
 
 
 def quota_binds(state: State, known: Remembered, experiment: Experiment) -> bool:
-    """Whether one of its owners wants more in this pool than its quota is."""
+    """True if one of its owners wants more in this pool than its quota is."""
     for owner in experiment.owners:
         share = state.shares.get(owner)
         if share is None or share.max_slots is None:
@@ -92,7 +92,7 @@ def quota_binds(state: State, known: Remembered, experiment: Experiment) -> bool
 
 
 def any_due(pool: Pool, now_us: int) -> bool:
-    """Whether an experiment has been without slots for so long that it might have a turn."""
+    """True if an experiment has been without slots for so long that it might have a turn."""
     return bool(pool.unserved) and pool.unserved[0][0] + TURN_US <= now_us
 
 

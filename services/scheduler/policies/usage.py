@@ -18,7 +18,7 @@ DECAY_65536 = 60097
 STEPS_MAX = STEPS_PER_HALF_LIFE * 64
 """After 64 half-lives nothing of 2^64 slot-microseconds is left."""
 FACTOR_MIN, FACTOR_MAX = 0.25, 2.0
-"""Who used far more than others keeps at least a quarter of its weight, so that nobody is shut out."""
+"""Bounds of the factor on a weight by past use: heavy users keep at least a quarter of it, so that nobody is shut out."""
 
 
 def settle(usage: Usage, now_us: int, half_life_us: int) -> Usage:

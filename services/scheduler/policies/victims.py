@@ -1,4 +1,4 @@
-"""Which running gangs give way: the cheapest set that frees enough, found exactly within a bound."""
+"""Running gangs that give way: the cheapest set that frees enough, found exactly within a bound."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Candidate(NamedTuple):
     freed: int
     """Slots that can be used again when it is gone: at least 1."""
     rank: int
-    """How much it deserves to stay; 0 least."""
+    """Rank among the gangs to stay; 0 goes first."""
 
 
 Cost = tuple[int, int, int, int]
