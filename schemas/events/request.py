@@ -76,7 +76,7 @@ class ExperimentSlotLimitChanged(Request):
 
 
 class TrialLimits(Model):
-    """What ExperimentTrialLimitsChanged and the request for it say."""
+    """Common fields of ExperimentTrialLimitsChanged and the request for it."""
 
     max_trials: int | None = Field(default=None, ge=1, le=TRIALS_MAX)
     """Most trials of the search. None: unchanged."""
@@ -130,7 +130,7 @@ PolicyName = Literal["priority", "fair_share", "fifo"]
 
 
 class PolicySettings(Model):
-    """What PoolPolicyChanged and the request for it say. A half-life that a request does not name stays as it is."""
+    """Common fields of PoolPolicyChanged and the request for it. A half-life that a request does not name stays as it is."""
 
     policy: PolicyName
     usage_half_life_hours: float | None = Field(default=None, gt=0, le=1e5)
@@ -153,7 +153,7 @@ ShareOwner = Literal["workspace", "user"]
 
 
 class ShareSettings(Model):
-    """What ShareChanged and the request for it say. What a request does not name stays as it is."""
+    """Common fields of ShareChanged and the request for it. Fields that a request does not name stay as they are."""
 
     weight: float = Field(default=1.0, gt=0, le=1e6)
     """Share relative to others. 1 at first."""
@@ -176,7 +176,7 @@ USER_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 
 
 class NewUser(Model):
-    """What UserCreated and the request for it say."""
+    """Common fields of UserCreated and the request for it."""
 
     name: str = Field(pattern=USER_NAME_PATTERN)
     admin: bool = False
@@ -226,14 +226,14 @@ class UserRemoved(ClusterRequest):
 
 
 class SlotsNamed(Model):
-    """What events about an agent's slots, and the requests for them, say."""
+    """Common fields of events about an agent's slots and of the requests for them."""
 
     slot_id: int | None = Field(default=None, ge=0, le=SLOTS_MAX)
     """Number of the slot. None: the whole agent, with all its slots."""
 
 
 class Closing(SlotsNamed):
-    """What SlotsClosed and the request for it say."""
+    """Common fields of SlotsClosed and the request for it."""
 
     drain: bool = False
     """True: running trials go on to their end. False: they save a checkpoint and go on elsewhere."""

@@ -58,7 +58,7 @@ class GatewayService:
         await self._started.wait()
 
     async def run(self) -> None:
-        """Until cancelled. Raises PortTaken."""
+        """Runs the service until cancelled. Raises PortTaken."""
         settings, tail = self.gateway.settings, self.gateway.tail
         listener = bind(settings.rest_host, settings.rest_port)
         try:

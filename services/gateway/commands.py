@@ -1,4 +1,4 @@
-"""What users order. What is decided because of it is recorded; a command is not."""
+"""Commands of users. The decisions on a command are recorded; the command itself is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Asked:
 
     @property
     def actor(self) -> str:
-        """Who is recorded as the actor of the events."""
+        """Recorded actor of the events."""
         return f"user:{self.user}"
 
 
@@ -78,11 +78,11 @@ class MoveExperiment(_Asked):
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOperations(_Asked):
-    """What a user's own searcher decided on one event."""
+    """Decisions of a user's own searcher on one event."""
 
     experiment_id: int
     searcher: str
-    """Which class decided, such as `my_search.py:MySearch`."""
+    """Class that decided, such as `my_search.py:MySearch`."""
     cause_id: UUID
     cause_position: int
     """The event that it decided on."""
@@ -101,7 +101,7 @@ class SetShare(_Asked):
     owner: ShareOwner
     name: str
     settings: ShareSettings
-    """What `settings` was made without stays as it is."""
+    """Fields not set in `settings` stay as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)

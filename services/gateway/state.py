@@ -1,4 +1,4 @@
-"""What the gateway must remember to answer a request: which experiments are live and what was asked of them last."""
+"""State of the gateway, as needed to answer a request: the live experiments with the last requests about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from immutables import Map
 ADMIN = "admin"
 """Whoever holds the cluster's own token."""
 EARLIER = "an earlier user "
-"""What stands before the name of a user that was removed, where somebody else has the name now."""
+"""Prefix of a removed user's name, if another user has the name now."""
 USERS_MAX = 10_000
 """All are kept in memory."""
 
@@ -30,7 +30,7 @@ class Live:
     """Smaller is earlier among those of its priority."""
     pool: str = "default"
     user: str = ""
-    """Who submitted it."""
+    """User who submitted it."""
     method: str = ""
     """Name of the searcher: not all can have other limits while they run."""
     created: int = 0
@@ -43,7 +43,7 @@ class User:
     name: str
     admin: bool
     first_experiment: int = 1
-    """Those before it were submitted by somebody who had the name earlier: they are not this user's."""
+    """First experiment that may be this user's: earlier ones were submitted by an earlier user of the same name."""
 
 
 TOKENS_PER_USER_MAX = 20
@@ -95,7 +95,7 @@ class State:
         return tuple(sorted(found, key=lambda token: (token.created_us, token.token_hash)))
 
     def owner(self, submitter: str, experiment_id: int) -> str:
-        """Who an experiment belongs to, of which the record says who submitted it. Nobody is named like an earlier user."""
+        """Owner of an experiment with this recorded submitter. No present user is named like an earlier one."""
         user = self.users.get(submitter)
         return submitter if user is None or experiment_id >= user.first_experiment else f"{EARLIER}{submitter}"
 

@@ -1,1 +1,1 @@
-"""What the gateway does outside of its views and its door: files, other processes, the log, stores of checkpoints."""
+"""Work of the gateway outside its views and its REST interface: files, other processes, the log, stores of checkpoints."""

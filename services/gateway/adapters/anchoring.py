@@ -37,7 +37,7 @@ class Anchors:
         self._seldom = Seldom(logger)
 
     async def run(self) -> None:
-        """Until cancelled: a note at the start, and then from time to time where the log has grown."""
+        """Writes an anchor at the start, and then at intervals if the log has grown, until cancelled."""
         backoff = Backoff(RETRY_SECONDS, max(RETRY_SECONDS, self._seconds))
         while True:
             wait_seconds = self._seconds
@@ -79,7 +79,7 @@ class Anchors:
         return anchor, failed
 
     async def compare(self, given: Sequence[Anchor]) -> tuple[Tampered | None, int, list[str]]:
-        """What does not fit, how many anchors were compared, and which targets could not be read. Raises LogUnavailable."""
+        """The first mismatch, the number of anchors compared, and the targets that could not be read. Raises LogUnavailable."""
         found: list[tuple[str, Anchor]] = [("the given file", anchor) for anchor in given]
         unread: list[str] = []
         for target in self.targets:

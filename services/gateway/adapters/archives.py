@@ -22,7 +22,7 @@ HEADER_BYTES_MAX = 64 << 10
 """One extended header: long names and links. Readers take one into memory whole."""
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 1_000
-"""What file systems take, with room for the directory that it is unpacked to."""
+"""Limit of file systems on a path, less room for the directory of the unpacked archive."""
 LINKS_FOLLOWED_MAX = 40
 """As Linux does."""
 LINK_PARTS_MAX = 1_000_000
@@ -97,7 +97,7 @@ def judge(path: Path) -> frozenset[str]:
 
 
 def _checked(member: tarfile.TarInfo) -> str:
-    """Its path inside the model directory. Raises ContextRefused."""
+    """Path of the member inside the model directory. Raises ContextRefused."""
     name = posixpath.normpath(member.name)
     outside = name.startswith(("/", "../")) or name == ".."
     if outside or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
@@ -139,7 +139,7 @@ class _Ways:
         self._parts = 0
 
     def inside(self, place: str, target: str) -> bool:
-        """Whether `target` leads to something inside from the directory `place`; not where it goes round in circles. Raises
+        """True if `target`, seen from the directory `place`, leads to something inside; False for a circle of links. Raises
         ContextRefused."""
         at = [""]
         """The path of each directory from the top to where we are: a way is joined once, and not for each of its names."""

@@ -1,4 +1,4 @@
-"""What differs between two packed model directories. Nothing in them is run or unpacked to disk."""
+"""Differences between two packed model directories. Nothing in them is run or unpacked to disk."""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ class ReaderBusy(Exception):
 
 
 class ReadingFailed(Exception):
-    """It took too long, too much memory, or was no such file. `str(error)` says which, as the end of a sentence."""
+    """Reading took too long or too much memory, or the file is of another kind. `str(error)` is the reason, as the end of a
+    sentence."""
 
 
 class Reader:
@@ -89,7 +90,7 @@ class Reader:
         return frozenset(json.loads(body))
 
     async def changes(self, archives: Sequence[Path], user: str) -> list[CodeChange] | None:
-        """What differs between two model directories; None where that cannot be told. Raises ReaderBusy."""
+        """Differences between two model directories; None if they cannot be found. Raises ReaderBusy."""
         try:
             _, body = await self._ask(CHANGES, json.dumps([str(path) for path in archives]).encode(), CHANGES_SECONDS_MAX, user)
         except ReadingFailed as error:

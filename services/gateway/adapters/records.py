@@ -65,7 +65,7 @@ class Records:
         return list(found.values())
 
     async def environment(self, experiment_id: int, environment_hash: str) -> EnvironmentRecord | None:
-        """It is written out in one event of the experiment, among the first of its kind."""
+        """The record with this hash. It is written out in one event of the experiment, among the first of its kind."""
         async for event in self._events([EnvironmentRecorded.TYPE], correlation_id=str(experiment_id)):
             data = event.data
             if isinstance(data, EnvironmentRecorded) and data.environment_hash == environment_hash and data.environment:
@@ -87,7 +87,7 @@ class Records:
         return validations, saved
 
     async def known_data(self, trial_id: str) -> tuple[KnownData, ...]:
-        """What the trial last recorded of the data it declared, by name."""
+        """Last records of the trial's declared data, by name."""
         latest: dict[str, DataFingerprint] = {}
         for start in await self.starts(trial_id):
             latest |= start.data

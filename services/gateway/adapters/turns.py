@@ -1,4 +1,4 @@
-"""Who goes next where several wait for a few places: users in turn, so that nobody waits for all that another one asked."""
+"""Order of waiting requests for a few places: users in turn, so that no user waits for all requests of another."""
 
 from __future__ import annotations
 

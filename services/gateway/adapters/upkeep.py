@@ -1,4 +1,4 @@
-"""What an operator mends by hand: what was parked, and the views."""
+"""Repairs by an operator: parked items, and the views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ASK = "UPDATE parked SET retry_asked_at = now() WHERE number = $1"
 class ParkedView(Model):
     number: int
     consumer: str
-    """Who could not handle it: a view, a service's effects, or a receiver of reports."""
+    """Consumer that could not handle it: a view, a service's effects, or a receiver of reports."""
     item_id: str
     """Of an event its id, of a report lane/agent/spool/sequence."""
     kind: str
@@ -33,9 +33,9 @@ class ParkedView(Model):
     size_bytes: int
     parked_us: int
     retries: int
-    """How often it was tried again, and failed."""
+    """Number of failed retries."""
     retry_asked: bool
-    """It is about to be tried again."""
+    """True while a retry is requested."""
 
     @property
     def of_a_view(self) -> bool:
@@ -65,7 +65,7 @@ class Upkeep:
         return None if row is None else ParkedDetail(**{**row, "body": row["body"].decode(errors="replace")})
 
     async def ask_retry(self, number: int) -> None:
-        """Its consumer looks for it every few seconds; harmless where it is not there any more."""
+        """Requests a retry, which its consumer finds within seconds. Has no effect if the item is gone."""
         await self._pool.execute(_ASK, number)
 
     async def rebuild_views(self) -> None:

@@ -1,4 +1,4 @@
-"""What the gateway decides: whether a request makes sense now, and what it changes. Asking twice changes nothing more."""
+"""Decisions of the gateway: the events of a request, or its refusal. A repeated request changes nothing more."""
 
 from __future__ import annotations
 

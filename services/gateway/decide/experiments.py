@@ -1,4 +1,4 @@
-"""What users may ask of experiments, and what it changes."""
+"""Requests of users about experiments, and the events that follow."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ DIFFERENCES_SHOWN_MAX = 3
 
 
 class Exactness(Protocol):
-    """What is known of a trial."""
+    """Known facts about a trial's exactness."""
 
     id: str
     breaks: list[str]

@@ -14,7 +14,7 @@ CONTINUED_FIELDS = (
     "name", "description", "labels", "searcher.max_length", "searcher.max_trials", "searcher.max_concurrent_trials", "resources",
     "max_restarts", "checkpoint_policy", "min_checkpoint_period", "min_validation_period", "log_period",
 )  # fmt: skip
-"""What may change when an experiment is gone on with: anything else would be another training, from another one's weights."""
+"""Fields that may change in a continuation: any other change would be a different training, from the weights of this one."""
 
 
 class OverrideError(ValueError):

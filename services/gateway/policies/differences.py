@@ -1,4 +1,4 @@
-"""What differs between two runs, from what is on record of each. Pure: the same records give the same list."""
+"""Differences between two runs, from their records. Pure: the same records give the same list."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def differences(a: Side, b: Side, code: Iterable[CodeChange] | None) -> list[Dif
 
 
 def gaps(a: Side, b: Side) -> list[str]:
-    """What could not be compared, in sentences."""
+    """Parts that could not be compared, as sentences."""
     found = [
         f"{side.label}: no environment is on record; none of its workers has begun to train."
         for side in (a, b)
@@ -215,7 +215,7 @@ def _code(a: Side, b: Side, changes: Iterable[CodeChange] | None) -> Iterator[Di
 
 
 def _stand_among_settings(paths: Iterable[str], a: Side, b: Side) -> bool:
-    """Whether all that changed in a file of settings differs between the two configurations, too, or was overridden there."""
+    """True if all that changed in a file of settings differs between the two configurations, too, or was overridden there."""
     left, right = flat_settings(a.config), flat_settings(b.config)
     known = {path for path in left.keys() | right.keys() if left.get(path) != right.get(path)}
     known |= {*(a.overrides or {}), *(b.overrides or {})}

@@ -50,21 +50,21 @@ NUMERIC_PACKAGES = (
     "torch", "tensorflow", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "lightning", "transformers", "torchvision",
     "torchaudio", "torchdata", "accelerate", "xgboost", "lightgbm", "pandas",
 )  # fmt: skip
-"""Those that compute, named before those that log and plot."""
+"""Packages that compute, named before those that log and plot."""
 
 
 @dataclass(frozen=True)
 class Difference:
     kind: Kind
     name: str
-    """What differs: a path of the configuration, a file, a package."""
+    """The differing item: a path of the configuration, a file, a package."""
     a: Any
     b: Any
     """The values, None where there is none."""
     overridden: bool = False
     """Set on the command line in one of the two."""
     consequence: bool = False
-    """It follows from another difference, such as a thread count from the number of cores."""
+    """True if it follows from another difference, such as a thread count from the number of cores."""
     note: str = ""
     detail: str = ""
     """More of it, such as changed lines."""

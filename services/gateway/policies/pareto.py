@@ -1,4 +1,4 @@
-"""Which trials of a search with several metrics no other trial beats in all of them."""
+"""Pareto front of a search with several metrics: the trials that no other trial beats in all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: the one table by which every request is judged. A route that is not in it is refused to everybody."""
+"""Rights of users: the one table by which every request is judged. A route that is not in it is refused to everybody."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Right(Enum):
-    """What a request needs. An admin may do everything."""
+    """Right that a request needs. An admin has all rights."""
 
     OPEN = "no token"
     USER = "any token of a user"

@@ -1,4 +1,4 @@
-"""How the results of two trials differ, and whether one reproduced the other. Pure."""
+"""Differences between the results of two trials, and the verdict on a reproduction. Pure."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def file_pairs(a: Iterable[Saved], b: Iterable[Saved]) -> list[FilePair]:
 
 
 def weights_equal(pairs: Sequence[FilePair]) -> bool | None:
-    """Whether the weights are the same bytes; of checkpoints without weights files, all files. None: nothing to compare."""
+    """True if the weights are the same bytes; for checkpoints without weights files, all files. None: nothing to compare."""
     weights = [pair for pair in pairs if pair.weights] or list(pairs)
     return all(pair.equal for pair in weights) if weights else None
 

@@ -16,7 +16,7 @@ NAME = "views"
 TABLES = (
     "experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents", "closed_slots", "user_names",
 )  # fmt: skip
-"""What a rebuild empties first."""
+"""Tables that a rebuild empties first."""
 HANDLERS: dict[str, Handler] = {
     **experiments.HANDLERS,
     **trials.HANDLERS,

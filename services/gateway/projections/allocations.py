@@ -46,7 +46,7 @@ async def _preempted(db: Connection, event: Event, data: pool.AllocationPreempte
 
 
 async def _resized(db: Connection, event: Event, data: pool.AllocationResized) -> None:
-    """Its workers leave as if preempted; the trial's next allocation has the new slots."""
+    """The allocation's workers leave as if preempted; the trial's next allocation has the new slots."""
     await _told_to_leave(db, event, data)
     await db.execute(
         "UPDATE allocations SET state = 'resizing' WHERE allocation_id = $1 AND exited_us IS NULL", data.allocation_id

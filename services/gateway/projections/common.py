@@ -1,4 +1,4 @@
-"""What the handlers share."""
+"""Shared parts of the handlers."""
 
 from __future__ import annotations
 

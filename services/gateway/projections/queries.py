@@ -236,7 +236,7 @@ class Views(Fetching):
         return [AllocationView(**_parsed(row, "slots")) for row in rows]
 
     async def workers(self, experiment_id: int, limit: int) -> list[WorkersView]:
-        """Those that an experiment has now, the longest silent first."""
+        """Present workers of an experiment, the longest silent first."""
         rows = await self._rows(
             f"""SELECT a.allocation_id, a.trial_id, a.slots, t.said_us, t.silent_seconds FROM allocations a
                 JOIN (SELECT trial_id, {_SAID} AS said_us, {_SILENCE} FROM trials WHERE experiment_id = $1) t USING (trial_id)

@@ -38,7 +38,7 @@ class Rows(Generic[M]):
 
 
 class Fetching:
-    """What reads the views by a pool."""
+    """A reader of the views by a pool of connections."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

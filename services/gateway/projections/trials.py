@@ -55,7 +55,7 @@ async def _log_matched(db: Connection, _: Event, data: trial.LogMatched) -> None
 
 
 async def _straggler_noticed(db: Connection, _: Event, data: trial.StragglerNoticed) -> None:
-    """Those of an earlier run say nothing about this one."""
+    """Stores a straggler of the current run: those of an earlier run do not apply to this one."""
     await db.execute(
         """UPDATE trials SET stragglers = (
                SELECT coalesce(jsonb_agg(item), '[]') FROM jsonb_array_elements(stragglers) AS item

@@ -74,7 +74,7 @@ async def validated(db: Connection, events: Sequence[Event]) -> None:
 
 
 async def _add(db: Connection, events: Sequence[Event]) -> list[Added]:
-    """Those that the table did not have."""
+    """Adds the validations that the table does not have; returns these."""
     rows: list[tuple[int, int, int, int, str, int, str]] = []
     first: dict[tuple[int, int, int], tuple[int, ValidationReported]] = {}
     for event in events:

@@ -1,4 +1,4 @@
-"""What the REST door answers: the bodies of its responses. Times end in `_us`: microseconds since 1970-01-01 UTC.
+"""Bodies of responses in the REST interface. Times end in `_us`: microseconds since 1970-01-01 UTC.
 
 NaN and infinities are the strings "NaN", "Infinity" and "-Infinity", as everywhere in Tenuto's JSON.
 """
@@ -64,9 +64,9 @@ class ExperimentDetail(ExperimentView):
     best_checkpoint_id: str | None
     """The kept checkpoint with the best searcher metric."""
     relation: Literal["reproduction", "fork", "continuation"] | None = None
-    """What it is to the experiment that it was made from, if it was."""
+    """Relation to the parent experiment; null if it has none."""
     parent_id: str | None = None
-    """That experiment, or the trial of it that is reproduced."""
+    """Id of the parent experiment, or of its trial that is reproduced."""
 
 
 class TrialView(Model):
@@ -85,15 +85,15 @@ class TrialView(Model):
     best_metric: float | None
     best_batches: int | None
     allocation_id: str | None
-    """Where it runs now."""
+    """Present allocation; null if it does not run."""
     allocations: int
-    """How often it was given slots: 1 if it was never interrupted."""
+    """Number of allocations so far: 1 if it was never interrupted."""
     failures: int
     error: str | None
     reason: str
     """Why the search last decided about it."""
     excluded_agents: list[str] = []
-    """Where it is not placed again, because of a line in its log."""
+    """Agents on which it is not placed again, because of a line in its log."""
     stragglers: list[StragglerView] = []
     """Slow ranks of the latest run that had any."""
     said_us: int | None = None
@@ -189,7 +189,7 @@ class CheckpointView(Model):
     delete_reason: str | None
     damaged_us: int | None = None
     damage: str | None = None
-    """What was wrong with it when a run was last to resume from it; null: no run found it damaged."""
+    """Damage found when a run was last to resume from it; null: no run found it damaged."""
     resumed_from: str | None = None
     """The checkpoint that this run went on from instead; null where none could be used."""
 
@@ -202,7 +202,7 @@ class CheckpointVerdict(Model):
     id: str
     ok: bool
     problems: tuple[str, ...]
-    """What is wrong with it, file by file."""
+    """Problems found, file by file."""
     files: int
     size_bytes: int
 
@@ -215,7 +215,7 @@ class OrphanView(Model):
 
 
 class SweepView(Model):
-    """What was stored but never recorded."""
+    """Files that were stored but never recorded."""
 
     dry_run: bool
     orphans: tuple[OrphanView, ...]
@@ -244,7 +244,7 @@ class AllocationView(Model):
 class SlotView(Slot):
     enabled: bool
     allocation_id: str | None
-    """Who has it now."""
+    """Allocation that holds it now; null if it is free."""
 
 
 class AgentView(Model):
@@ -277,7 +277,7 @@ class VerifiedView(Model):
     anchors: int
     """Notes of the log's end that were compared."""
     unchecked: tuple[str, ...]
-    """Who could not be asked, and why."""
+    """Targets of anchors that could not be read, each with the reason."""
 
 
 class AnchoredView(Model):

@@ -1,4 +1,4 @@
-"""What the REST door answers about workers: which are there, and how long they have said nothing."""
+"""Workers in answers of the REST interface: the present ones, and the time since their last report."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class StragglerView(Model):
     slots: int
     agent_id: str
     own_seconds: float
-    """What a step takes it, without the time that it waits for others."""
+    """Time of a step on this worker, in seconds, without waiting for others."""
     usual_seconds: float
     """The same of the other ranks: their median."""

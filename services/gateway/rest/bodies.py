@@ -1,4 +1,4 @@
-"""What the REST door is sent: the bodies of requests, and what is answered at once to a change."""
+"""Bodies of requests in the REST interface, and immediate answers to changes."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Done(Model):
     waits_for: tuple[WorkersView, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Workers that are still there, the longest silent first, a hundred at most. Absent: nothing is waited for."""
     killed_at_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Those that have not left by then are killed by their agents."""
+    """Time at which agents kill workers that have not left; absent without such a limit."""
 
 
 class OperationsBody(Model):
     searcher: str = Field(min_length=1, max_length=256)
-    """Which class decided, such as `my_search.py:MySearch`."""
+    """Class that decided, such as `my_search.py:MySearch`."""
     cause_id: UUID
     """The event that it decided on."""
     operations: tuple[Operation, ...] = Field(min_length=1, max_length=OPERATIONS_MAX)
@@ -50,7 +50,7 @@ class OperationsRecorded(Model):
 
 
 class ChangeBody(TrialLimits):
-    """What to change; a field that is left out stays. `max_slots: null` removes the limit."""
+    """Changes; a field that is left out stays. `max_slots: null` removes the limit."""
 
     priority: int | None = Field(default=None, ge=1, le=99)
     weight: float | None = Field(default=None, gt=0, le=1e6)
@@ -77,7 +77,7 @@ class NewUserBody(NewUser):
 
 class NewTokenBody(Model):
     label: TokenLabel = ""
-    """What it is for."""
+    """Purpose of the token."""
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
     """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
 

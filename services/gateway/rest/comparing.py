@@ -42,7 +42,7 @@ PAIRS_SHOWN_MAX = 10_000
 """Pairs of metrics in one answer: a megabyte. All are compared."""
 
 Changes = Callable[[Sequence[Path]], Awaitable[list[CodeChange] | None]]
-"""What differs between two packed model directories; None where that cannot be told."""
+"""Differences between two packed model directories; None if they cannot be found."""
 
 
 class Comparing:

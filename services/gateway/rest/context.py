@@ -1,4 +1,4 @@
-"""What the handlers of the REST door need, and the small things that all of them share."""
+"""Context of the REST handlers, and their small shared functions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNCERTAIN = (
     "or send it again with the same Idempotency-Key."
 )
 ASKING: ContextVar[str] = ContextVar("asking", default="")
-"""Who sent the request that is being answered."""
+"""User who sent the request that is being answered."""
 
 
 ASKING_TOKEN: ContextVar[Token | None] = ContextVar("asking_token", default=None)
@@ -110,7 +110,7 @@ class Gateway:
         return found.user
 
     def still_allowed(self, authorization: str) -> Callable[[], bool]:
-        """Whether the token that was shown is worth anything: asked again while a long answer is sent."""
+        """Returns a check that the token of the request is still valid; called again while a long answer is sent."""
         if tokens.matches(authorization, self.token):
             return lambda: True
         given = tokens.hash_of(authorization)
@@ -136,8 +136,8 @@ class Gateway:
             raise DoorError("unauthorized", "The token was taken away while this was received; nothing was done.")
 
     async def owner_of(self, experiment_id: int) -> str | None:
-        """Who submitted it, ended experiments too; one whose name somebody else has now is said to be an earlier user. None:
-        there is no such experiment."""
+        """User who submitted the experiment, also an ended one. A user whose name belongs to another one
+        now is given as an earlier user. None: there is no such experiment."""
         live = self.loop.state.live.get(experiment_id)
         submitter = live.user if live is not None else await self.views.owner(experiment_id)
         return None if submitter is None else self.loop.state.owner(submitter, experiment_id)
@@ -170,7 +170,7 @@ class Gateway:
 
 
 def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
-    """What every command carries. The same key again gives the same command, so nothing is done twice."""
+    """Common fields of every command. The same key again gives the same command, so nothing is done twice."""
     user = asking()
     command_id = name_id("submit", user, idempotency_key) if idempotency_key else door.clock.new_id()
     return {"id": command_id, "time_us": door.clock.now_us(), "user": user}

@@ -131,7 +131,7 @@ class Deriving:
         return tuple(found)
 
     async def _source_of(self, submitted: ExperimentSubmitted, trial: TrialView) -> TrialSource | None:
-        """What the trial itself started from, for its reproduction, which is trial 1 of its experiment."""
+        """Source that the trial itself started from, for its reproduction, which is trial 1 of its experiment."""
         requested = await self._records.requested(trial.id)
         if requested is not None and requested.source_checkpoint_id:
             checkpoint = await self._views.checkpoint(requested.source_checkpoint_id)

@@ -58,7 +58,7 @@ def make_door(gateway: Gateway) -> FastAPI:
 
 
 def query_parameters(document: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """What each route takes in its query: what the document names, and nothing else."""
+    """Query parameters of each route: those that the document names, and no others."""
     return {
         f"{method.upper()} {path}": frozenset(item["name"] for item in operation.get("parameters", ()) if item["in"] == "query")
         for path, operations in document["paths"].items()

@@ -48,7 +48,7 @@ PATTERNS = {
     "name": "must be 1 to 63 small letters, digits, _, . or -, and begin with a letter",
     "pool": "must be 1 to 63 letters, digits, _ or -",
 }
-"""What stands for a regular expression, which would tell people little."""
+"""Words shown in place of a regular expression, which would tell people little."""
 AWAY = "The database cannot be reached right now; try again in a few seconds. Training goes on meanwhile."
 
 
@@ -68,7 +68,7 @@ def error_response(
     *,
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """What it repeats of the request is shown with escapes where it is no printable text."""
+    """The answer to an error. Parts of the request are repeated with escapes for unprintable characters."""
     shown = [
         ProblemView(path=visible(item.path), message=visible_lines(item.message), value=visible(item.value)) for item in problems
     ]

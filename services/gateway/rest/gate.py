@@ -1,5 +1,5 @@
-"""What every request passes before a handler sees it: who asks, whether that user may, whether the address and the body can be
-right at all. Nothing of a body is read for somebody who may not ask."""
+"""Checks of every request before its handler: its user, the user's rights, and the form of address and body. No body is read for
+a user without the right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON_BYTES_MAX = 1 << 20
 UPLOAD = "POST /api/v1/experiments"
 """The one request whose body is no JSON; it counts its own bytes, part by part."""
 UPLOAD_OVERHEAD_BYTES = 4 << 20
-"""What an upload may have beside the packed model directory: configuration, origin, boundaries."""
+"""Size allowed for the other parts of an upload: configuration, origin, boundaries."""
 BODY_SECONDS_FREE = 30.0
 """Time to wait for a body, whatever its size ..."""
 BODY_BYTES_PER_SECOND_MIN = 4_096

@@ -77,7 +77,7 @@ class _Pieces:
         )
 
     def of(self, chunk: bytes) -> list[Piece]:
-        """What `chunk` completes. Raises MultipartError."""
+        """Pieces that `chunk` completes. Raises MultipartError."""
         self.found = []
         try:
             self._parser.write(chunk)

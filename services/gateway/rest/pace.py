@@ -1,4 +1,4 @@
-"""How many requests somebody may send: a rate, and a burst that may go ahead of it. Pure; the caller brings the clock."""
+"""Limit on a user's requests: a rate, and a burst that may go ahead of it. Pure; the caller gives the time."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ class Pace:
         return 0.0
 
     def _forget(self, now: float) -> None:
-        """Who has nothing outstanding; where all have, those with the least."""
+        """Forgets senders with nothing outstanding, and of too many others those with the least."""
         busy = sorted((until, sender) for sender, until in self._paid_until.items() if until > now)
         self._paid_until = {sender: until for until, sender in busy[-(self._senders_max // 2) :]}

@@ -1,4 +1,4 @@
-"""What the REST door answers about records: what a trial ran in and with, what differs between two, what was reproduced."""
+"""Records in answers of the REST interface: environment and data of a trial, differences between two, reproductions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ResultsView(Model):
     metrics_left_out: int
     """Pairs that were compared too, and are not among `metrics`."""
     validations: int
-    """That both made at the same number of batches, and that were compared."""
+    """Number of compared validations, which both made at the same number of batches."""
     first_difference_batches: int | None
     metrics_equal: bool | None
     """None: no validation at the same number of batches."""
@@ -89,7 +89,7 @@ class DiffView(Model):
     """The most likely cause of other results first."""
     results: ResultsView
     gaps: tuple[str, ...]
-    """What could not be compared, and why."""
+    """Parts that could not be compared, each with the reason."""
 
 
 class ReproductionView(Model):
@@ -103,7 +103,7 @@ class ReproductionView(Model):
     results: ResultsView
     differences: tuple[DifferenceView, ...]
     causes: tuple[str, ...] = ()
-    """Where it is not equal: sentences that name the likely cause, the likeliest first."""
+    """Sentences that name likely causes of a difference, the likeliest first; empty if equal."""
 
 
 class ReproduceBody(Model):
@@ -115,7 +115,7 @@ class ReproduceBody(Model):
 
 class DeriveBody(Model):
     overrides: dict[str, Any] = {}
-    """What changes, in the shape of a configuration."""
+    """Changes, in the shape of a configuration."""
     origin: Origin | None = None
     trust: bool = False
     """Of a continuation: load the state that another user's trials pickled, which runs as code of one's own."""

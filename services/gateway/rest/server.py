@@ -53,7 +53,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(app: FastAPI, listener: socket.socket, before_stop: Callable[[], None]) -> None:
-    """Until cancelled; then calls `before_stop`, lets open answers end, and returns by CancelledError."""
+    """Serves until cancelled; then calls `before_stop`, lets open answers end, and returns by CancelledError."""
     server = _Server(
         uvicorn.Config(
             app,

@@ -1,6 +1,6 @@
-"""Which statuses each operation answers, for the OpenAPI document: every one that there is, each with the body of an error.
+"""Statuses of each operation for the OpenAPI document: all possible ones, each with the body of an error.
 
-500 is none of them: it is a defect of ours.
+500 is not among them: it is a defect of ours.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ MEANINGS = {
     400: "The request means nothing as it is: `error.path` names the field.",
     401: "There is no token, or it is wrong, has expired, or was taken away.",
     403: "The token's user may not do this.",
-    404: "What is asked for is not there.",
+    404: "The item named in the request does not exist.",
     408: "The body came too slowly.",
-    409: "It cannot be done as things stand, such as a change of what has ended.",
-    410: "It was there, and was deleted or damaged.",
+    409: "The request conflicts with the present state, such as a change of an ended experiment.",
+    410: "The item existed, and was deleted or damaged.",
     413: "The body, or what it unpacks to, is too large.",
     429: "Too many requests of this user, or too many of these at once; `Retry-After` says when to come again.",
     503: "The database, a store or a service is away; `Retry-After` says when to come again.",

@@ -103,7 +103,7 @@ class Tail:
             await self._wait_beyond(after, said + KEEPALIVE_SECONDS - now())
 
     async def _wait_beyond(self, position: int, seconds: float) -> None:
-        """Until there is more, or it took so long, or rights changed, or the server stops."""
+        """Waits until there are more events, the time is over, rights have changed, or the server stops."""
         moved = asyncio.ensure_future(self._watch.wait_beyond(position))
         closing = asyncio.ensure_future(self._closing.wait())
         rights = asyncio.ensure_future(self._rights.wait())

@@ -1,4 +1,4 @@
-"""What the REST door answers about users, their tokens and secrets."""
+"""Users, their tokens and secrets in answers of the REST interface."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenuto.schemas.base import Model
 class UserView(Model):
     name: str
     admin: bool
-    """Whether it may change everything, and not only what is its own."""
+    """True if the user may change everything, not only his own."""
 
 
 class TokenView(Model):

@@ -107,7 +107,7 @@ async def collect_garbage(
 
 
 async def _opened(door: Gateway, checkpoint: CheckpointDetail) -> Opened:
-    """Its trial's store, and its id as the location has it. Raises DoorError where the location is not one of this checkpoint."""
+    """The checkpoint's store, and its id as in the location. Raises DoorError if the location is not one of this checkpoint."""
     experiment = await door.views.experiment(checkpoint.experiment_id)
     own = SHARED_STORE
     if experiment is not None:

@@ -67,7 +67,7 @@ async def go_on(
 
 @router.get("/experiments/{experiment_id}/reproduction", response_model=ReproductionView)
 async def reproduction(door: Door, experiment_id: ExperimentId) -> Response:
-    """Whether a reproduction has come to the same metrics and weights as the trial that it repeats, and what differs."""
+    """Verdict on a reproduction: equal or not to the metrics and weights of the trial that it repeats, with the differences."""
     original_request = await Records(door.log).submitted(experiment_id)
     if original_request is None:
         raise Refused(no_such(f"experiment {experiment_id}"), "not_found")

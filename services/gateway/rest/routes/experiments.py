@@ -152,7 +152,7 @@ async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
 
 
 async def submitted(door: Gateway, command: SubmitExperiment) -> Response:
-    """What was recorded, now or with the same key before. Raises DoorError where that was another experiment."""
+    """The recorded experiment, submitted now or earlier with the same key. Raises DoorError if that was another experiment."""
     [event] = await door.carry_out(command)
     data = event.data
     assert isinstance(data, ExperimentSubmitted)
@@ -173,7 +173,7 @@ def _place(parent: Parent | None) -> tuple[str, int, str | None] | None:
 
 @router.post("/experiments/{experiment_id}/pause", response_model=Done)
 async def pause(door: Door, experiment_id: ExperimentId) -> Response:
-    """Its workers save a checkpoint and leave; nothing new starts until it is resumed."""
+    """Pause the experiment: its workers save a checkpoint and leave, and no trial starts until it is resumed."""
     return await _end_workers(door, PauseExperiment(**asked(door), experiment_id=experiment_id))
 
 

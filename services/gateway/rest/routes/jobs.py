@@ -38,7 +38,7 @@ async def jobs(
     pool: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
 ) -> Response:
-    """Who holds slots of each pool and who waits for some, in the order of the queue, each with the reason."""
+    """Experiments that hold slots of each pool and those that wait, in the order of the queue, each with the reason."""
     return answer(await _queue(door, QueueQuestion(pool=pool, rows_max=limit)))
 
 

@@ -1,4 +1,4 @@
-"""What a user's own searcher decided, recorded once per event that it decided on."""
+"""Decisions of a user's own searcher, recorded once per event that it decided on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(tags=["experiments"])
 
 @router.post("/experiments/{experiment_id}/operations", response_model=OperationsRecorded)
 async def decide(door: Door, experiment_id: Annotated[int, Path(ge=1, le=2**62)], body: OperationsBody) -> Response:
-    """What the class of a `custom` search decided on an event of its experiment. Sent again, or by a second process of the same
+    """Decisions of the class of a `custom` search on an event of its experiment. Sent again, or by a second process of the same
     search, it changes nothing: the answer is what was recorded first."""
     command_id = name_id("operations", str(experiment_id), str(body.cause_id))
     if (recorded := await door.log.find(derived_event_id("gateway", command_id, 0))) is not None:

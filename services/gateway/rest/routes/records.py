@@ -24,7 +24,7 @@ def comparing(door: Gateway) -> Comparing:
 
 @router.get("/diff", response_model=DiffView)
 async def diff(door: Door, a: Reference, b: Reference) -> Response:
-    """What differs between two experiments or trials, the likely cause of other results first, and how the results differ."""
+    """Differences between two experiments or trials, the likely cause of different results first, and those of the results."""
     await door.up_to_date()
     return answer(await comparing(door).diff(a, b))
 

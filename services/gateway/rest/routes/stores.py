@@ -16,7 +16,7 @@ router = APIRouter(tags=["checkpoints"])
 
 @router.get("/stores", response_model=list[StoreView])
 async def stores(door: Door) -> Response:
-    """What `checkpoint_storage.store` may name."""
+    """Stores that `checkpoint_storage.store` may name."""
     found = await asyncio.to_thread(door.stores.definitions)
     return answer([StoreView(name=name, type=found[name].type, url=found[name].url) for name in sorted(found)])
 

@@ -21,7 +21,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 async def table(
     door: Door,
     experiment_id: Annotated[int, Path(ge=1, le=2**62)],
-    kind: Annotated[Kind, Query(description="Which metrics.")] = "training",
+    kind: Annotated[Kind, Query(description="Kind of the metrics.")] = "training",
     trial: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Only the trial with this number.")] = None,
     metric: Annotated[str | None, Query(min_length=1, max_length=4_096, description="Only this metric.")] = None,
     after_trial: Annotated[int, Query(ge=0, le=2**31 - 1, description="Trial of the last row that you have.")] = 0,

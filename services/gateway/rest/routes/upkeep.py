@@ -32,7 +32,7 @@ async def show(door: Door, number: Number) -> Response:
 
 @router.post("/parked/{number}/retry", response_model=ParkedDetail, status_code=202)
 async def retry(door: Door, number: Number) -> Response:
-    """Its consumer tries it again within seconds: then it is gone from here, or stays with one retry more and its new reason."""
+    """Retry a parked item: its consumer tries it within seconds. Then it is gone, or stays with one more retry and its reason."""
     item = await _found(door, number)
     if item.of_a_view:
         raise DoorError(

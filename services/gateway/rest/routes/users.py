@@ -25,7 +25,7 @@ TokenId = Annotated[str, Path(pattern=rf"^[0-9a-f]{{{TOKEN_ID_CHARACTERS}}}$")]
 
 @router.get("/user", response_model=WhoamiView)
 async def whoami(door: Door) -> Response:
-    """Who the token of this request belongs to, and when it ends."""
+    """Owner of the token of this request, and its end."""
     name, token = asking(), asking_token()
     view = WhoamiView(name=name, admin=door.loop.state.may_all(name), token=None if token is None else _view(token))
     return answer(view)
@@ -57,7 +57,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
 
 @router.delete("/users/{name}", response_model=Recorded)
 async def remove(door: Door, name: str) -> Response:
-    """Its tokens are worth nothing any more; its experiments go on."""
+    """Remove a user: the tokens are no longer valid; the experiments go on."""
     return await record(door, RemoveUser(**asked(door), name=name))
 
 
