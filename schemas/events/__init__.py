@@ -1,6 +1,6 @@
 """All event types, by name. Importing this package registers every one of them."""
 
-from tenuto.schemas.events import agent, pool, request, run, search, trial
+from tenuto.schemas.events import agent, notice, pool, request, run, search, trial
 from tenuto.schemas.events.registry import EVENT_MODELS, OWNERS, EventData, parse
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "OWNERS",
     "EventData",
     "agent",
+    "notice",
     "parse",
     "pool",
     "request",

@@ -2,7 +2,8 @@
 
 Pure, and in the published language: the gateway, the command line and programs that follow the events may all import it, and none
 of them may import a service. Importing this package registers all rules: `search`, `rungs` and `ends` are the searcher's,
-`grants` and `leaving` the scheduler's, `reports` the tracker's, and `waiting` is what the scheduler answers about its queue.
+`grants` and `leaving` the scheduler's, `reports` the tracker's, `notices` the gateway's, and `waiting` is what the scheduler
+answers about its queue.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from typing import Any
 from pydantic_core import from_json
 
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.sentences import ends, grants, leaving, reports, rungs, search, waiting  # noqa: F401 - they register their rules
+from tenuto.schemas.sentences import (  # noqa: F401 - they register their rules
+    ends,
+    grants,
+    leaving,
+    notices,
+    reports,
+    rungs,
+    search,
+    waiting,
+)
 from tenuto.schemas.sentences.rules import FORMS, Data, Numbers, form_of
 
 TOLD = frozenset(about for about, _ in FORMS if about != waiting.QUEUE)

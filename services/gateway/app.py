@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.database_away import DATABASE_FAILED
+from tenuto.kernel.decision import actor_of
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.pools import open_pool
 from tenuto.kernel.projection import Projector
-from tenuto.kernel.secrets import Secrets
+from tenuto.kernel.secrets import SecretKeyError, Secrets
 from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
@@ -26,18 +30,26 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
 from tenuto.services.gateway.adapters import token as tokens
+from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
+from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.core import GatewayCore
+from tenuto.services.gateway.effects import Deliveries
+from tenuto.services.gateway.policies.notice_state import Webhook
+from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
 from tenuto.services.gateway.rest.server import bind, serve
 from tenuto.services.gateway.rest.tail import Tail
+from tenuto.services.gateway.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +82,21 @@ class GatewayService:
                     loop=self.gateway.loop.run(),
                     views=self._projector.run(),
                     anchors=self.gateway.anchors.run(),
+                    deliveries=self._deliver(),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
         finally:
             listener.close()
             await self.gateway.reader.stop()
             self._pool.terminate()
+
+    async def _deliver(self) -> None:
+        gateway = self.gateway
+        await gateway.loop.wait_ready()
+        kept = [webhook.sealed_id for webhook in gateway.loop.state.notices.webhooks.values()]
+        with contextlib.suppress(*DATABASE_FAILED):  # else at the next start
+            await gateway.vault.forget_others(kept, gateway.clock.now_us())
+        await gateway.deliveries.run()
 
 
 async def build(
@@ -89,22 +110,28 @@ async def build(
     token = tokens.load_or_make(Path(settings.rest_token_file or "rest.token"))
     pool = await open_pool(settings.database_url, POOL_CONNECTIONS_MAX, QUERY_SECONDS_MAX)
     projector = Projector(projections.NAME, projections.apply, pool, feed(), projections.TYPES)
+    loop, views = ServiceLoop(GatewayCore(), log, feed(), clock, settings), Views(pool)
+    secrets = Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None)
+    vault = Vault(secrets)
     gateway = Gateway(
         settings=settings,
         clock=clock,
         log=log,
-        loop=ServiceLoop(GatewayCore(), log, feed(), clock, settings),
-        views=Views(pool),
+        loop=loop,
+        views=views,
         tables=MetricTables(pool),
         verifier=Verifier(),
         tail=Tail(log),
         reader=Reader(),
-        secrets=Secrets(pool, Path(settings.secret_key_file) if settings.secret_key_file else None),
+        secrets=secrets,
         token=token,
         ask=_asking(bus),
         stores=stores,
         anchors=Anchors(settings, log, clock, stores),
         upkeep=Upkeep(pool, projector),
+        vault=vault,
+        deliveries=_deliveries(settings, loop, views, projector, vault, clock),
+        delivery_record=DeliveryRecord(pool),
         bus=bus,
         views_reached=projector.wait_position,
     )
@@ -114,8 +141,30 @@ async def build(
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
-    if any(isinstance(event.data, (UserRemoved, TokenRevoked)) for event in events):
+    if any(event.type in (UserRemoved.TYPE, TokenRevoked.TYPE) for event in events):
         tail.rights_changed()
+
+
+def _deliveries(
+    settings: Settings, loop: ServiceLoop[State], views: Views, projector: Projector, vault: Vault, clock: Clock
+) -> Deliveries:
+    """Raises SettingsError."""
+    allowed = allowed_networks(settings.webhook_addresses)
+    url = settings.public_url or f"http://{settings.rest_host}:{settings.rest_port}"
+    composer = Composer(
+        views, lambda: projector.wait_position(loop.position), clock, url, actor_of("gateway", loop.core.rule_version)
+    )
+
+    async def opened(webhook: Webhook) -> Target:
+        try:
+            sealed = await vault.find(webhook.sealed_id)
+        except SecretKeyError:
+            raise NotNow("the gateway cannot read the key of the secrets") from None
+        if sealed is None:
+            raise NotEver("what is kept of its target cannot be read with the key of the secrets; make the webhook anew")
+        return open_target(sealed, allowed)
+
+    return Deliveries(loop, clock, opened, composer.compose, random.random)
 
 
 def _asking(bus: Client | None) -> Callable[[str, bytes, float], Awaitable[bytes]]:

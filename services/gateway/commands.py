@@ -10,6 +10,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.request import Closing, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.operations import Operation
 from tenuto.schemas.record import Origin, Parent
+from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +153,68 @@ class RevokeToken(_Asked):
     token_id: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class CreateWebhook(_Asked):
+    name: str
+    kind: TargetKind
+    place: str
+    """What may be shown of the target."""
+    triggers: tuple[Trigger, ...]
+    filters: Filters
+    group_seconds: float
+    recoveries: bool
+    sealed_id: str
+    """Under which id its addresses and secrets are kept, encrypted and outside the record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveWebhook(_Asked):
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeWebhookSecret(_Asked):
+    name: str
+    sealed_id: str
+    old_until_us: int
+    """Messages are signed with the old secret, too, until then."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TryWebhook(_Asked):
+    """A notice that is about nothing."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Redeliver(_Asked):
+    name: str
+    numbers: tuple[int, ...] = ()
+    """Of parked notices. None: all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoteDelivery:
+    """What became of a message: the gateway itself tells."""
+
+    id: UUID
+    time_us: int
+    webhook: str
+    created_us: int
+    """Of the webhook that it was sent for: another one may have the name by now."""
+    numbers: tuple[int, ...]
+    outcome: Literal["delivered", "delayed", "refused", "too_late"]
+    attempts: int
+    answer: str
+    message_id: str = ""
+    reference: str = ""
+    resume_us: int = 0
+
+
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
 ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser
 """For admins."""
 TokenCommand = CreateToken | RevokeToken
-GatewayCommand = SubmitExperiment | ExperimentCommand | ClusterCommand | TokenCommand
+WebhookCommand = CreateWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
+GatewayCommand = SubmitExperiment | ExperimentCommand | ClusterCommand | TokenCommand | WebhookCommand

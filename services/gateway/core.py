@@ -8,10 +8,11 @@ from tenuto.kernel.codec import Codec
 from tenuto.kernel.core import Command, FoldedCore
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
+from tenuto.schemas.events.notice import WebhookTriggered
 from tenuto.schemas.events.request import Request
 from tenuto.services.gateway import state
 from tenuto.services.gateway.decide import decide
-from tenuto.services.gateway.evolve import FOLDS
+from tenuto.services.gateway.evolve import FOLDS, ONLY_DECIDED_ON
 from tenuto.services.gateway.state import State
 
 
@@ -28,11 +29,17 @@ class GatewayCore(FoldedCore[State]):
     def initial(self) -> State:
         return state.initial()
 
+    def evolve(self, state: State, event: Event) -> State:
+        # Of what is only decided on, the payload is not even decoded while there is no webhook.
+        return state if event.type in ONLY_DECIDED_ON else FOLDS.evolve(state, event)
+
     def decide(self, state: State, cause: Event | Command) -> Sequence[EventData]:
         return decide(state, cause)
 
     def correlation_id(self, state: State, data: EventData) -> str:
-        return str(data.experiment_id) if isinstance(data, Request) else ""
+        if isinstance(data, (Request, WebhookTriggered)) and data.experiment_id is not None:
+            return str(data.experiment_id)
+        return ""
 
     def check(self, state_: State) -> None:
         state.check(state_)

@@ -8,8 +8,9 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.kernel.folding import Envelope, Folds, WithEnvelope
+from tenuto.kernel.folding import Envelope, Fold, Folds, WithEnvelope, unchanged
 from tenuto.schemas.config import CustomSearcher
+from tenuto.schemas.events import EVENT_MODELS
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentMoved,
@@ -30,7 +31,11 @@ from tenuto.schemas.events.request import (
     UserRemoved,
 )
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
+from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.operations import Create
+from tenuto.services.gateway.policies.notices import OF_WEBHOOKS
+from tenuto.services.gateway.policies.notices import fold as fold_notices
+from tenuto.services.gateway.policies.triggers import CAUSES
 from tenuto.services.gateway.state import Live, Share, State, Token, User
 
 
@@ -154,13 +159,31 @@ def _without_user(state: State, name: str) -> State:
     return replace(state, users=state.users.delete(name), tokens=_without(state.tokens, state.tokens_of(name)))
 
 
+ONLY_DECIDED_ON = CAUSES - {"ValidationReported", "ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"}
+"""Types of events that a notice may be about, and that change nothing themselves."""
+
+
+def and_notices(fold: Callable[[State, Any], State] = unchanged) -> Fold[State]:
+    """The fold, and what the event means for notices."""
+
+    def folded(state: State, data: Any, envelope: Envelope) -> State:
+        state = fold(state, data)
+        notices = fold_notices(state.notices, data, envelope.time_us)
+        return state if notices is state.notices else replace(state, notices=notices)
+
+    return WithEnvelope(folded)
+
+
 FOLDS: Folds[State] = Folds(
     "gateway",
     {
-        ExperimentSubmitted: submitted,
-        ExperimentCompleted: ended,
-        ExperimentFailed: ended,
-        ExperimentCanceled: ended,
+        **{EVENT_MODELS[name]: unchanged for name in sorted(ONLY_DECIDED_ON)},
+        ValidationReported: and_notices(),
+        **{kind: and_notices() for kind in OF_WEBHOOKS},
+        ExperimentSubmitted: and_notices(submitted),
+        ExperimentCompleted: and_notices(ended),
+        ExperimentFailed: and_notices(ended),
+        ExperimentCanceled: and_notices(ended),
         ExperimentPauseRequested: of_live(paused),
         ExperimentResumeRequested: of_live(resumed),
         ExperimentCancelRequested: of_live(canceled),

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from immutables import Map
 
+from tenuto.services.gateway.policies.notice_state import Notices
+
 ADMIN = "admin"
 """Whoever holds the cluster's own token."""
 EARLIER = "an earlier user "
@@ -88,6 +90,8 @@ class State:
     """By `workspace/<name>` and `user/<name>`, where one was set."""
     half_lives: Map[str, float] = field(default_factory=Map)
     """Pool -> hours, where past use counts."""
+    notices: Notices = field(default_factory=Notices)
+    """Webhooks, and what is to be sent to them."""
 
     def tokens_of(self, user: str) -> tuple[Token, ...]:
         """The oldest first."""

@@ -210,6 +210,19 @@ def no_space_left(user: User) -> str:
     return user.run("up", "-d", "--data-dir", user.directory / "full") + user.outcome("no space left")
 
 
+def wrong_webhook(user: User) -> str:
+    create = ("webhook", "create", "wrong", "--to", "http", "--url", "https://example.com", "--on")
+    return user.run(*create, "experiment") + user.run(*create, "event:Nothing") + user.run("webhook", "test", "nothing")
+
+
+def webhook_inside(user: User) -> str:
+    create = ("webhook", "create", "inside", "--to", "http", "--url", "http://127.0.0.1:9/", "--on", "checkpoint_damaged")
+    user.cluster.cli(*create)
+    said = user.run("webhook", "test", "inside")
+    user.cluster.cli("webhook", "rm", "inside")
+    return said
+
+
 PRODUCED: dict[str, Callable[[User], str]] = {
     "broken YAML": lambda user: user.refused(("hyperparameters: {learning_rate: 0.1}", "labels: [one\nsearch: 1")),
     "unknown field": lambda user: user.refused(("max_restarts", "max_restart")),
@@ -253,6 +266,8 @@ PRODUCED: dict[str, Callable[[User], str]] = {
     "agent without credentials": lambda user: (
         user.run("agent", "revoke", "no-such-agent") + user.run("agent", "credentials", "two words")
     ),
+    "webhook that cannot be": wrong_webhook,
+    "webhook to an address inside the network": webhook_inside,
     "no space left": no_space_left,
 }
 

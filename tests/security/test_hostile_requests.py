@@ -98,11 +98,13 @@ def test_one_users_streams_leave_room_for_others_and_end_with_the_user(admin: Do
 def test_no_right_is_taken_that_was_not_given(admin: Door, ada: Door, eve: Door) -> None:
     """Every route of the table, asked for by somebody who may not."""
     experiment_id = ada.submit().json()["id"]
+    hook = {"name": "ada", "target": {"kind": "http", "url": "https://example.com"}, "triggers": [{"on": "agent_lost"}]}
+    assert ada.http.post("/webhooks", json=hook).status_code == 201
     for route, right in ROUTES.items():
         method, _, template = route.partition(" ")
         path = template.replace("{experiment_id}", str(experiment_id)).replace("{name}", "ada").replace("{owner}", "user")
         path = re.sub(r"\{[a-z_]+\}", "x", path)
-        if right in (Right.OWNER, Right.SELF, Right.ADMIN) and "{checkpoint_id}" not in template:
+        if right in (Right.OWNER, Right.SELF, Right.MAKER, Right.ADMIN) and "{checkpoint_id}" not in template:
             response = eve.http.request(method, f"{eve.url}{path}", json={})
             assert "only" in eve.refused(response, 403).lower(), route
         if right is not Right.OPEN:

@@ -18,6 +18,7 @@ from tenuto.schemas.upcasters import UnreadableVersion
 GOLDEN = Path(__file__).parent.parent / "golden" / "events"
 OWNER_OF_STREAM = {
     "request": "gateway",
+    "notice": "gateway",
     "search": "searcher",
     "pool": "scheduler",
     "run": "launcher",

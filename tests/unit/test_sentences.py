@@ -27,6 +27,7 @@ FAKES = SERVICES / "scheduler" / "simulation"
 ABOUT = {
     "trial_id": "3-7", "trial_number": 7, "experiment_id": 3, "allocation_id": "3-7-1", "pool": "default", "target_length": 16,
     "parent_trial_id": "3-1", "best_trial_id": "3-7", "trials": 9, "slots": [{"agent_id": "a", "slot_ids": [0, 1]}],
+    "agent_id": "a", "event_type": "TrialFailed",
 }  # fmt: skip
 FOUND = sorted(((about, name, kind) for (about, name), forms in FORMS.items() for _, kind in forms), key=str)
 

@@ -9,7 +9,8 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway import commands
-from tenuto.services.gateway.decide import cluster, experiments, users
+from tenuto.services.gateway.decide import cluster, experiments, users, webhooks
+from tenuto.services.gateway.policies.notices import follow
 from tenuto.services.gateway.state import State
 
 DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
@@ -28,6 +29,12 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.RemoveUser: users.remove,
     commands.CreateToken: users.create_token,
     commands.RevokeToken: users.revoke_token,
+    commands.CreateWebhook: webhooks.create,
+    commands.RemoveWebhook: webhooks.remove,
+    commands.ChangeWebhookSecret: webhooks.change_secret,
+    commands.TryWebhook: webhooks.try_out,
+    commands.Redeliver: webhooks.redeliver,
+    commands.NoteDelivery: webhooks.note,
 }
 """Command -> what decides it."""
 
@@ -35,5 +42,7 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
 def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     """Raises Refused, for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
     somebody else's (forbidden), and so for what else is asked about."""
+    if isinstance(cause, Event):
+        return follow(state.notices, cause)
     decision = DECISIONS.get(type(cause))
     return () if decision is None else decision(state, cause)

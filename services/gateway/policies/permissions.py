@@ -14,6 +14,7 @@ class Right(Enum):
     USER = "any token of a user"
     OWNER = "the token of the user whose experiment it is"
     SELF = "the token of the user that is named"
+    MAKER = "the token of the user whose webhook it is"
     ADMIN = "the token of an admin"
 
 
@@ -52,10 +53,14 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/status": Right.USER,
     "GET /api/v1/parked": Right.USER,
     "GET /api/v1/parked/{number}": Right.USER,
+    "GET /api/v1/webhooks": Right.USER,
+    "GET /api/v1/webhooks/{name}": Right.USER,
+    "GET /api/v1/webhooks/{name}/deliveries": Right.USER,
     # What a user makes is the user's own.
     "GET /api/v1/secrets": Right.USER,
     "PUT /api/v1/secrets/{name}": Right.USER,
     "DELETE /api/v1/secrets/{name}": Right.USER,
+    "POST /api/v1/webhooks": Right.USER,
     "POST /api/v1/experiments": Right.USER,
     "POST /api/v1/experiments/{experiment_id}/reproduce": Right.USER,
     "POST /api/v1/experiments/{experiment_id}/fork": Right.USER,
@@ -69,6 +74,11 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/experiments/{experiment_id}/operations": Right.OWNER,
     "POST /api/v1/jobs/{experiment_id}/move": Right.OWNER,
     "POST /api/v1/checkpoints/{checkpoint_id}/verify": Right.OWNER,
+    # A user's own webhooks.
+    "DELETE /api/v1/webhooks/{name}": Right.MAKER,
+    "POST /api/v1/webhooks/{name}/test": Right.MAKER,
+    "POST /api/v1/webhooks/{name}/rotate": Right.MAKER,
+    "POST /api/v1/webhooks/{name}/redeliver": Right.MAKER,
     # A user's own tokens.
     "GET /api/v1/users/{name}/tokens": Right.SELF,
     "POST /api/v1/users/{name}/tokens": Right.SELF,
@@ -93,7 +103,7 @@ def refusal(right: Right, user: str, *, admin: bool, owner: str = "", what: str 
     """Why `user` may not, in one sentence; empty where it may. `owner`: of what is asked for, such as `what`."""
     if admin or right in (Right.OPEN, Right.USER):
         return ""
-    if right is Right.OWNER:
+    if right in (Right.OWNER, Right.MAKER):
         others = f"{owner} or " if owner != "admin" and " " not in owner else ""  # an earlier user has no token
         return "" if user == owner else f"{what} is {owner}'s; only {others}an admin may change it."
     if right is Right.SELF:

@@ -295,6 +295,16 @@ class ConsumerView(Model):
     """Events recorded that it has not taken yet."""
 
 
+class WebhookTroubleView(Model):
+    name: str
+    waiting: int
+    """Notices that are not delivered yet."""
+    parked: int
+    """Notices that were given up, until somebody has them sent again."""
+    answer: str
+    """What the target said last; empty where it takes what is sent."""
+
+
 class StatusView(Model):
     bus: BusState
     version: str
@@ -307,6 +317,8 @@ class StatusView(Model):
     """Reports of agents that are not in the record yet, by agent and lane, the longest first."""
     silent_trials: tuple[SilentTrialView, ...] = ()
     """Of whose workers nothing was heard for ten minutes, the longest silent first, twenty at most: they may hang."""
+    webhooks: tuple[WebhookTroubleView, ...] = ()
+    """Those whose target does not take what is sent, or of which notices are parked; twenty at most."""
     agents: int
     slots: int
     slots_used: int

@@ -26,9 +26,12 @@ from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.targets.opening import Vault
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.commands import GatewayCommand
+from tenuto.services.gateway.effects import Deliveries
+from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.projections.rows import Rows
@@ -80,6 +83,10 @@ class Gateway:
     verifier: Verifier
     anchors: Anchors
     upkeep: Upkeep
+    vault: Vault
+    """Where webhooks' targets are kept."""
+    deliveries: Deliveries
+    delivery_record: DeliveryRecord
     bus: Client | None
     """None: in tests without one."""
     views_reached: Callable[[int], Awaitable[None]]

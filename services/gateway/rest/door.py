@@ -27,6 +27,7 @@ from tenuto.services.gateway.rest.routes import (
     trials,
     upkeep,
     users,
+    webhooks,
 )
 from tenuto.services.gateway.rest.statuses import declare
 
@@ -46,6 +47,7 @@ MODULES = (
     users,
     cluster,
     secrets,
+    webhooks,
     upkeep,
 )
 

@@ -110,10 +110,17 @@ async def _request(_: Request, error: Exception) -> Response:
         message = item["msg"].replace("Input should be", "must be")
         if item["type"] == "string_pattern_mismatch":
             message = PATTERNS.get(where, message)
-        problems.append(ProblemView(path=where, message=message, value=str(item.get("input", ""))[:80]))
+        value = "" if _secret(where) else str(item.get("input", ""))[:80]
+        problems.append(ProblemView(path=where, message=message, value=value))
     first = problems[0]
     where = f"{first.path}: " if first.path else "The body: "
-    return error_response("invalid", f"{where}{first.message} (found {first.value}).", first.path, problems)
+    found = "" if _secret(first.path) else f" (found {first.value})"
+    return error_response("invalid", f"{where}{first.message}{found}.", first.path, problems)
+
+
+def _secret(where: str) -> bool:
+    """Whether what was sent there may be secret, and is not repeated: it could end in somebody's log."""
+    return where.partition(".")[0] == "target" or where in ("value", "secret")
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

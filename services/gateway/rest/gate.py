@@ -128,7 +128,7 @@ class Gate:
         _keep_pace(self._strangers_pace, address, "this address without a token that fits")
 
     async def _check_right(self, right: Right, user: str, found: Mapping[str, str]) -> None:
-        """An experiment that is not there is nobody's: the handler says so."""
+        """An experiment or a webhook that is not there is nobody's: the handler says so."""
         if right is Right.USER:
             return
         owner, what = found.get("name", ""), ""
@@ -139,6 +139,11 @@ class Gate:
             if known is None:
                 return
             owner, what = known, f"Experiment {experiment_id}"
+        if right is Right.MAKER:
+            webhook = self._gateway.loop.state.notices.webhooks.get(owner)
+            if webhook is None:
+                return
+            owner, what = webhook.owner, f"Webhook {webhook.name}"
         if why := refusal(right, user, admin=admin, owner=owner, what=what):
             raise DoorError("forbidden", why)
 

@@ -192,6 +192,9 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
             say(
                 f"agents: {answer['agents']}, slots: {answer['slots_used']} of {answer['slots']} used, parked: {answer['parked']}"
             )
+        for item in answer.get("webhooks", ()):
+            why = f"; its target: {item['answer']}" if item["answer"] else ""
+            say(f"webhook {item['name']}: {item['waiting']} notices wait, {item['parked']} are parked{why}")
         for item in answer.get("silent_trials", ()):
             say(f"trial {item['trial_id']} has reported nothing for {seconds(item['silent_seconds'])}; it may hang")
         if "error" in answer:

@@ -27,6 +27,7 @@ from tenuto.cli import (
     trials,
     upkeep,
     users,
+    webhooks,
 )
 from tenuto.cli.say import say
 from tenuto.client.errors import ClientError
@@ -76,6 +77,7 @@ app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, a
 app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
 app.add_typer(secrets.app, name="secret", help="Secrets: values for workers that nobody reads.")
+app.add_typer(webhooks.app, name="webhook", help="Webhooks: where notices are sent.")
 app.add_typer(users.app, name="user", help="Users: who may act with a token of their own.")
 app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)

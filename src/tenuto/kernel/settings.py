@@ -44,6 +44,12 @@ class Settings:
     requests_per_second_max: float = 100.0
     """Most requests per second of one user to the REST door, over all the user's tokens; ten seconds' worth may come at once.
     It is a tenth of the door's capacity, so that one user's loop leaves room for others. 0: no limit."""
+    public_url: str = ""
+    """How users reach the REST door, for links in notices, such as https://tenuto.example.com. Empty: `rest_host` and
+    `rest_port`."""
+    webhook_addresses: str = ""
+    """Addresses and networks that are not public and that webhooks may be sent to, with commas between, such as
+    10.20.0.0/16,127.0.0.1. Empty: none."""
     context_bytes_max: int = 100 * 1024 * 1024
     """Largest packed model directory in bytes: it is for code, not for data."""
     lease_seconds_max: float = 10.0

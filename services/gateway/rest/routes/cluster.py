@@ -24,6 +24,7 @@ from tenuto.services.gateway.projections.views import (
 from tenuto.services.gateway.rest.bodies import VerifyBody
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
 from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.rest.routes.webhooks import troubles
 
 router = APIRouter(tags=["cluster"])
 BUS_SECONDS_MAX = 0.5
@@ -49,7 +50,8 @@ async def allocations(
 @router.get("/status", response_model=StatusView)
 async def status(door: Door) -> Response:
     state, backlog = await asyncio.gather(_bus_state(door), _backlog(door))
-    return answer(await door.views.status(state, backlog))
+    found = await door.views.status(state, backlog)
+    return answer(found.model_copy(update={"webhooks": troubles(door)}))
 
 
 async def _bus_state(door: Door) -> BusState:

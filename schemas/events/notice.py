@@ -1,0 +1,131 @@
+"""Webhooks, what they were triggered by, and what became of each notice. Owner: gateway. Streams: request/cluster and
+notice/<webhook>."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from tenuto.schemas.events.registry import EventData, Reason, event
+from tenuto.schemas.events.request import ClusterRequest
+from tenuto.schemas.webhooks import (
+    GROUP_SECONDS_MAX,
+    TRIGGERS_MAX,
+    WEBHOOK_NAME_PATTERN,
+    Filters,
+    Severity,
+    TargetKind,
+    Trigger,
+)
+
+NUMBERS_MAX = 1_000
+"""Notices in one event: a grouped message, or what is sent again."""
+
+
+@event("WebhookCreated")
+class WebhookCreated(ClusterRequest):
+    """From now on notices are sent there. Where exactly, and with which secrets, is not part of the record."""
+
+    name: str = Field(pattern=WEBHOOK_NAME_PATTERN)
+    owner: str
+    """Who made it; who may change it, beside admins."""
+    kind: TargetKind
+    place: str = Field(max_length=256)
+    """What may be shown of the target: scheme and host, or a channel."""
+    sealed_id: str
+    """Under which id its addresses and secrets are kept, encrypted and outside the record."""
+    triggers: tuple[Trigger, ...] = Field(min_length=1, max_length=TRIGGERS_MAX)
+    filters: Filters = Filters()
+    group_seconds: float = Field(default=0.0, ge=0, le=GROUP_SECONDS_MAX)
+    """What is triggered within so long goes into one message. 0: each notice is a message."""
+    recoveries: bool = False
+    """A notice follows when what there was a notice about is well again."""
+
+
+@event("WebhookSecretChanged")
+class WebhookSecretChanged(ClusterRequest):
+    """Messages are signed with a new secret, and for some time with the old one as well."""
+
+    name: str
+    sealed_id: str
+    """As of WebhookCreated, in its place."""
+    old_until_us: int
+
+
+@event("WebhookRemoved")
+class WebhookRemoved(ClusterRequest):
+    """What waited to be sent there is given up."""
+
+    name: str
+
+
+class NoticeData(EventData):
+    OWNER: ClassVar[str] = "gateway"
+    STREAM: ClassVar[str] = "notice"
+
+    webhook: str
+
+    def stream_key(self) -> str:
+        return self.webhook
+
+
+@event("WebhookTriggered")
+class WebhookTriggered(NoticeData):
+    """A notice is to be sent, about the event that this was decided on."""
+
+    number: int = Field(ge=1)
+    """Sequence number of this notice among those of its webhook."""
+    event_type: str = ""
+    """Of the event that it is about. Empty: a test."""
+    experiment_id: int | None = None
+    trial_id: str | None = None
+    agent_id: str | None = None
+    severity: Severity
+    recovered: bool = False
+    """True: what there was a notice about is well again."""
+    group: int = Field(ge=1)
+    """Notices of one group go into one message."""
+    group_until_us: int
+    """From then on the group is sent."""
+    reason: Reason
+
+
+@event("WebhookDelivered")
+class WebhookDelivered(NoticeData):
+    """The target has taken a message with these notices."""
+
+    numbers: tuple[int, ...] = Field(min_length=1, max_length=NUMBERS_MAX)
+    message_id: str
+    attempts: int = Field(ge=1)
+    """Since the gateway's start."""
+    answer: str
+    """What the target said, such as `HTTP 204`."""
+    reference: str = Field(default="", max_length=256, exclude_if=lambda value: not value)
+    """What the target calls the message, where it may be updated later."""
+
+
+@event("WebhookDelayed")
+class WebhookDelayed(NoticeData):
+    """The target does not take messages, and is not tried again before `resume_us`. Recorded for long waits only."""
+
+    numbers: tuple[int, ...] = Field(min_length=1, max_length=NUMBERS_MAX)
+    attempts: int = Field(ge=1)
+    resume_us: int
+    answer: str
+
+
+@event("WebhookFailed")
+class WebhookFailed(NoticeData):
+    """These notices are given up, and parked until somebody has them sent again."""
+
+    numbers: tuple[int, ...] = Field(min_length=1, max_length=NUMBERS_MAX)
+    attempts: int = Field(ge=0)
+    reason: Reason
+
+
+@event("WebhookRedeliveryRequested")
+class WebhookRedeliveryRequested(NoticeData):
+    """These parked notices are sent again."""
+
+    numbers: tuple[int, ...] = Field(min_length=1, max_length=NUMBERS_MAX)

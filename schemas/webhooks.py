@@ -1,0 +1,159 @@
+"""What a webhook is: what triggers a notice, of which experiments, and where it is sent."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tenuto.schemas.base import Model
+from tenuto.schemas.config.resources import NAME_PATTERN
+
+WEBHOOK_NAME_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
+TRIGGERS_MAX = 20
+FILTER_VALUES_MAX = 100
+GROUP_SECONDS_MAX = 24 * 3600.0
+VALIDATIONS_MAX = 10_000
+Word = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class EventTrigger(Model):
+    """Any event of these types, of another service than the gateway."""
+
+    on: Literal["event"] = "event"
+    types: tuple[Word, ...] = Field(min_length=1, max_length=50)
+
+
+class ExperimentTrigger(Model):
+    """An experiment has ended in one of these states."""
+
+    on: Literal["experiment"] = "experiment"
+    states: tuple[Literal["completed", "failed", "canceled"], ...] = Field(min_length=1, max_length=3)
+
+
+class TrialTrigger(Model):
+    """A trial has ended in one of these states."""
+
+    on: Literal["trial"] = "trial"
+    states: tuple[Literal["completed", "early_stopped", "failed", "canceled"], ...] = Field(min_length=1, max_length=4)
+
+
+class MetricTrigger(Model):
+    """A validation metric of a trial goes beyond a value; again only after it was back. One that is no number is beyond any."""
+
+    on: Literal["metric"] = "metric"
+    metric: Word
+    above: float | None = None
+    below: float | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> MetricTrigger:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give either above or below: the value beyond which the metric is worth a notice")
+        return self
+
+
+class StallTrigger(Model):
+    """The best value of a trial's metric was not bettered by so many validations in a row; again only after it was."""
+
+    on: Literal["stall"] = "stall"
+    metric: str = Field(default="", max_length=256)
+    """Empty: the one that the experiment's search compares."""
+    smaller_is_better: bool | None = None
+    """None: as the experiment's configuration says."""
+    validations: int = Field(ge=1, le=VALIDATIONS_MAX)
+
+
+class LogTrigger(Model):
+    """A worker printed a line that matches one of its experiment's `log_policies`."""
+
+    on: Literal["log"] = "log"
+    contains: str = Field(default="", max_length=256)
+    """Part of that line. Empty: any."""
+
+
+class AgentLostTrigger(Model):
+    on: Literal["agent_lost"] = "agent_lost"
+
+
+class CheckpointDamagedTrigger(Model):
+    """A run was to resume from a checkpoint that is not what was saved."""
+
+    on: Literal["checkpoint_damaged"] = "checkpoint_damaged"
+
+
+class StragglerTrigger(Model):
+    """A rank of a trial is slow, and holds up the others."""
+
+    on: Literal["straggler"] = "straggler"
+
+
+Trigger = Annotated[
+    EventTrigger
+    | ExperimentTrigger
+    | TrialTrigger
+    | MetricTrigger
+    | StallTrigger
+    | LogTrigger
+    | AgentLostTrigger
+    | CheckpointDamagedTrigger
+    | StragglerTrigger,
+    Field(discriminator="on"),
+]
+
+
+class Filters(Model):
+    """Of which experiments: all that are named here must fit. What is no experiment's, such as a lost agent, passes."""
+
+    experiments: tuple[Annotated[int, Field(ge=1, le=2**62)], ...] = Field(default=(), max_length=FILTER_VALUES_MAX)
+    users: tuple[Word, ...] = Field(default=(), max_length=FILTER_VALUES_MAX)
+    workspaces: tuple[Annotated[str, Field(pattern=NAME_PATTERN)], ...] = Field(default=(), max_length=FILTER_VALUES_MAX)
+    labels: tuple[Word, ...] = Field(default=(), max_length=FILTER_VALUES_MAX)
+    """The experiment has all of these."""
+
+
+TargetKind = Literal["http", "slack", "pagerduty"]
+Severity = Literal["info", "warning", "error"]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$", max_length=2_000)]
+"""Without user and password, which would be shown with it."""
+SIGNING_SECRET_PATTERN = r"^whsec_[A-Za-z0-9+/]{32,88}={0,2}$"
+
+
+class HttpTarget(Model):
+    """Any receiver of signed HTTP by the Standard Webhooks convention."""
+
+    kind: Literal["http"] = "http"
+    url: Url
+    secret: str | None = Field(default=None, pattern=SIGNING_SECRET_PATTERN)
+    """`whsec_` and 24 to 64 bytes in base64. None: the gateway makes one, and shows it once."""
+
+
+class SlackTarget(Model):
+    """A channel of Slack: through an incoming webhook's address, or by a bot's token, which can update what it posted."""
+
+    kind: Literal["slack"] = "slack"
+    url: Url | None = None
+    token: str | None = Field(default=None, pattern=r"^xox[a-z]-[A-Za-z0-9-]{8,255}$")
+    channel: str | None = Field(default=None, min_length=1, max_length=80)
+    """With a token: the channel's id, such as C024BE91L."""
+    api_url: Url = "https://slack.com/api/"
+
+    @model_validator(mode="after")
+    def _one_way(self) -> SlackTarget:
+        if (self.url is None) == (self.token is None):
+            raise ValueError("give either url (of an incoming webhook) or token (of a bot)")
+        if self.token is not None and self.channel is None:
+            raise ValueError("a bot's token needs channel: the id of the channel to post to")
+        return self
+
+
+class PagerDutyTarget(Model):
+    """An integration of a PagerDuty service (Events API v2)."""
+
+    kind: Literal["pagerduty"] = "pagerduty"
+    routing_key: str = Field(pattern=r"^[A-Za-z0-9]{32}$")
+    api_url: Url = "https://events.pagerduty.com"
+    """https://events.eu.pagerduty.com for accounts in the European region."""
+
+
+Target = Annotated[HttpTarget | SlackTarget | PagerDutyTarget, Field(discriminator="kind")]

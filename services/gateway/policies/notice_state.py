@@ -1,0 +1,118 @@
+"""What the gateway remembers of webhooks: what triggers a notice, which notices wait for their target, and which are given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from immutables import Map
+
+from tenuto.schemas.webhooks import Filters, Severity, TargetKind, Trigger
+
+WEBHOOKS_MAX = 1_000
+"""Of a cluster: each has a task and a connection of its own."""
+WEBHOOKS_PER_USER_MAX = 20
+WAITING_MAX = 10_000
+"""Notices that wait for one target, in memory: hours of a busy cluster. Further ones are given up, and recorded as such."""
+PARKED_MAX = 1_000
+"""Notices of one webhook that were given up and can be sent again; of more, the oldest are forgotten here (the log has them)."""
+REFERENCES_MAX = 1_000
+"""Experiments whose message a webhook can still update."""
+TROUBLES_MAX = 1_000
+MARKS_MAX = 10_000
+"""Trials that a webhook's metric triggers look at; beyond it the first of them are looked at anew."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What filters and triggers ask about an experiment."""
+
+    user: str
+    workspace: str
+    labels: tuple[str, ...]
+    metric: str
+    smaller_is_better: bool
+
+
+class Mark(NamedTuple):
+    """Where a trial's metric stands, by one trigger."""
+
+    best: float | None = None
+    since: int = 0
+    """Validations in a row that were not better."""
+    beyond: bool = False
+    was_beyond: bool = False
+    """At the validation before."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    number: int
+    id: str
+    """The same for ever, and no other notice's: what a receiver may know it by."""
+    time_us: int
+    queued_us: int
+    """When it was triggered, or sent again by hand: it is tried for a day from then on."""
+    group: int
+    group_until_us: int
+    event_type: str
+    severity: Severity
+    recovered: bool
+    reason: str
+    """As recorded, in JSON."""
+    experiment_id: int | None = None
+    trial_id: str | None = None
+    agent_id: str | None = None
+
+    @property
+    def subject(self) -> str:
+        """What it is about: the notices of one subject belong together."""
+        if self.experiment_id is not None:
+            return f"experiment/{self.experiment_id}"
+        return f"agent/{self.agent_id}" if self.agent_id is not None else "cluster"
+
+
+@dataclass(frozen=True)
+class Webhook:
+    name: str
+    owner: str
+    kind: TargetKind
+    place: str
+    triggers: tuple[Trigger, ...]
+    filters: Filters
+    group_seconds: float
+    recoveries: bool
+    created_us: int
+    sealed_id: str
+    """Of its addresses and secrets."""
+    number: int = 0
+    """Of the last notice."""
+    group: int = 0
+    group_until_us: int = 0
+    """Of the last group: what is triggered before then belongs to it."""
+    resume_us: int = 0
+    """Its target is not tried before then."""
+    waiting: Map[int, Notice] = field(default_factory=Map)
+    parked: Map[int, Notice] = field(default_factory=Map)
+    marks: Map[str, Mark] = field(default_factory=Map)
+    """By `<trigger>/<trial>`, of trials whose experiment has not ended."""
+    troubles: Map[str, int] = field(default_factory=Map)
+    """Subject -> number of the first notice of what is not well since."""
+    references: Map[int, str] = field(default_factory=Map)
+    """Experiment -> what the target calls the message about it."""
+
+
+@dataclass(frozen=True)
+class Notices:
+    webhooks: Map[str, Webhook] = field(default_factory=Map)
+    experiments: Map[int, Watched] = field(default_factory=Map)
+    """Those that the search has not ended."""
+    ended: tuple[int, Watched] | None = None
+    """The one that ended last: its end is folded before it is decided on."""
+
+    def watched(self, experiment_id: int | None) -> Watched | None:
+        if experiment_id is None:
+            return None
+        if self.ended is not None and self.ended[0] == experiment_id:
+            return self.ended[1]
+        return self.experiments.get(experiment_id)

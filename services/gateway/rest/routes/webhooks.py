@@ -1,0 +1,195 @@
+"""Webhooks: where notices are sent, and what became of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import uuid4
+
+from fastapi import APIRouter, Path, Query, Response
+
+from tenuto.schemas.webhooks import WEBHOOK_NAME_PATTERN, HttpTarget
+from tenuto.services.gateway.adapters.targets.opening import OldSecret, Sealed, new_secret, shown
+from tenuto.services.gateway.commands import ChangeWebhookSecret, CreateWebhook, Redeliver, RemoveWebhook, TryWebhook
+from tenuto.services.gateway.decide.webhooks import own
+from tenuto.services.gateway.policies.notice_state import Webhook
+from tenuto.services.gateway.projections.views import WebhookTroubleView
+from tenuto.services.gateway.rest.bodies import Recorded
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.webhook_views import (
+    DeliveryView,
+    NewWebhookBody,
+    NewWebhookView,
+    RedeliverBody,
+    RedeliveredView,
+    RotateBody,
+    SecretChangedView,
+    TriedView,
+    WebhookView,
+)
+
+router = APIRouter(tags=["webhooks"])
+WebhookName = Annotated[str, Path(pattern=WEBHOOK_NAME_PATTERN)]
+HOUR_US = 3_600 * 1_000_000
+DELIVERIES_MAX = 1_000
+TROUBLES_MAX = 20
+
+
+@router.get("/webhooks", response_model=list[WebhookView])
+async def webhooks(door: Door) -> Response:
+    """Of all users."""
+    await door.users_known()
+    known = door.loop.state.notices.webhooks
+    return answer([_view(door, known[name]) for name in sorted(known)])
+
+
+@router.post("/webhooks", response_model=NewWebhookView, status_code=201)
+async def create(door: Door, body: NewWebhookBody) -> Response:
+    """Makes a webhook of yours. Where messages are signed, this answer is the only place where the secret is ever shown."""
+    await door.users_known()
+    target, now_us = body.target, door.clock.now_us()
+    if isinstance(target, HttpTarget) and target.secret is None:
+        target = target.model_copy(update={"secret": new_secret()})
+    command = CreateWebhook(
+        id=door.clock.new_id(),
+        time_us=now_us,
+        user=asking(),
+        name=body.name,
+        kind=target.kind,
+        place=shown(target),
+        triggers=body.triggers,
+        filters=body.filters,
+        group_seconds=body.group_seconds,
+        recoveries=target.kind == "pagerduty" if body.recoveries is None else body.recoveries,
+        sealed_id=str(uuid4()),
+    )
+    door.loop.core.decide(door.loop.state, command)  # refuses before anything is kept
+    # Before it is on record: a webhook whose target is nowhere could never be sent to.
+    await door.vault.keep(command.sealed_id, Sealed(target=target), now_us)
+    await door.carry_out(command)
+    view = _view(door, _found(door, body.name))
+    secret = target.secret if isinstance(target, HttpTarget) else None
+    return answer(NewWebhookView(**vars(view), secret=secret), 201)
+
+
+@router.get("/webhooks/{name}", response_model=WebhookView)
+async def show(door: Door, name: WebhookName) -> Response:
+    await door.users_known()
+    return answer(_view(door, _found(door, name)))
+
+
+@router.delete("/webhooks/{name}", response_model=Recorded)
+async def remove(door: Door, name: WebhookName) -> Response:
+    """What waits to be sent there is given up."""
+    sealed_id = _own(door, name).sealed_id
+    command = RemoveWebhook(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), name=name)
+    events = await door.carry_out(command)
+    await door.vault.forget(sealed_id)
+    return answer(Recorded(position=events[-1].position))
+
+
+@router.post("/webhooks/{name}/test", response_model=TriedView, status_code=202)
+async def test(door: Door, name: WebhookName) -> Response:
+    """Sends a notice that is about nothing, behind those that wait. `GET /webhooks/{name}/deliveries` says what became of it."""
+    command = TryWebhook(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), name=name)
+    await door.carry_out(command)
+    door.deliveries.hurry(name)
+    return answer(TriedView(number=_found(door, name).number), 202)
+
+
+@router.post("/webhooks/{name}/rotate", response_model=SecretChangedView, status_code=201)
+async def rotate(door: Door, name: WebhookName, body: RotateBody) -> Response:
+    """Another secret to sign with. Messages are signed with the old one, too, for `keep_old_hours`."""
+    webhook, now_us = _own(door, name), door.clock.now_us()
+    command = ChangeWebhookSecret(
+        id=door.clock.new_id(),
+        time_us=now_us,
+        user=asking(),
+        name=name,
+        sealed_id=str(uuid4()),
+        old_until_us=now_us + int(body.keep_old_hours * HOUR_US),
+    )
+    door.loop.core.decide(door.loop.state, command)
+    sealed = await door.vault.find(webhook.sealed_id)
+    if sealed is None or not isinstance(sealed.target, HttpTarget) or sealed.target.secret is None:
+        raise DoorError(
+            "conflict",
+            f"What is kept of webhook {name} cannot be read, as the key of the secrets is another one: remove it and make it "
+            "again.",
+        )
+    secret = body.secret or new_secret()
+    old = [item for item in sealed.old_secrets if now_us < item.until_us][-8:]
+    old.append(OldSecret(secret=sealed.target.secret, until_us=command.old_until_us))
+    target = sealed.target.model_copy(update={"secret": secret})
+    await door.vault.keep(command.sealed_id, Sealed(target=target, old_secrets=tuple(old)), now_us)
+    await door.carry_out(command)
+    await door.vault.forget(webhook.sealed_id)
+    return answer(SecretChangedView(secret=secret, old_until_us=command.old_until_us), 201)
+
+
+@router.get("/webhooks/{name}/deliveries", response_model=list[DeliveryView])
+async def deliveries(door: Door, name: WebhookName, limit: Annotated[int, Query(ge=1, le=DELIVERIES_MAX)] = 100) -> Response:
+    """What became of its notices, the newest first."""
+    await door.users_known()
+    webhook = _found(door, name)
+    found = [DeliveryView(**item) for item in await door.delivery_record.of(name, webhook.created_us, limit)]
+    return answer(found)
+
+
+@router.post("/webhooks/{name}/redeliver", response_model=RedeliveredView, status_code=202)
+async def redeliver(door: Door, name: WebhookName, body: RedeliverBody | None = None) -> Response:
+    """Sends parked notices again, as they were: a receiver knows them by their ids."""
+    numbers = body.numbers if body is not None else ()
+    before = _own(door, name)
+    command = Redeliver(id=door.clock.new_id(), time_us=door.clock.now_us(), user=asking(), name=name, numbers=numbers)
+    await door.carry_out(command)
+    door.deliveries.hurry(name)
+    after = door.loop.state.notices.webhooks.get(name)
+    still = after.parked if after is not None else {}
+    return answer(RedeliveredView(numbers=tuple(number for number in sorted(before.parked) if number not in still)), 202)
+
+
+def troubles(door: Gateway) -> tuple[WebhookTroubleView, ...]:
+    """Webhooks that somebody should look at."""
+    known = door.loop.state.notices.webhooks
+    views = (_view(door, known[name]) for name in sorted(known))
+    found = [item for item in views if item.parked or item.answer or item.next_us]
+    return tuple(
+        WebhookTroubleView(name=item.name, waiting=item.waiting, parked=item.parked, answer=item.answer)
+        for item in found[:TROUBLES_MAX]
+    )
+
+
+def _found(door: Gateway, name: str) -> Webhook:
+    webhook = door.loop.state.notices.webhooks.get(name)
+    if webhook is None:
+        raise not_found(f"webhook {name}")
+    return webhook
+
+
+def _own(door: Gateway, name: str) -> Webhook:
+    """For whoever may change it. Raises Refused."""
+    return own(door.loop.state, name, asking())
+
+
+def _view(door: Gateway, webhook: Webhook) -> WebhookView:
+    sender = door.deliveries.sender(webhook.name)
+    failing = sender is not None and bool(sender.answer)
+    next_us = sender.next_us if sender is not None and failing else webhook.resume_us
+    return WebhookView(
+        name=webhook.name,
+        owner=webhook.owner,
+        kind=webhook.kind,
+        place=webhook.place,
+        triggers=webhook.triggers,
+        filters=webhook.filters,
+        group_seconds=webhook.group_seconds,
+        recoveries=webhook.recoveries,
+        created_us=webhook.created_us,
+        notices=webhook.number,
+        waiting=len(webhook.waiting),
+        parked=len(webhook.parked),
+        attempts=sender.attempts if sender is not None and failing else 0,
+        answer=sender.answer if sender is not None else "",
+        next_us=next_us or None,
+    )

@@ -1,0 +1,244 @@
+"""webhook create, ls, show, test, deliveries, redeliver, rotate, rm."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import Annotated, Any, Literal
+
+import typer
+
+from tenuto.cli.common import Json, client
+from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
+
+app = typer.Typer(no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="Small letters, digits, `_`, `.` and `-`; a letter first.")]
+TEST_SECONDS_MAX = 30.0
+"""Two attempts: a receiver that has not answered by then is not well."""
+POLL_SECONDS = 0.2
+FORMS = (
+    "experiment:STATE, trial:STATE (completed, failed, canceled, early_stopped; several with commas), metric:NAME>VALUE, "
+    "metric:NAME<VALUE, stall:VALIDATIONS, stall:NAME:VALIDATIONS, log, log:TEXT, agent_lost, checkpoint_damaged, straggler, "
+    "event:TYPE,TYPE"
+)
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    to: Annotated[Literal["http", "slack", "pagerduty"], typer.Option(help="Kind of target.")],
+    on: Annotated[list[str], typer.Option(help=f"What triggers a notice, several times if need be: {FORMS}.")],
+    url: Annotated[str | None, typer.Option(help="http: the receiver's address.")] = None,
+    channel: Annotated[str | None, typer.Option(help="slack: id of the channel that a bot posts to.")] = None,
+    api_url: Annotated[str | None, typer.Option(help="pagerduty, slack with a bot: another address of their API.")] = None,
+    own_secret: Annotated[bool, typer.Option("--own-secret", help="http: ask for the secret, and make none.")] = False,
+    experiment: Annotated[list[int] | None, typer.Option(min=1, help="Only of these experiments.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="Only of these users' experiments.")] = None,
+    workspace: Annotated[list[str] | None, typer.Option(help="Only of these workspaces.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only of experiments with all these labels.")] = None,
+    group: Annotated[float, typer.Option(min=0, help="Seconds: what comes within them goes into one message.")] = 0.0,
+    recoveries: Annotated[
+        bool | None, typer.Option("--recoveries/--no-recoveries", help="Say when it is well again (default: to pagerduty only).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make a webhook. Addresses and tokens of Slack and keys of PagerDuty are asked for, or read from standard input; they are
+    never arguments, which others on this machine could see."""
+    from tenuto.cli.output import print_json
+
+    body = {
+        "name": name,
+        "target": _target(to, url, channel, api_url, own_secret),
+        "triggers": [_trigger(text) for text in on],
+        "filters": {"experiments": experiment or [], "users": user or [], "workspaces": workspace or [], "labels": label or []},
+        "group_seconds": group,
+        "recoveries": recoveries,
+    }
+    made = client(context).post("/webhooks", body)
+    if json:
+        print_json(made)
+        return
+    say(f"Webhook {name} sends notices to {made['kind']} at {made['place']}; `tenuto webhook test {name}` tries it.")
+    if made["secret"] and not own_secret:
+        say(f"Its receiver checks messages with this secret, which is shown this once: {made['secret']}")
+
+
+def _target(kind: str, url: str | None, channel: str | None, api_url: str | None, own_secret: bool) -> dict[str, Any]:
+    target: dict[str, Any] = {"kind": kind}
+    if api_url is not None:
+        target["api_url"] = api_url
+    if kind == "http":
+        if url is None:
+            raise CliError("--url is needed: the address of the receiver.")
+        target["url"] = url
+        if own_secret:
+            target["secret"] = _asked("Secret (whsec_...)")
+    elif url is not None:
+        raise CliError(f"--url is for a target of kind http: what {kind} needs is asked for.")
+    elif kind == "pagerduty":
+        target["routing_key"] = _asked("Integration key of the PagerDuty service")
+    elif channel is not None:
+        target |= {"channel": channel, "token": _asked("Token of the Slack bot (xoxb-...)")}
+    else:
+        target["url"] = _asked("Address of the Slack incoming webhook")
+    return target
+
+
+def _asked(what: str) -> str:
+    value = str(typer.prompt(what, hide_input=True)) if sys.stdin.isatty() else sys.stdin.read().strip()
+    if not value:
+        raise CliError(f"There was nothing on standard input, which should have this: {what}.")
+    return value
+
+
+def _trigger(text: str) -> dict[str, Any]:
+    """Of `--on`. Raises CliError."""
+    kind, _, rest = text.partition(":")
+    if kind in ("experiment", "trial") and rest:
+        return {"on": kind, "states": rest.split(",")}
+    if kind == "event" and rest:
+        return {"on": kind, "types": rest.split(",")}
+    if kind == "log":
+        return {"on": kind, "contains": rest}
+    if kind == "metric" and (found := re.fullmatch(r"(.+?)([<>])([^<>]+)", rest)):
+        return {"on": kind, "metric": found[1], {">": "above", "<": "below"}[found[2]]: _number(found[3], text)}
+    if kind == "stall" and rest:
+        metric, _, validations = rest.rpartition(":")
+        return {"on": kind, "metric": metric, "validations": int(_number(validations, text))}
+    if kind in ("agent_lost", "checkpoint_damaged", "straggler") and not rest:
+        return {"on": kind}
+    raise CliError(f"--on {text!r} is no trigger; there are {FORMS}.")
+
+
+def _number(text: str, trigger: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CliError(f"--on {trigger!r} is no trigger: {text!r} must be a number.") from None
+
+
+@app.command("ls")
+def list_webhooks(context: typer.Context, json: Json = False) -> None:
+    """Show webhooks, and how their targets take what is sent."""
+    from tenuto.cli.output import print_json, show_rows
+
+    found = client(context).get("/webhooks")
+    if json:
+        print_json(found)
+        return
+    cells = [
+        (item["name"], item["owner"], item["kind"], item["place"], item["notices"], item["waiting"], item["parked"], _state(item))
+        for item in found
+    ]
+    show_rows(("webhook", "owner", "kind", "place", ">notices", ">waiting", ">parked", "target"), cells, "There are no webhooks.")
+
+
+def _state(item: dict[str, Any]) -> str:
+    from tenuto.cli.output import when
+
+    if not item["attempts"]:
+        return f"is tried again {when(item['next_us'])}" if item["next_us"] else "well"
+    return f"{item['answer']} (attempt {item['attempts']}, next {when(item['next_us'])})"
+
+
+@app.command()
+def show(context: typer.Context, name: Name, json: Json = False) -> None:
+    """Show one webhook with its triggers. What is secret of it is never shown."""
+    from tenuto.cli.output import print_json, when
+
+    item = client(context).get(f"/webhooks/{name}")
+    if json:
+        print_json(item)
+        return
+    say(f"Webhook {name} of {item['owner']}, made {when(item['created_us'])}: to {item['kind']} at {item['place']}.")
+    for trigger in item["triggers"]:
+        values = ", ".join(f"{key} {_plain(value)}" for key, value in trigger.items() if key != "on" and value not in (None, ""))
+        say(f"  on {trigger['on']}{': ' if values else ''}{values}")
+    for what, values in item["filters"].items():
+        if values:
+            say(f"  only {what}: {_plain(values)}")
+    if item["group_seconds"]:
+        say(f"  what comes within {item['group_seconds']:g} s is one message")
+    say(f"{item['notices']} notices, {item['waiting']} waiting, {item['parked']} parked; its target: {_state(item)}.")
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+@app.command()
+def test(context: typer.Context, name: Name) -> None:
+    """Send a notice that is about nothing, and wait for what becomes of it (status 1 if it is not delivered)."""
+    rest = client(context)
+    number = rest.post(f"/webhooks/{name}/test")["number"]
+    deadline = time.monotonic() + TEST_SECONDS_MAX
+    while time.monotonic() < deadline:
+        for item in rest.get(f"/webhooks/{name}/deliveries"):
+            if item["number"] == number and item["state"] == "delivered":
+                say(f"Notice {number} is delivered: {item['answer']}.")
+                return
+            if item["number"] == number and item["state"] == "parked":
+                raise CliError(f"Notice {number} is not delivered: {item['answer']}")
+        time.sleep(POLL_SECONDS)
+    found = rest.get(f"/webhooks/{name}")
+    raise CliError(f"Notice {number} still waits, with {found['waiting'] - 1} others; its target: {_state(found)}.")
+
+
+@app.command()
+def deliveries(
+    context: typer.Context,
+    name: Name,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, max=1_000, help="So many, the newest.")] = 20,
+    json: Json = False,
+) -> None:
+    """Show what became of notices, the newest first."""
+    from tenuto.cli.output import print_json, show_rows, when
+
+    found = client(context).get(f"/webhooks/{name}/deliveries?limit={number}")
+    if json:
+        print_json(found)
+        return
+    cells = [
+        (item["number"], when(item["time_us"]), item["state"], item["attempts"], item["answer"], item["why"]) for item in found
+    ]
+    show_rows((">notice", "triggered", "state", ">attempts", "answer", "why"), cells, f"Webhook {name} has no notices yet.")
+
+
+@app.command()
+def redeliver(
+    context: typer.Context,
+    name: Name,
+    numbers: Annotated[
+        list[int] | None, typer.Argument(metavar="[NOTICE...]", min=1, help="Without: all that are parked.")
+    ] = None,
+) -> None:
+    """Send parked notices again."""
+    again = client(context).post(f"/webhooks/{name}/redeliver", {"numbers": numbers or []})["numbers"]
+    say(f"{len(again)} notices of webhook {name} are sent again." if again else f"No notice of webhook {name} is parked.")
+
+
+@app.command()
+def rotate(
+    context: typer.Context,
+    name: Name,
+    own_secret: Annotated[bool, typer.Option("--own-secret", help="Ask for the secret, and make none.")] = False,
+    keep_old_hours: Annotated[
+        float, typer.Option(min=0, help="Messages are signed with the old secret, too, for so long.")
+    ] = 24.0,
+) -> None:
+    """Sign messages with a new secret, and for some time with the old one as well, so that none is refused meanwhile."""
+    secret = _asked("Secret (whsec_...)") if own_secret else None
+    made = client(context).post(f"/webhooks/{name}/rotate", {"secret": secret, "keep_old_hours": keep_old_hours})
+    say(f"Messages of webhook {name} are signed with a new secret; the old one is good for {keep_old_hours:g} hours more.")
+    if not own_secret:
+        say(f"It is shown this once: {made['secret']}")
+
+
+@app.command("rm")
+def remove(context: typer.Context, name: Name) -> None:
+    """Remove a webhook. What waits to be sent there is given up."""
+    client(context).delete(f"/webhooks/{name}")
+    say(f"Webhook {name} is removed.")

@@ -1,0 +1,286 @@
+"""What every target of notices promises, each against a receiver on loopback that checks and answers as the real one does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tenuto.schemas.webhooks import HttpTarget, PagerDutyTarget, SlackTarget
+from tenuto.services.gateway.adapters.addresses import allowed_networks
+from tenuto.services.gateway.adapters.messages import Message, Told
+from tenuto.services.gateway.adapters.targets import opening, target
+from tenuto.services.gateway.adapters.targets.opening import Sealed, new_secret, open_target
+from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
+from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
+
+LOOPBACK = allowed_networks("127.0.0.0/8")
+TOLD = Told(
+    id="00000000-0000-5000-8000-000000000001",
+    number=1,
+    time_us=1_700_000_000_000_000,
+    event_type="ExperimentFailed",
+    severity="error",
+    recovered=False,
+    why="Experiment 3 has failed after 4 trials.",
+    subject="experiment/3",
+    link="http://cluster.example:8080/api/v1/experiments/3",
+    experiment_id=3,
+    experiment_name="digits <b>&amp;</b>",
+    user="ada",
+    error="model_def.py:12: ValueError: ```quoted```",
+    log_lines=("epoch 1", "<boom> & more", "x" * 200),
+)
+MESSAGE = Message(id=TOLD.id, webhook="pager", time_us=1_700_000_001_000_000, notices=(TOLD,))
+WELL = replace(
+    TOLD, number=2, severity="info", recovered=True, why="Experiment 3 has completed.", event_type="ExperimentCompleted"
+)
+
+
+@dataclass
+class Case:
+    receiver: Receiver
+    open: Callable[..., Target]
+    """With other networks allowed, if any are given."""
+    secrets: tuple[str, ...]
+
+
+async def _http() -> Case:
+    secret = new_secret()
+    receiver = SignedReceiver(secret)
+    return Case(
+        receiver,
+        lambda allowed=LOOPBACK: open_target(Sealed(target=HttpTarget(url=f"{receiver.url}/hook", secret=secret)), allowed),
+        (secret,),
+    )
+
+
+async def _slack_webhook() -> Case:
+    receiver = SlackReceiver()
+
+    def opened(allowed: Any = LOOPBACK) -> Target:
+        return open_target(Sealed(target=SlackTarget(url=f"{receiver.url}/services/T000/B000/SECRETSECRET")), allowed)
+
+    return Case(receiver, opened, ("SECRETSECRET",))
+
+
+async def _slack_bot() -> Case:
+    receiver = SlackReceiver()
+
+    def opened(allowed: Any = LOOPBACK) -> Target:
+        settings = SlackTarget(token=receiver.TOKEN, channel="C024BE91L", api_url=f"{receiver.url}/api/")
+        return open_target(Sealed(target=settings), allowed)
+
+    return Case(receiver, opened, (receiver.TOKEN,))
+
+
+async def _pagerduty() -> Case:
+    receiver = PagerDutyReceiver()
+    return Case(
+        receiver,
+        lambda allowed=LOOPBACK: open_target(
+            Sealed(target=PagerDutyTarget(routing_key=receiver.KEY, api_url=receiver.url)), allowed
+        ),
+        (receiver.KEY,),
+    )
+
+
+CASES: dict[str, Callable[[], Awaitable[Case]]] = {
+    "http": _http,
+    "slack webhook": _slack_webhook,
+    "slack bot": _slack_bot,
+    "pagerduty": _pagerduty,
+}
+
+
+@pytest.fixture(params=CASES)
+async def case(request: pytest.FixtureRequest) -> AsyncIterator[Case]:
+    found = await CASES[request.param]()
+    async with found.receiver.running():
+        yield found
+
+
+@pytest.fixture
+async def opened(case: Case) -> AsyncIterator[Target]:
+    made = case.open()
+    yield made
+    await made.close()
+
+
+async def test_a_message_is_taken(case: Case, opened: Target) -> None:
+    done = await opened.send(MESSAGE)
+    assert case.receiver.complaints == []
+    assert len(case.receiver.taken) == 1
+    assert "Experiment 3 has failed" in str(case.receiver.taken[0])
+    assert "boom" in str(case.receiver.taken[0])
+    assert done.answer
+
+
+async def test_a_grouped_message_is_taken(case: Case, opened: Target) -> None:
+    many = tuple(replace(TOLD, number=number, why=f"Trial 3-{number} has failed.") for number in range(1, 101))
+    await opened.send(replace(MESSAGE, notices=many))
+    assert case.receiver.complaints == []
+    assert len(case.receiver.taken) == 1
+
+
+async def test_a_long_message_is_taken(case: Case, opened: Target) -> None:
+    long = replace(TOLD, why="w" * 5_000, error="e" * 2_000, log_lines=("`" * 200,) * 10, experiment_name="n" * 256)
+    await opened.send(replace(MESSAGE, notices=(long,)))
+    assert case.receiver.complaints == []
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_a_receiver_that_fails_is_worth_another_attempt(case: Case, opened: Target, status: int) -> None:
+    case.receiver.faults = [Fault(status)]
+    with pytest.raises(NotNow) as failed:
+        await opened.send(MESSAGE)
+    assert case.receiver.asked == 1, "a target tries once: the schedule is the webhook's"
+    assert not any(secret in failed.value.answer for secret in case.secrets)
+    await opened.send(MESSAGE)
+    assert len(case.receiver.taken) == 1
+
+
+async def test_a_busy_receiver_says_when_to_come_again(case: Case, opened: Target) -> None:
+    case.receiver.faults = [Fault(429, {"Retry-After": "37"})]
+    with pytest.raises(NotNow) as failed:
+        await opened.send(MESSAGE)
+    assert failed.value.retry_after_seconds == 37.0
+    assert case.receiver.asked == 1
+
+
+async def test_a_connection_that_breaks_is_worth_another_attempt(case: Case, opened: Target) -> None:
+    case.receiver.faults = [Fault(cut=True)]
+    with pytest.raises(NotNow) as failed:
+        await opened.send(MESSAGE)
+    assert not any(secret in failed.value.answer for secret in case.secrets)
+    await opened.send(MESSAGE)
+
+
+async def test_a_receiver_that_hangs_is_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("http", "targets.target", "targets.slack", "targets.pager"):
+        monkeypatch.setattr(f"tenuto.services.gateway.adapters.{module}.ATTEMPT_SECONDS_MAX", 1.0, raising=False)
+    case.receiver.faults = [Fault(hang=True)]
+    made = case.open()
+    try:
+        with pytest.raises(NotNow):
+            await asyncio.wait_for(made.send(MESSAGE), 20)
+    finally:
+        await made.close()
+
+
+async def test_a_redirect_is_not_followed(case: Case, opened: Target) -> None:
+    case.receiver.faults = [Fault(307, {"Location": f"{case.receiver.url}/elsewhere"})]
+    with pytest.raises(NotEver):
+        await opened.send(MESSAGE)
+    assert case.receiver.asked == 1
+    assert case.receiver.taken == []
+
+
+async def test_an_address_that_is_not_public_gets_no_request(case: Case) -> None:
+    made = case.open(())
+    try:
+        with pytest.raises(NotEver, match=r"127\.0\.0\.1 is no public address"):
+            await made.send(MESSAGE)
+    finally:
+        await made.close()
+    assert case.receiver.asked == 0
+
+
+async def test_nobody_listens(case: Case) -> None:
+    url, case.receiver.url = case.receiver.url, "http://127.0.0.1:9"
+    made = case.open()
+    case.receiver.url = url
+    try:
+        with pytest.raises(NotNow):
+            await made.send(MESSAGE)
+    finally:
+        await made.close()
+
+
+# What is one target's own.
+
+
+async def test_signatures_of_two_secrets() -> None:
+    old, new = new_secret(), new_secret()
+    receiver = SignedReceiver(old)
+    async with receiver.running():
+        settings = HttpTarget(url=f"{receiver.url}/hook", secret=new)
+        for until_us, taken in ((2**62, 1), (1, 1)):
+            sealed = Sealed(target=settings, old_secrets=(opening.OldSecret(secret=old, until_us=until_us),))
+            made = open_target(sealed, LOOPBACK)
+            try:
+                if until_us > 1:
+                    await made.send(MESSAGE)
+                else:
+                    with pytest.raises(NotNow, match="401"):
+                        await made.send(MESSAGE)
+            finally:
+                await made.close()
+            assert len(receiver.taken) == taken
+        assert receiver.ids == [MESSAGE.id]
+
+
+async def test_a_receiver_that_is_gone_for_good() -> None:
+    receiver = SignedReceiver(secret := new_secret())
+    receiver.always = Fault(410)
+    async with receiver.running():
+        made = open_target(Sealed(target=HttpTarget(url=f"{receiver.url}/hook", secret=secret)), LOOPBACK)
+        with pytest.raises(NotEver, match="410"):
+            await made.send(MESSAGE)
+        await made.close()
+
+
+async def test_a_bot_updates_its_message_and_goes_on_in_the_thread() -> None:
+    case = await _slack_bot()
+    receiver = case.receiver
+    assert isinstance(receiver, SlackReceiver)
+    async with receiver.running():
+        made = case.open()
+        first = await made.send(MESSAGE)
+        assert first.reference.startswith("C024BE91L/")
+        again = await made.send(replace(MESSAGE, notices=(WELL,), reference=first.reference))
+        assert again.reference == first.reference
+        [(stamp, post)] = receiver.posts.items()
+        assert "has completed" in post["text"]
+        assert [reply["thread_ts"] for reply in receiver.replies] == [stamp]
+        gone = await made.send(replace(MESSAGE, reference="C024BE91L/1.1"))
+        assert gone.reference not in ("", first.reference), "a message that was deleted is posted anew"
+        await made.close()
+    assert receiver.complaints == []
+
+
+@pytest.mark.parametrize("channel", ["C000000", "C024BE91L"])
+async def test_a_bot_that_may_not_post(channel: str) -> None:
+    receiver = SlackReceiver()
+    async with receiver.running():
+        token = receiver.TOKEN if channel != "C024BE91L" else "xoxb-wrongwrongwrong"
+        made = open_target(Sealed(target=SlackTarget(token=token, channel=channel, api_url=f"{receiver.url}/api/")), LOOPBACK)
+        with pytest.raises(NotEver, match=r"Slack says (channel_not_found|invalid_auth)"):
+            await made.send(MESSAGE)
+        await made.close()
+
+
+async def test_an_alert_is_resolved_when_it_is_well_again() -> None:
+    case = await _pagerduty()
+    receiver = case.receiver
+    assert isinstance(receiver, PagerDutyReceiver)
+    async with receiver.running():
+        made = case.open()
+        await made.send(MESSAGE)
+        await made.send(MESSAGE)
+        assert list(receiver.open) == ["tenuto:cluster.example:8080:experiment/3"], "one alert per experiment"
+        await made.send(replace(MESSAGE, notices=(WELL,)))
+        assert receiver.open == {}
+        await made.close()
+    assert receiver.complaints == []
+
+
+def test_retry_after_in_its_two_forms() -> None:
+    assert target.retry_after("120", 0) == 120
+    assert target.retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 1_445_412_470) == 10
+    assert target.retry_after("Wed, 21 Oct 2015 07:28:00 GMT", 2_000_000_000) == 0
+    for nothing in (None, "", "soon", "-5", "١٢"):
+        assert target.retry_after(nothing, 0) is None
