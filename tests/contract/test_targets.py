@@ -160,7 +160,7 @@ async def test_a_connection_that_breaks_is_worth_another_attempt(case: Case, ope
 
 
 async def test_a_receiver_that_hangs_is_left(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("http", "targets.target", "targets.slack", "targets.pager"):
+    for module in ("http", "targets.slack", "targets.pager", "targets.target"):  # last: the others take it from there when loaded
         monkeypatch.setattr(f"tenuto.services.gateway.adapters.{module}.ATTEMPT_SECONDS_MAX", 1.0, raising=False)
     case.receiver.faults = [Fault(hang=True)]
     made = case.open()

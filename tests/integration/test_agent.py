@@ -157,7 +157,7 @@ async def test_a_worker_that_does_not_leave_is_killed_after_its_grace(bench: Ben
     await bench.control.assign(assignment.model_copy(update={"action": "preempt"}))
     report = await bench.control.exit_of("1-1-1")
     assert report.outcome == "preempted"
-    assert "had not left in time" in (report.error or "")
+    assert "did not leave in time" in (report.error or "")
 
 
 async def test_what_is_not_assigned_any_more_is_killed_with_its_helpers(bench: Bench) -> None:

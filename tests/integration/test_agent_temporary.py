@@ -195,5 +195,5 @@ async def test_what_others_made_in_its_place_is_left_alone(tmp_path: Path, monke
     scratch.remove("1-1-1")
     scratch.close()
     assert mine.exists()
-    with pytest.raises(OSError, match="no directory that only this user can write to"):
+    with pytest.raises(OSError, match="not a directory that only this user can write to"):
         await WorkerServer(cast(WorkerDoor, None), UnixEndpoint(directory)).start()

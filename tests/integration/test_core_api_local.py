@@ -145,7 +145,7 @@ INIT = "import tenuto, sys; sys.argv = ['my train.py']; "
         (
             CONFIG.replace("factor: 2", "factor: {type: int, minval: 1, maxval: 3}"),
             "tenuto.init()",
-            "hyperparameters.factor is a range, and without a cluster nobody searches it; give a value: "
+            "hyperparameters.factor is a range, and without a cluster there is no search; give a value: "
             "tenuto.init(hyperparameters={'factor': ...}).",
         ),
         (
