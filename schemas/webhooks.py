@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import NAME_PATTERN
@@ -114,7 +115,22 @@ class Filters(Model):
 
 TargetKind = Literal["http", "slack", "pagerduty"]
 Severity = Literal["info", "warning", "error"]
-Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$", max_length=2_000)]
+
+
+def _has_host_and_port(url: str) -> str:
+    """Returns the URL. A bracket without its other half, a port of 99999 and a host that no name server could be asked for match
+    the pattern below, and fail where the URL is taken apart. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError:
+        host, port = b"", None
+    if not host or port == 0:
+        raise ValueError("must have a host, and a port from 1 to 65535 if any, such as https://hooks.example.org:8443/tenuto")
+    return url
+
+
+Url = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$", max_length=2_000), AfterValidator(_has_host_and_port)]
 """Without user and password, which would be shown with it."""
 SIGNING_SECRET_PATTERN = r"^whsec_[A-Za-z0-9+/]{32,88}={0,2}$"
 

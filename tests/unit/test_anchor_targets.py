@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.kernel.anchor_targets import targets
+from tenuto.kernel.settings import SettingsError
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.anchors import sign
 
@@ -65,3 +66,8 @@ def test_a_store_may_hold_other_things(tmp_path: Path) -> None:
     [target] = targets("store://shared", Stores(shared))
     target.keep(ANCHORS[0])
     assert target.read() == [ANCHORS[0]]
+
+
+def test_an_address_that_cannot_be_taken_apart_is_refused_in_one_sentence() -> None:
+    with pytest.raises(SettingsError, match=r"has 'https://\[1', but must be addresses"):
+        targets("https://[1", Stores())

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from tenuto.kernel.settings import SettingsError
+from tenuto.schemas.webhooks import Url
 from tenuto.services.gateway.adapters.addresses import AddressRefused, Guard, allowed_networks, refusal
 
 PRIVATE = [
@@ -72,3 +75,32 @@ def test_a_socket_is_made_for_allowed_addresses_only() -> None:
     guard.socket((socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 80))).close()
     with pytest.raises(AddressRefused):
         guard.socket((socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::ffff:169.254.169.254", 80, 0, 0)))
+
+
+URLS: TypeAdapter[str] = TypeAdapter(Url)
+
+
+@given(st.from_regex(r"^https?://[^\s/?#@]+([/?#]\S*)?$", fullmatch=True))
+@example("https://C\u0106[\u0107V\u009b")
+@example("https://h:99999/")
+@example("https://h:/")
+@example("http://:80/")
+@example("http://..")
+@example("https://\u2100.example.org/")
+@example(f"http://{'a' * 64}.example.org/")
+def test_a_url_that_is_kept_can_be_taken_apart_and_asked(url: str) -> None:
+    try:
+        kept = URLS.validate_python(url)
+    except ValidationError:
+        return
+    parts = urlsplit(kept)
+    assert parts.hostname
+    assert parts.port != 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://u", "http://127.0.0.1:8080/x?y#z", "https://[::1]:8443/", "https://b\u00fccher.example.org/a", "http://h:/"],
+)
+def test_a_right_url_is_kept_as_it_is(url: str) -> None:
+    assert URLS.validate_python(url) == url

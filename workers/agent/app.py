@@ -77,7 +77,7 @@ class AgentApp:
         self._stores = stores_of(str(self._shared), settings.stores_file)
         self._settings, self._clock = settings, clock
         try:
-            address, interface = find_interface(settings.network_interface, urlsplit(settings.nats_url).hostname or "")
+            address, interface = find_interface(settings.network_interface, _host(settings.nats_url))
         except NoInterface as error:
             raise AgentError(str(error)) from error
         self._node = Node(settings.agent_id or os.uname().nodename, self._directory, address, interface)
@@ -282,6 +282,13 @@ def _labels(text: str) -> tuple[str, ...]:
         if not (key and equals and value):
             raise AgentError(f"TENUTO_AGENT_LABELS has {label!r}, but each label must be key=value, such as rack=7,disk=fast.")
     return labels
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        raise AgentError(f"TENUTO_NATS_URL has {url!r}, but must be a URL such as nats://127.0.0.1:4222.") from None
 
 
 def _required(value: str, variable: str) -> str:

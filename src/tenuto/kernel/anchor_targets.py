@@ -9,7 +9,7 @@ import re
 import urllib.request
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import ValidationError
 
@@ -45,7 +45,7 @@ def targets(text: str, stores: Stores) -> tuple[Target, ...]:
 
 
 def _target(address: str, stores: Stores) -> Target:
-    parts = urlsplit(address)
+    parts = _parts(address)
     path = unquote(parts.path)
     if parts.scheme == "file" and not parts.netloc and path.startswith("/"):
         return FileTarget(Path(path))
@@ -140,7 +140,15 @@ def _parsed(line: bytes, where: str) -> Anchor:
         raise OSError(f"{where} contains a line that is not an anchor: {line[:80]!r}") from None
 
 
+def _parts(address: str) -> SplitResult:
+    """Address taken apart; nothing of one that cannot be, such as `https://[1`."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return urlsplit("")
+
+
 def _shown(address: str) -> str:
     """Address without query, user and password, which may be secret."""
-    parts = urlsplit(address)
+    parts = _parts(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.scheme else address[:40]
