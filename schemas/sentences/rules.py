@@ -32,7 +32,11 @@ class Numbers:
         return Reason(rule=rule, numbers=self.recorded())
 
     def recorded(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in self.DEFAULTS or value != self.DEFAULTS[name]}
+        numbers = dict(self.__dict__)
+        for name, usual in self.DEFAULTS.items():
+            if numbers[name] == usual:
+                del numbers[name]
+        return numbers
 
     def sentence(self, about: Data) -> str:
         """Sentence for people, in plain English. Facts that `about` contains are not among the numbers."""
