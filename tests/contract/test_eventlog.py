@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
@@ -137,6 +138,14 @@ async def test_a_page_ends_by_bytes_too(log: EventLog) -> None:
     assert [item.position for item in await log.read(4, 5, bytes_max=40)] == [5, 6]
     assert not (await log.read(24, 2, bytes_max=1 << 20)).more
     assert (await log.read(4, 1)).more
+    for bytes_max in (1, 30, 1 << 20, (1 << 20) + 100, 3 << 20, 9 << 20, 64 << 20):
+        for limit in (2, 7, 25):
+            sizes = accumulate(len(item.payload) for item in recorded[2 : 2 + limit])
+            whole = sum(size < bytes_max for size in sizes)
+            page = await log.read(2, limit, bytes_max=bytes_max)
+            assert [item.position for item in page] == list(range(3, 3 + min(whole + 1, limit, 23)))
+            assert [item.recorded(0, 0) for item in page] == recorded[2 : 2 + len(page)]
+            assert page.more == (whole < min(limit, 23) or limit < 24)
     followed: list[Event] = []
     async with asyncio.timeout(30):
         async for batch in LogFeed(log).follow(0, 100):
