@@ -30,11 +30,11 @@ from tenuto.schemas.events.trial import CheckpointSaved
 from tenuto.services.scheduler.evolve import apply
 from tenuto.services.scheduler.explain import explain
 from tenuto.services.scheduler.policies.feasibility import reach_of
-from tenuto.services.scheduler.policies.giving_way import gives_way
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.targets import Remembered, divided, divided_with
 from tenuto.services.scheduler.policies.turns import quota_binds, with_turns
 from tenuto.services.scheduler.state import Allocation, State
+from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.indexes import pool_of
 from tests.support.record import broken_rules
 from tests.support.scheduler_driver import WHY, Driver, exited, extended, failed, joined, paused, requested, stopped, submitted

@@ -16,8 +16,8 @@ from tenuto.schemas.events.request import (
 from tenuto.schemas.events.search import ExperimentCompleted
 from tenuto.services.scheduler.policies.rounding import Loser, Part, Remainder, give
 from tenuto.services.scheduler.policies.shares import Node, divide, whole_gangs
-from tenuto.services.scheduler.policies.usage import STEPS_PER_HALF_LIFE, factor, settle
 from tenuto.services.scheduler.state import Usage
+from tenuto.services.scheduler.state.usage import STEPS_PER_HALF_LIFE, factor, settle
 from tests.support.scheduler_driver import (
     WHY,
     Driver,

@@ -14,13 +14,13 @@ from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.ids import allocation_id, trial_id
 from tenuto.schemas.sentences.leaving import Preempts
 from tenuto.schemas.sentences.waiting import Preempting, Waiting
-from tenuto.services.scheduler.policies.giving_way import gives_way
 from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
 from tenuto.services.scheduler.policies.placement import for_trial
 from tenuto.services.scheduler.policies.reasons import gang
 from tenuto.services.scheduler.policies.resizing import parts_of, resized
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.slotsets import SlotSet, count
 
 

@@ -21,7 +21,6 @@ from tenuto.schemas.sentences.grants import Reserves
 from tenuto.schemas.sentences.waiting import Waiting
 from tenuto.services.scheduler.policies.backfill import BACKFILL_LOOKED_AT_MAX
 from tenuto.services.scheduler.policies.decisions import demand_of
-from tenuto.services.scheduler.policies.giving_way import gives_way
 from tenuto.services.scheduler.policies.growing import GUEST_RANK
 from tenuto.services.scheduler.policies.lending import may_borrow
 from tenuto.services.scheduler.policies.owner_fairness import OwnerFairness
@@ -31,6 +30,7 @@ from tenuto.services.scheduler.policies.rules import Rules
 from tenuto.services.scheduler.policies.serving import ELSEWHERE, SATISFIED, Outcome
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment, Pool, State
+from tenuto.services.scheduler.state.giving_way import gives_way
 
 
 def plan(state: State, pool: Pool, now_us: int, notes: dict[int, Waiting] | None = None) -> list[EventData]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tenuto.services.scheduler.policies.decisions import Decisions, Demand
-from tenuto.services.scheduler.policies.giving_way import gives_way
 from tenuto.services.scheduler.policies.reasons import OrderNumbers
 from tenuto.services.scheduler.policies.supply import Supply
 from tenuto.services.scheduler.policies.victims import Candidate
 from tenuto.services.scheduler.state import Allocation, Experiment
+from tenuto.services.scheduler.state.giving_way import gives_way
 
 
 class Rules:

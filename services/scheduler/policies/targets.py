@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from operator import is_
 
 from tenuto.services.scheduler.policies.feasibility import Reach, coming, reach_of, restricted
-from tenuto.services.scheduler.policies.giving_way import slots_kept
 from tenuto.services.scheduler.policies.rounding import Loser, Remainder
 from tenuto.services.scheduler.policies.shares import Node, divide, rounded
-from tenuto.services.scheduler.policies.usage import at_last_step, factor
 from tenuto.services.scheduler.state import Experiment, Members, Pool, Share, State, policy_of
+from tenuto.services.scheduler.state.giving_way import slots_kept
+from tenuto.services.scheduler.state.usage import at_last_step, factor
 
 NO_SHARE = Share()
 REMEMBERED_MAX = 200_000

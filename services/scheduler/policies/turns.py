@@ -19,10 +19,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tenuto.services.scheduler.policies.giving_way import slots_kept
 from tenuto.services.scheduler.policies.shares import EPSILON
 from tenuto.services.scheduler.policies.targets import Remembered
 from tenuto.services.scheduler.state import Experiment, Pool, State
+from tenuto.services.scheduler.state.giving_way import slots_kept
 
 TURN_US = 30 * 60 * 1_000_000
 """Long against saving and starting again (seconds to a minute), short against the hours for which others' work may last."""

@@ -305,7 +305,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Slots over time in one pool of a workspace or a user of it, in slot-microseconds, decayed (see policies/usage.py)."""
+    """Slots over time in one pool of a workspace or a user of it, in slot-microseconds, decayed (see usage.py)."""
 
     amount: int = 0
     at_us: int = 0

@@ -8,9 +8,8 @@ from typing import Any
 
 from immutables import Map
 
-from tenuto.services.scheduler.policies.giving_way import gives_way
-from tenuto.services.scheduler.policies.usage import settle
 from tenuto.services.scheduler.state import Allocation, Experiment, Leaving, Pool, PoolPolicy, State, Usage, policy_of
+from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.indexes import (
     grouped,
     pool_of,
@@ -26,6 +25,7 @@ from tenuto.services.scheduler.state.indexes import (
 )
 from tenuto.services.scheduler.state.slotsets import SlotSet
 from tenuto.services.scheduler.state.usable import slots_coming_back
+from tenuto.services.scheduler.state.usage import settle
 
 
 def counted(state: State, pool: Pool, allocation: Allocation, sign: int) -> Pool:

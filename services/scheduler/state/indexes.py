@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from immutables import Map
 
-from tenuto.services.scheduler.policies.giving_way import gives_way
 from tenuto.services.scheduler.state import RETURNING, Agent, Allocation, Experiment, Groups, Pool, State, Trial
+from tenuto.services.scheduler.state.giving_way import gives_way
 from tenuto.services.scheduler.state.slotsets import SlotSet
 from tenuto.services.scheduler.state.usable import free_slots, slots_coming_back, usable_slots
 
