@@ -9,6 +9,7 @@ import io
 import tarfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,7 +88,11 @@ class World:
 
     async def error(self, method: str, path: str, **arguments: Any) -> tuple[int, str, str]:
         response = await self.http.request(method, f"/api/v1{path}", **arguments)
-        error = response.json()["error"]
+        body = response.json()
+        error = body["error"]
+        assert response.headers["content-type"] == "application/problem+json"  # RFC 9457, whatever went wrong
+        assert (body["type"], body["status"], body["detail"]) == ("about:blank", response.status_code, error["message"])
+        assert body["title"] == HTTPStatus(response.status_code).phrase
         return response.status_code, error["code"], error["message"]
 
 

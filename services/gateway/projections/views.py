@@ -322,23 +322,3 @@ class StatusView(Model):
     agents: int
     slots: int
     slots_used: int
-
-
-class ProblemView(Model):
-    path: str
-    message: str
-    value: str = ""
-
-
-class ErrorBody(Model):
-    code: str
-    """invalid, unauthorized, not_found, method_not_allowed, conflict, gone, too_large, internal, unavailable or no_space."""
-    message: str
-    path: str | None = None
-    """Where in the configuration or the request, such as `searcher.max_length`."""
-    problems: tuple[ProblemView, ...] = ()
-    """All that is wrong with it; `path` is the first one's."""
-
-
-class ErrorView(Model):
-    error: ErrorBody

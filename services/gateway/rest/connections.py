@@ -8,7 +8,7 @@ import logging
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tenuto.services.gateway.projections.views import ErrorBody, ErrorView
+from tenuto.services.gateway.rest.problems import MEDIA_TYPE, problem
 
 logger = logging.getLogger(__name__)
 
@@ -106,8 +106,8 @@ class BoundedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """As every error of the door, and without an error of its own where an answer was begun already."""
-        body = ErrorView(error=ErrorBody(code="invalid", message=f"This is no HTTP request: {msg.lower()}")).to_json()
-        lines = ("HTTP/1.1 400 Bad Request", "Content-Type: application/json", f"Content-Length: {len(body)}")
+        body = problem("invalid", f"This is no HTTP request: {msg.lower()}").to_json()
+        lines = ("HTTP/1.1 400 Bad Request", f"Content-Type: {MEDIA_TYPE}", f"Content-Length: {len(body)}")
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write("\r\n".join([*lines, "Connection: close", "", ""]).encode() + body)
         self.transport.close()

@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from tenuto.services.gateway.projections.views import ErrorView
 from tenuto.services.gateway.rest import errors
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
+from tenuto.services.gateway.rest.problems import ErrorView
 from tenuto.services.gateway.rest.routes import (
     checkpoints,
     cluster,

@@ -1,4 +1,4 @@
-"""Every error leaves the door as {"error": {"code", "message", "path"?}} with one clear sentence."""
+"""Every error leaves the door as problem details (`problems.py`), with one clear sentence."""
 
 from __future__ import annotations
 
@@ -18,30 +18,13 @@ from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
 from tenuto.services.gateway.adapters.contexts import ContextRefused
 from tenuto.services.gateway.adapters.reader import ReaderBusy
-from tenuto.services.gateway.projections.views import ErrorBody, ErrorView, ProblemView
 from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.multipart import MultipartError
+from tenuto.services.gateway.rest.problems import MEDIA_TYPE, STATUS, ProblemView, problem
 from tenuto.services.gateway.rest.words import no_such
 
 logger = logging.getLogger(__name__)
 
-STATUS = {
-    "invalid": 400,
-    "unauthorized": 401,
-    "expired": 401,
-    "forbidden": 403,
-    "not_found": 404,
-    "method_not_allowed": 405,
-    "too_slow": 408,
-    "conflict": 409,
-    "gone": 410,
-    "too_large": 413,
-    "too_many": 429,
-    "internal": 500,
-    "unavailable": 503,
-    "no_space": 507,
-    "store_away": 503,
-}
 RETRY_AFTER_SECONDS = 2
 PATTERNS = {
     "trial_id": "must be the id of a trial, such as 3-7 for the seventh of experiment 3",
@@ -73,13 +56,13 @@ def error_response(
         ProblemView(path=visible(item.path), message=visible_lines(item.message), value=visible(item.value)) for item in problems
     ]
     where = None if path is None else visible(path)
-    body = ErrorView(error=ErrorBody(code=code, message=visible_lines(message), path=where, problems=tuple(shown)))
+    body = problem(code, visible_lines(message), where, shown)
     headers = ({"Retry-After": str(RETRY_AFTER_SECONDS)} if code in ("unavailable", "too_many") else {}) | dict(headers or {})
     if code == "too_slow":
         headers["Connection"] = "close"  # the rest of the body may come at any time, or never
     if code in ("unauthorized", "expired"):
         headers["WWW-Authenticate"] = "Bearer"
-    return Response(body.to_json(), STATUS.get(code, 500), headers, media_type="application/json")
+    return Response(body.to_json(), body.status, headers, media_type=MEDIA_TYPE)
 
 
 def not_found(what: str) -> DoorError:

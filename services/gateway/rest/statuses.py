@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenuto.services.gateway.policies.permissions import ROUTES, Right
+from tenuto.services.gateway.rest.problems import MEDIA_TYPE
 
 MEANINGS = {
     400: "The request means nothing as it is: `error.path` names the field.",
@@ -33,7 +34,7 @@ def declare(document: dict[str, Any]) -> None:
             answers = {status: answer for status, answer in operation["responses"].items() if status.startswith("2")}
             for status in _statuses(method.upper(), path):
                 schema = {"$ref": "#/components/schemas/ErrorView"}
-                answers[str(status)] = {"description": MEANINGS[status], "content": {"application/json": {"schema": schema}}}
+                answers[str(status)] = {"description": MEANINGS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
             operation["responses"] = answers
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
