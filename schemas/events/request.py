@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX
 from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
 from tenuto.schemas.events.registry import EventData, event
@@ -102,6 +103,38 @@ class ExperimentPoolChanged(Request):
     """The experiment moves to another pool. Its trials leave the old pool at a checkpoint."""
 
     pool: str = Field(pattern=NAME_PATTERN)
+
+
+NOTE_CHARACTERS_MAX = 10_000
+LABELS_MAX = 100
+ExperimentName = Annotated[str, Field(min_length=1, max_length=NAME_CHARACTERS_MAX)]
+Label = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Description(Model):
+    """What ExperimentDescribed and the request for it say. None: unchanged."""
+
+    name: ExperimentName | None = Field(default=None, exclude_if=lambda value: value is None)
+    """New name of the experiment."""
+    labels: tuple[Label, ...] | None = Field(default=None, max_length=LABELS_MAX, exclude_if=lambda value: value is None)
+    """All labels of the experiment, in place of those before."""
+    note: str | None = Field(default=None, max_length=NOTE_CHARACTERS_MAX, exclude_if=lambda value: value is None)
+    """Text for people, in place of the note before."""
+
+
+@event("ExperimentDescribed")
+class ExperimentDescribed(Description, Request):
+    """The experiment has another name, other labels or another note, also after its end. Its configuration is as it was."""
+
+
+@event("ExperimentArchived")
+class ExperimentArchived(Request):
+    """The ended experiment is left out of lists, unless they ask for archived ones. Nothing of it is deleted."""
+
+
+@event("ExperimentUnarchived")
+class ExperimentUnarchived(Request):
+    """The experiment is in lists again."""
 
 
 @event("SearchOperationsRequested")

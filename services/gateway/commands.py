@@ -7,7 +7,7 @@ from typing import Literal
 from uuid import UUID
 
 from tenuto.schemas.config import ExperimentConfig
-from tenuto.schemas.events.request import Closing, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
+from tenuto.schemas.events.request import Closing, Description, NewUser, PolicySettings, ShareOwner, ShareSettings, SlotsNamed
 from tenuto.schemas.operations import Operation
 from tenuto.schemas.record import Origin, Parent
 from tenuto.schemas.webhooks import Filters, TargetKind, Trigger
@@ -66,6 +66,26 @@ class ChangeExperiment(_Asked):
     max_trials: int | None = None
     max_concurrent_trials: int | None = None
     """None: they stay as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeExperiment(_Asked):
+    """Also one that has ended. What `description` does not name stays as it is."""
+
+    experiment_id: int
+    description: Description
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveExperiment(_Asked):
+    """Only one that has ended."""
+
+    experiment_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnarchiveExperiment(_Asked):
+    experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +233,10 @@ class NoteDelivery:
 
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
+RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment
+"""About experiments that may have ended, of which the state knows only that there were so many."""
 ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser
 """For admins."""
 TokenCommand = CreateToken | RevokeToken
 WebhookCommand = CreateWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
-GatewayCommand = SubmitExperiment | ExperimentCommand | ClusterCommand | TokenCommand | WebhookCommand
+GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | TokenCommand | WebhookCommand

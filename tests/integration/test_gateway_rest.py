@@ -256,6 +256,7 @@ async def tables(world: World) -> dict[str, list[Any]]:
 async def test_views_are_rebuilt_from_the_log_as_they_were(world: World) -> None:
     await world.submit()
     await world.record(requested(1), granted("1-1-1"), saved(1), validated(1, accuracy=0.5), saved(2), validated(2, loss=1.0))
+    await world.http.patch("/api/v1/experiments/1/description", json={"name": "wide", "labels": ["a"], "note": "n"})
     await world.http.post("/api/v1/experiments/1/pause")
     before = await tables(world)
     pool = await asyncpg.create_pool(world.service.gateway.settings.database_url, min_size=1, max_size=2)

@@ -8,7 +8,9 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config.searchers import MAX_TRIALS_CHANGES
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.request import (
+    ExperimentArchived,
     ExperimentCancelRequested,
+    ExperimentDescribed,
     ExperimentMoved,
     ExperimentPauseRequested,
     ExperimentPoolChanged,
@@ -17,19 +19,24 @@ from tenuto.schemas.events.request import (
     ExperimentSlotLimitChanged,
     ExperimentSubmitted,
     ExperimentTrialLimitsChanged,
+    ExperimentUnarchived,
     ExperimentWeightChanged,
     SearchOperationsRequested,
 )
 from tenuto.schemas.operations import Create, Extend, Stop
 from tenuto.services.gateway.commands import (
+    ArchiveExperiment,
     CancelExperiment,
     ChangeExperiment,
+    DescribeExperiment,
     ExperimentCommand,
     MoveExperiment,
     PauseExperiment,
+    RecordCommand,
     RequestOperations,
     ResumeExperiment,
     SubmitExperiment,
+    UnarchiveExperiment,
 )
 from tenuto.services.gateway.policies.permissions import Right, refusal
 from tenuto.services.gateway.state import Live, State
@@ -92,6 +99,27 @@ def change(state: State, command: ChangeExperiment) -> Sequence[EventData]:
         )
         changes.append(limits)
     return changes
+
+
+def describe(state: State, command: DescribeExperiment) -> Sequence[EventData]:
+    _known(state, command)
+    if not command.description.model_fields_set:
+        return ()
+    return [ExperimentDescribed(experiment_id=command.experiment_id, **dict(command.description))]
+
+
+def archive(state: State, command: ArchiveExperiment) -> Sequence[EventData]:
+    _known(state, command)
+    if command.experiment_id in state.live:
+        raise Refused(
+            f"Experiment {command.experiment_id} has not ended; archive it after its end (`tenuto exp kill` ends it).", "conflict"
+        )
+    return [ExperimentArchived(experiment_id=command.experiment_id)]
+
+
+def unarchive(state: State, command: UnarchiveExperiment) -> Sequence[EventData]:
+    _known(state, command)
+    return [ExperimentUnarchived(experiment_id=command.experiment_id)]
 
 
 def move(state: State, command: MoveExperiment) -> Sequence[EventData]:
@@ -159,7 +187,19 @@ def request_operations(state: State, command: RequestOperations) -> Sequence[Eve
     return [requested]
 
 
-def _live(state: State, command: ExperimentCommand) -> Live:
+def _known(state: State, command: RecordCommand) -> None:
+    """Raises Refused. Whose an ended experiment is, the gate has asked the views."""
+    if command.experiment_id in state.live:
+        _live(state, command)
+    elif not 1 <= command.experiment_id <= state.submitted:
+        raise _no_experiment(command.experiment_id)
+
+
+def _no_experiment(experiment_id: int) -> Refused:
+    return Refused(f"There is no experiment {experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
+
+
+def _live(state: State, command: ExperimentCommand | RecordCommand) -> Live:
     live = state.live.get(command.experiment_id)
     if live is not None:
         admin, what = state.may_all(command.user), f"Experiment {live.experiment_id}"
@@ -168,7 +208,7 @@ def _live(state: State, command: ExperimentCommand) -> Live:
         return live
     if 1 <= command.experiment_id <= state.submitted:
         raise Refused(f"Experiment {command.experiment_id} has already ended, so it cannot be changed.", "conflict")
-    raise Refused(f"There is no experiment {command.experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
+    raise _no_experiment(command.experiment_id)
 
 
 def _not_canceled(live: Live) -> Live:

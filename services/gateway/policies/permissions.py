@@ -67,6 +67,9 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/experiments/{experiment_id}/continue": Right.USER,
     # Changes of an experiment, and what reads all of its files.
     "PATCH /api/v1/experiments/{experiment_id}": Right.OWNER,
+    "PATCH /api/v1/experiments/{experiment_id}/description": Right.OWNER,
+    "POST /api/v1/experiments/{experiment_id}/archive": Right.OWNER,
+    "POST /api/v1/experiments/{experiment_id}/unarchive": Right.OWNER,
     "POST /api/v1/experiments/{experiment_id}/pause": Right.OWNER,
     "POST /api/v1/experiments/{experiment_id}/resume": Right.OWNER,
     "POST /api/v1/experiments/{experiment_id}/cancel": Right.OWNER,

@@ -72,6 +72,24 @@ async def _pool(db: Connection, _: Event, data: request.ExperimentPoolChanged) -
     await db.execute("UPDATE experiments SET pool = $2 WHERE experiment_id = $1", data.experiment_id, data.pool)
 
 
+async def _described(db: Connection, _: Event, data: request.ExperimentDescribed) -> None:
+    await db.execute(
+        """UPDATE experiments SET name = coalesce($2, name), labels = coalesce($3, labels), note = coalesce($4, note)
+           WHERE experiment_id = $1""",
+        data.experiment_id,
+        data.name,
+        None if data.labels is None else list(data.labels),
+        data.note,
+    )
+
+
+def _set_archived(archived: bool) -> Handler:
+    async def handle(db: Connection, _: Event, data: request.Request) -> None:
+        await db.execute("UPDATE experiments SET archived = $2 WHERE experiment_id = $1", data.experiment_id, archived)
+
+    return handle
+
+
 _END = """UPDATE experiments SET state = $2, ended_us = $3, error = $4, best_trial_id = coalesce($5, best_trial_id),
               best_metric = coalesce($6, best_metric)
           WHERE experiment_id = $1"""
@@ -108,6 +126,9 @@ HANDLERS: dict[str, Handler] = {
     "ExperimentSlotLimitChanged": _slot_limit,
     "ExperimentTrialLimitsChanged": _trial_limits,
     "ExperimentPoolChanged": _pool,
+    "ExperimentDescribed": _described,
+    "ExperimentArchived": _set_archived(True),
+    "ExperimentUnarchived": _set_archived(False),
     "ExperimentCompleted": _completed,
     "ExperimentFailed": _failed,
     "ExperimentCanceled": _canceled,

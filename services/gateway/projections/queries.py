@@ -38,9 +38,9 @@ PAGE_MAX = 1_000
 POINTS_MAX = 50_000
 """Metric points or log lines of one answer: usually some megabytes."""
 
-_EXPERIMENT = """experiment_id AS id, name, description, labels, user_name AS "user", state, method, metric, smaller_is_better,
-    pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash, context_size_bytes,
-    submitted_us, ended_us, error, best_trial_id, best_metric"""
+_EXPERIMENT = """experiment_id AS id, name, description, labels, archived, user_name AS "user", state, method, metric,
+    smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash,
+    context_size_bytes, submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
     latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, decided_position AS reason,
     excluded_agents, stragglers, breaks, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
@@ -67,22 +67,36 @@ class Views(Fetching):
         positions = positions_of(rows, column)
         return told(rows, column, await self._rows(DECISIONS, positions)) if positions else rows
 
-    async def experiments(self, limit: int, before: int | None = None, state: str | None = None) -> list[ExperimentView]:
-        """The newest first."""
+    async def experiments(
+        self,
+        limit: int,
+        before: int | None = None,
+        state: str | None = None,
+        *,
+        name: str | None = None,
+        label: str | None = None,
+        archived: bool = False,
+    ) -> list[ExperimentView]:
+        """The newest first. `name`: a part of the name, in small or large letters. `archived`: archived ones, too."""
         rows = await self._rows(
             f"""SELECT {_EXPERIMENT} FROM experiments
                 WHERE ($2::bigint IS NULL OR experiment_id < $2) AND ($3::text IS NULL OR state = $3)
+                    AND ($4::text IS NULL OR strpos(lower(name), lower($4)) > 0) AND ($5::text IS NULL OR $5 = ANY(labels))
+                    AND ($6 OR NOT archived)
                 ORDER BY experiment_id DESC LIMIT $1""",
             limit,
             before,
             state,
+            name,
+            label,
+            archived,
         )
         counts = await self._trial_counts([row["id"] for row in rows])
         return [ExperimentView(**row, trials=counts.get(row["id"], {})) for row in rows]
 
     async def experiment(self, experiment_id: int) -> ExperimentDetail | None:
         rows, counts, best = await asyncio.gather(
-            self._rows(f"SELECT {_EXPERIMENT}, config FROM experiments WHERE experiment_id = $1", experiment_id),
+            self._rows(f"SELECT {_EXPERIMENT}, note, config FROM experiments WHERE experiment_id = $1", experiment_id),
             self._trial_counts([experiment_id]),
             self._rows(
                 """SELECT c.checkpoint_id FROM trial_checkpoints c JOIN experiments e USING (experiment_id)

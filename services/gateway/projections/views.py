@@ -32,6 +32,8 @@ class ExperimentView(Model):
     name: str
     description: str
     labels: tuple[str, ...]
+    archived: bool = False
+    """True: lists leave it out, unless they ask for archived ones."""
     user: str
     state: ExperimentState
     method: str
@@ -60,6 +62,8 @@ class ExperimentView(Model):
 
 
 class ExperimentDetail(ExperimentView):
+    note: str = ""
+    """What people wrote about it after its submission."""
     config: dict[str, Any]
     best_checkpoint_id: str | None
     """The kept checkpoint with the best searcher metric."""

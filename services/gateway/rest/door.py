@@ -16,6 +16,7 @@ from tenuto.services.gateway.rest.routes import (
     checkpoints,
     cluster,
     derived,
+    descriptions,
     events,
     experiments,
     jobs,
@@ -35,6 +36,7 @@ PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
 MODULES = (
     experiments,
+    descriptions,
     operations,
     derived,
     tables,

@@ -74,6 +74,12 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
         ("submitted", f"{when(view['submitted_us'])} by {view['user']}"),
         ("took", duration(view["submitted_us"], view["ended_us"])),
     ]
+    if view.get("note"):
+        facts.insert(2, ("note", view["note"]))
+    if view["labels"]:
+        facts.insert(2, ("labels", ", ".join(view["labels"])))
+    if view.get("archived"):
+        facts.append(("archived", "yes; `tenuto exp unarchive` shows it in lists again"))
     if view.get("parent_id"):
         facts.insert(1, ("made from", f"{view['parent_id']} ({view['relation']})"))
     if view["best_trial_id"]:

@@ -10,6 +10,7 @@ import typer
 from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client
+from tenuto.cli.descriptions import archive, label, note, rename, unarchive
 from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.lineage import lineage
@@ -31,6 +32,8 @@ app.command()(reproduction)
 app.command()(fork)
 app.command("continue")(go_on)
 app.command("set")(change)
+for _command in (rename, label, note, archive, unarchive):
+    app.command()(_command)
 app.command()(preview)
 app.command()(why)
 app.command()(lineage)
@@ -99,11 +102,18 @@ def create(
 
 
 @app.command("ls")
-def list_experiments(context: typer.Context, json: Json = False) -> None:
-    """List all experiments."""
+def list_experiments(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Option(help="Part of the name.")] = None,
+    label: Annotated[str | None, typer.Option(help="Only experiments that have this label.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Archived experiments, too.")] = False,
+    json: Json = False,
+) -> None:
+    """List experiments."""
     from tenuto.cli.output import print_json, show_rows, when
 
-    rows = items(client(context).get("/experiments"))
+    query = {"name": name, "label": label, "archived": "true" if archived else None}
+    rows = items(client(context).get("/experiments", **{key: value for key, value in query.items() if value is not None}))
     if json:
         print_json(rows)
         return
@@ -111,7 +121,7 @@ def list_experiments(context: typer.Context, json: Json = False) -> None:
         (
             row["id"],
             row["name"],
-            row["state"],
+            f"{row['state']}, archived" if row.get("archived") else row["state"],
             row["method"],
             sum(row["trials"].values()),
             row["metric"],
@@ -123,7 +133,7 @@ def list_experiments(context: typer.Context, json: Json = False) -> None:
     show_rows(
         (">id", "name", "state", "search", ">trials", "metric", ">best", "submitted"),
         cells,
-        "No experiments yet: `tenuto exp create` submits one.",
+        "No experiment fits." if name or label else "No experiments yet: `tenuto exp create` submits one.",
     )
 
 

@@ -95,9 +95,12 @@ async def list_experiments(
     limit: Limit = 100,
     before: Annotated[int | None, Query(ge=0, le=2**62, description="Only those with a smaller id.")] = None,
     state: ExperimentState | None = None,
+    name: Annotated[str | None, Query(max_length=256, description="Part of the name, in small or large letters.")] = None,
+    label: Annotated[str | None, Query(max_length=100, description="Only those that have this label.")] = None,
+    archived: Annotated[bool, Query(description="Archived ones, too.")] = False,
 ) -> Response:
     """The newest first."""
-    return answer(await door.views.experiments(limit, before, state))
+    return answer(await door.views.experiments(limit, before, state, name=name, label=label, archived=archived))
 
 
 @router.get("/experiments/{experiment_id}", response_model=ExperimentDetail)

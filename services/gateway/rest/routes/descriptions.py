@@ -1,0 +1,60 @@
+"""What people say of an experiment after its submission: its name, labels and note, and whether it is archived."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from tenuto.schemas.events.request import Description
+from tenuto.schemas.text import unprintable
+from tenuto.services.gateway.commands import ArchiveExperiment, DescribeExperiment, RecordCommand, UnarchiveExperiment
+from tenuto.services.gateway.projections.views import ExperimentDetail
+from tenuto.services.gateway.rest.bodies import Done
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.routes.experiments import ExperimentId
+
+router = APIRouter(tags=["experiments"])
+
+
+@router.patch("/experiments/{experiment_id}/description", response_model=Done)
+async def describe(door: Door, experiment_id: ExperimentId, body: Description) -> Response:
+    """Another name, other labels or another note, also after its end. What is left out or null stays as it is. The configuration
+    on record stays in any case."""
+    named = {"name": body.name or "", **{f"labels[{index}]": item for index, item in enumerate(body.labels or ())}}
+    for path, text in named.items():
+        if why := unprintable(text):
+            raise DoorError("invalid", f"{path} {why}.", path)
+    now = await _found(door, experiment_id)
+    new = {name: value for name, value in body if value is not None and value != getattr(now, name)}
+    if not new:
+        return answer(Done(id=experiment_id, changed=False))
+    return await _record(door, DescribeExperiment(**asked(door), experiment_id=experiment_id, description=Description(**new)))
+
+
+@router.post("/experiments/{experiment_id}/archive", response_model=Done)
+async def archive(door: Door, experiment_id: ExperimentId) -> Response:
+    """Lists leave an ended experiment out from now on, unless they ask for archived ones. Nothing of it is deleted."""
+    if (await _found(door, experiment_id)).archived:
+        return answer(Done(id=experiment_id, changed=False))
+    return await _record(door, ArchiveExperiment(**asked(door), experiment_id=experiment_id))
+
+
+@router.post("/experiments/{experiment_id}/unarchive", response_model=Done)
+async def unarchive(door: Door, experiment_id: ExperimentId) -> Response:
+    """Lists show the experiment again."""
+    if not (await _found(door, experiment_id)).archived:
+        return answer(Done(id=experiment_id, changed=False))
+    return await _record(door, UnarchiveExperiment(**asked(door), experiment_id=experiment_id))
+
+
+async def _found(door: Gateway, experiment_id: int) -> ExperimentDetail:
+    """As the views show it, so that what is so already is not recorded again."""
+    found = await door.views.experiment(experiment_id)
+    if found is None:
+        raise not_found(f"experiment {experiment_id}")
+    return found
+
+
+async def _record(door: Gateway, command: RecordCommand) -> Response:
+    await door.carry_out(command)
+    return answer(Done(id=command.experiment_id, changed=True))

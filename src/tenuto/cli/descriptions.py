@@ -1,0 +1,58 @@
+"""exp rename, label, note, archive and unarchive: what people say of an experiment after its submission."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from tenuto.cli.common import ExperimentId, client
+from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
+
+
+def rename(context: typer.Context, experiment: ExperimentId, name: Annotated[str, typer.Argument(help="The new name.")]) -> None:
+    """Give an experiment another name. The configuration on record stays as it is."""
+    _describe(context, experiment, {"name": name})
+
+
+def label(
+    context: typer.Context,
+    experiment: ExperimentId,
+    add: Annotated[list[str], typer.Option("--add", "-a", help="A label to add; may be repeated.")] = [],  # noqa: B006 - typer copies it
+    remove: Annotated[list[str], typer.Option("--remove", "-r", help="A label to remove; may be repeated.")] = [],  # noqa: B006
+) -> None:
+    """Add labels to an experiment, or remove some. `tenuto exp ls --label` finds it by them."""
+    if not add and not remove:
+        raise CliError("Nothing to change: give --add or --remove with a label.")
+    now = client(context).get(f"/experiments/{experiment}")["labels"]
+    if missing := [item for item in remove if item not in now]:
+        has = ", ".join(now) or "none"
+        raise CliError(f"Experiment {experiment} has no label {missing[0]}; it has {has}.")
+    kept = [item for item in now if item not in remove]
+    _describe(context, experiment, {"labels": [*kept, *(item for item in dict.fromkeys(add) if item not in kept)]})
+
+
+def note(context: typer.Context, experiment: ExperimentId, text: Annotated[str, typer.Argument(help="The note.")]) -> None:
+    """Write a note about an experiment, in place of the one before. An empty text removes it."""
+    _describe(context, experiment, {"note": text})
+
+
+def archive(context: typer.Context, experiment: ExperimentId) -> None:
+    """Leave an ended experiment out of lists. Nothing of it is deleted."""
+    answer = client(context).post(f"/experiments/{experiment}/archive")
+    say(f"Experiment {experiment} is archived." if answer["changed"] else _SO_ALREADY.format(experiment))
+
+
+def unarchive(context: typer.Context, experiment: ExperimentId) -> None:
+    """Show an archived experiment in lists again."""
+    answer = client(context).post(f"/experiments/{experiment}/unarchive")
+    say(f"Experiment {experiment} is in lists again." if answer["changed"] else _SO_ALREADY.format(experiment))
+
+
+_SO_ALREADY = "Experiment {} already was so: nothing changed."
+
+
+def _describe(context: typer.Context, experiment: int, body: dict[str, Any]) -> None:
+    answer = client(context).patch(f"/experiments/{experiment}/description", body)
+    say(f"Experiment {experiment} is changed." if answer["changed"] else _SO_ALREADY.format(experiment))
