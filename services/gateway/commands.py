@@ -69,23 +69,29 @@ class ChangeExperiment(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeExperiment(_Asked):
-    """Also one that has ended. What `description` does not name stays as it is."""
+class _OfRecord(_Asked):
+    """About an experiment that may have ended: the state does not know any more who submitted that."""
 
     experiment_id: int
+    submitter: str
+    """User who submitted it, as the views say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeExperiment(_OfRecord):
+    """What `description` does not name stays as it is."""
+
     description: Description
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArchiveExperiment(_Asked):
+class ArchiveExperiment(_OfRecord):
     """Only one that has ended."""
-
-    experiment_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnarchiveExperiment(_Asked):
-    experiment_id: int
+class UnarchiveExperiment(_OfRecord):
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +240,6 @@ class NoteDelivery:
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
 RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment
-"""About experiments that may have ended, of which the state knows only that there were so many."""
 ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser
 """For admins."""
 TokenCommand = CreateToken | RevokeToken

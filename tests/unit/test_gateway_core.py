@@ -12,12 +12,15 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import PolicySettings, ShareSettings
+from tenuto.schemas.events.request import Description, ExperimentDescribed, NewUser, PolicySettings, ShareSettings
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentFailed
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.commands import (
+    ArchiveExperiment,
     CancelExperiment,
     ChangeExperiment,
+    CreateUser,
+    DescribeExperiment,
     PauseExperiment,
     ResumeExperiment,
     SetPoolPolicy,
@@ -195,3 +198,31 @@ def test_what_is_not_named_of_a_share_or_a_policy_stays(recovered: bool) -> None
     assert half_life("priority") == 24
     assert half_life("fair_share", usage_half_life_hours=None) is None
     assert half_life("fair_share") is None
+
+
+def test_an_ended_experiment_is_described_by_its_owner_only() -> None:
+    """The gate has judged by the views; the rules judge again by what they were told and know."""
+    driver = Driver()
+    driver.submit()
+    description = Description(note="n")
+
+    def describe(user: str, submitter: str = "ada") -> list[EventData]:
+        driver.user = user
+        return driver.ask(DescribeExperiment, 1, submitter=submitter, description=description)
+
+    with pytest.raises(Refused, match="only ada or an admin"):
+        describe("eve", submitter="eve")  # a live one is the one's who submitted it, whatever the command says
+    driver.record(ExperimentCanceled(experiment_id=1, trials=0))
+    assert describe("ada") == [ExperimentDescribed(experiment_id=1, note="n")]
+    assert describe("admin") == [ExperimentDescribed(experiment_id=1, note="n")]
+    with pytest.raises(Refused, match="only ada or an admin") as refused:
+        describe("eve")
+    assert refused.value.code == "forbidden"
+    driver.user = "admin"
+    driver.ask(CreateUser, new=NewUser(name="ada"), token_hash="0" * 64)
+    with pytest.raises(Refused, match="an earlier user ada's; only an admin"):
+        describe("ada")
+    driver.user = "admin"
+    with pytest.raises(Refused, match="There is no experiment 2") as refused:
+        driver.ask(ArchiveExperiment, 2, submitter="ada")
+    assert refused.value.code == "not_found"

@@ -188,18 +188,21 @@ def request_operations(state: State, command: RequestOperations) -> Sequence[Eve
 
 
 def _known(state: State, command: RecordCommand) -> None:
-    """Raises Refused. Whose an ended experiment is, the gate has asked the views."""
-    if command.experiment_id in state.live:
-        _live(state, command)
-    elif not 1 <= command.experiment_id <= state.submitted:
-        raise _no_experiment(command.experiment_id)
+    """Raises Refused."""
+    experiment_id, live = command.experiment_id, state.live.get(command.experiment_id)
+    if not 1 <= experiment_id <= state.submitted:
+        raise _no_experiment(experiment_id)
+    owner = state.owner(command.submitter if live is None else live.user, experiment_id)
+    what = f"Experiment {experiment_id}"
+    if why := refusal(Right.OWNER, command.user, admin=state.may_all(command.user), owner=owner, what=what):
+        raise Refused(why, "forbidden")
 
 
 def _no_experiment(experiment_id: int) -> Refused:
     return Refused(f"There is no experiment {experiment_id}; `tenuto exp ls` lists those that there are.", "not_found")
 
 
-def _live(state: State, command: ExperimentCommand | RecordCommand) -> Live:
+def _live(state: State, command: ExperimentCommand) -> Live:
     live = state.live.get(command.experiment_id)
     if live is not None:
         admin, what = state.may_all(command.user), f"Experiment {live.experiment_id}"

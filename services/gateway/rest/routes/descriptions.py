@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Response
 
 from tenuto.schemas.events.request import Description
@@ -28,23 +30,25 @@ async def describe(door: Door, experiment_id: ExperimentId, body: Description) -
     new = {name: value for name, value in body if value is not None and value != getattr(now, name)}
     if not new:
         return answer(Done(id=experiment_id, changed=False))
-    return await _record(door, DescribeExperiment(**asked(door), experiment_id=experiment_id, description=Description(**new)))
+    return await _record(door, DescribeExperiment(**_of_record(door, now), description=Description(**new)))
 
 
 @router.post("/experiments/{experiment_id}/archive", response_model=Done)
 async def archive(door: Door, experiment_id: ExperimentId) -> Response:
     """Lists leave an ended experiment out from now on, unless they ask for archived ones. Nothing of it is deleted."""
-    if (await _found(door, experiment_id)).archived:
+    now = await _found(door, experiment_id)
+    if now.archived:
         return answer(Done(id=experiment_id, changed=False))
-    return await _record(door, ArchiveExperiment(**asked(door), experiment_id=experiment_id))
+    return await _record(door, ArchiveExperiment(**_of_record(door, now)))
 
 
 @router.post("/experiments/{experiment_id}/unarchive", response_model=Done)
 async def unarchive(door: Door, experiment_id: ExperimentId) -> Response:
     """Lists show the experiment again."""
-    if not (await _found(door, experiment_id)).archived:
+    now = await _found(door, experiment_id)
+    if not now.archived:
         return answer(Done(id=experiment_id, changed=False))
-    return await _record(door, UnarchiveExperiment(**asked(door), experiment_id=experiment_id))
+    return await _record(door, UnarchiveExperiment(**_of_record(door, now)))
 
 
 async def _found(door: Gateway, experiment_id: int) -> ExperimentDetail:
@@ -53,6 +57,10 @@ async def _found(door: Gateway, experiment_id: int) -> ExperimentDetail:
     if found is None:
         raise not_found(f"experiment {experiment_id}")
     return found
+
+
+def _of_record(door: Gateway, experiment: ExperimentDetail) -> dict[str, Any]:
+    return {**asked(door), "experiment_id": experiment.id, "submitter": experiment.user}
 
 
 async def _record(door: Gateway, command: RecordCommand) -> Response:
