@@ -46,7 +46,7 @@ async def test_an_experiment_is_described_and_found_again(world: World) -> None:
     assert await ids(world, "?label=night") == []
     assert (await world.error("PATCH", "/experiments/1/description", json={"name": ""}))[:2] == (400, "invalid")
     code = await world.error("PATCH", "/experiments/1/description", json={"labels": ["a", "b\x1b[2J"]})
-    assert code == (400, "invalid", "labels[1] must not contain control characters (found b\\x1b[2J).")
+    assert code == (400, "invalid", "labels[1] must not contain control characters (found \\x1b).")
     assert (await world.error("PATCH", "/experiments/7/description", json={"note": "x"}))[:2] == (404, "not_found")
 
 
