@@ -13,6 +13,7 @@ from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.events import EVENT_MODELS
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
+    ExperimentDescribed,
     ExperimentMoved,
     ExperimentPauseRequested,
     ExperimentPoolChanged,
@@ -181,6 +182,7 @@ FOLDS: Folds[State] = Folds(
         ValidationReported: and_notices(),
         **{kind: and_notices() for kind in OF_WEBHOOKS},
         ExperimentSubmitted: and_notices(submitted),
+        ExperimentDescribed: and_notices(),
         ExperimentCompleted: and_notices(ended),
         ExperimentFailed: and_notices(ended),
         ExperimentCanceled: and_notices(ended),

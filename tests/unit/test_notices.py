@@ -12,6 +12,7 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.registry import Reason
+from tenuto.schemas.events.request import ExperimentDescribed
 from tenuto.schemas.events.search import ExperimentCanceled, TrialStopped
 from tenuto.schemas.events.trial import CheckpointDamaged, LogMatched, StragglerNoticed
 from tenuto.schemas.webhooks import (
@@ -140,6 +141,19 @@ def test_filters(filters: Filters, passes: bool) -> None:
     world.fold(submitted(labels=("nightly", "x"), workspace="vision"))
     assert bool(world.happens(LOST)), "what is no experiment's passes"
     assert bool(world.happens(FAILED)) == passes
+
+
+def test_labels_that_were_changed_later() -> None:
+    world = World(StallTrigger(validations=1), filters=Filters(labels=("nightly",)))
+    world.fold(submitted())
+    told = []
+    for labels in (None, ("nightly",), ()):
+        if labels is not None:
+            world.fold(ExperimentDescribed(experiment_id=3, labels=labels))
+        world.happens(validated(1.0))
+        told.append(bool(world.happens(validated(2.0))))
+        world.happens(validated(-len(told)))
+    assert told == [False, True, False]
 
 
 def test_every_cause_is_an_event_of_another_service() -> None:

@@ -21,7 +21,7 @@ from tenuto.schemas.events.notice import (
     WebhookSecretChanged,
     WebhookTriggered,
 )
-from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentDescribed, ExperimentSubmitted
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.ids import name_id
@@ -62,6 +62,8 @@ def fold(notices: Notices, data: EventData, time_us: int) -> Notices:
     """Events of other services, and the gateway's own. `time_us`: of the event."""
     if isinstance(data, ExperimentSubmitted):
         return replace(notices, experiments=notices.experiments.set(data.experiment_id, _watched(data)))
+    if isinstance(data, ExperimentDescribed):
+        return _fold_description(notices, data)
     if isinstance(data, ENDS):
         return _fold_end(notices, data.experiment_id)
     if isinstance(data, WebhookCreated):
@@ -91,6 +93,14 @@ def _watched(data: ExperimentSubmitted) -> Watched:
         metric=config.searcher.metric,
         smaller_is_better=config.searcher.smaller_is_better,
     )
+
+
+def _fold_description(notices: Notices, data: ExperimentDescribed) -> Notices:
+    """Filters ask for the labels that the experiment has now."""
+    watched = notices.experiments.get(data.experiment_id)
+    if watched is None or data.labels is None:
+        return notices
+    return replace(notices, experiments=notices.experiments.set(data.experiment_id, replace(watched, labels=data.labels)))
 
 
 def _created(data: WebhookCreated, time_us: int) -> Webhook:
