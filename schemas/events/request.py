@@ -11,7 +11,7 @@ from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.experiment import NAME_CHARACTERS_MAX
 from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
 from tenuto.schemas.config.searchers import CONCURRENT_TRIALS_MAX, TRIALS_MAX
-from tenuto.schemas.events.registry import EventData, event
+from tenuto.schemas.events.registry import EventData, Reason, event
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.schemas.record import Origin, Parent
 
@@ -135,6 +135,28 @@ class ExperimentArchived(Request):
 @event("ExperimentUnarchived")
 class ExperimentUnarchived(Request):
     """The experiment is in lists again."""
+
+
+@event("ExperimentDeletionRequested")
+class ExperimentDeletionRequested(Request):
+    """The ended experiment is to be deleted. Until then the request can be taken back."""
+
+    user: str
+    due_us: int
+    """Time from which it is deleted."""
+
+
+@event("ExperimentDeletionCanceled")
+class ExperimentDeletionCanceled(Request):
+    """The experiment is kept after all."""
+
+
+@event("ExperimentDeleted")
+class ExperimentDeleted(Request):
+    """The experiment's checkpoints, metrics and log lines are deleted, and its code, unless another experiment has the same.
+    The record keeps all events of it."""
+
+    reason: Reason
 
 
 @event("SearchOperationsRequested")

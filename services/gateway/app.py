@@ -16,6 +16,7 @@ from nats.errors import NoRespondersError
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.decision import actor_of
+from tenuto.kernel.effects import Effects
 from tenuto.kernel.eventlog import EventLog
 from tenuto.kernel.feed import Feed
 from tenuto.kernel.loop import ServiceLoop
@@ -27,13 +28,14 @@ from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.envelope import Event
-from tenuto.schemas.events.request import TokenRevoked, UserRemoved
+from tenuto.schemas.events.request import ExperimentDeleted, TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
+from tenuto.services.gateway.adapters.deleting import CodeRemover, Deleter
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
 from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
@@ -60,8 +62,9 @@ QUERY_SECONDS_MAX = 20.0
 
 
 class GatewayService:
-    def __init__(self, gateway: Gateway, projector: Projector, pool: asyncpg.Pool) -> None:
+    def __init__(self, gateway: Gateway, projector: Projector, pool: asyncpg.Pool, effects: Effects | None) -> None:
         self.gateway, self.port = gateway, 0
+        self._deleter, self._effects = Deleter(gateway.loop, gateway.clock), effects
         self._projector, self._pool = projector, pool
         self._started = asyncio.Event()
 
@@ -83,6 +86,8 @@ class GatewayService:
                     views=self._projector.run(),
                     anchors=self.gateway.anchors.run(),
                     deliveries=self._deliver(),
+                    deletions=self._deleter.run(),
+                    **({"effects": self._effects.run()} if self._effects is not None else {}),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
         finally:
@@ -137,7 +142,9 @@ async def build(
     )
     gateway.loop.on_folded(lambda _, events: _tell_of_rights(gateway.tail, events))
     clean(gateway.contexts)
-    return GatewayService(gateway, projector, pool)
+    remover = CodeRemover(pool, gateway.contexts)
+    effects = None if bus is None else Effects("gateway", {ExperimentDeleted.TYPE: remover.remove}, settings, log, pool)
+    return GatewayService(gateway, projector, pool, effects)
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:

@@ -95,6 +95,28 @@ class UnarchiveExperiment(_OfRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeleteExperiment(_OfRecord):
+    """Only one that has ended."""
+
+    grace_us: int
+    """Time in which it can be taken back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeepExperiment(_OfRecord):
+    """Takes back the request for a deletion that was not carried out yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarryOutDeletion:
+    """A deletion is due: the gateway itself tells."""
+
+    id: UUID
+    time_us: int
+    experiment_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoveExperiment(_Asked):
     """To just before or just behind another experiment, whose priority it takes over."""
 
@@ -239,7 +261,7 @@ class NoteDelivery:
 
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
-RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment
+RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | DeleteExperiment | KeepExperiment
 ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser
 """For admins."""
 TokenCommand = CreateToken | RevokeToken

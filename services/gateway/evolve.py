@@ -13,6 +13,9 @@ from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.events import EVENT_MODELS
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
+    ExperimentDeleted,
+    ExperimentDeletionCanceled,
+    ExperimentDeletionRequested,
     ExperimentDescribed,
     ExperimentMoved,
     ExperimentPauseRequested,
@@ -37,7 +40,7 @@ from tenuto.schemas.operations import Create
 from tenuto.services.gateway.policies.notices import OF_WEBHOOKS
 from tenuto.services.gateway.policies.notices import fold as fold_notices
 from tenuto.services.gateway.policies.triggers import CAUSES
-from tenuto.services.gateway.state import Live, Share, State, Token, User
+from tenuto.services.gateway.state import DELETED_MAX, Deletion, Live, Share, State, Token, User, origins_of
 
 
 def of_live(fold: Callable[[Live, Any], Live]) -> Callable[[State, Any], State]:
@@ -61,6 +64,7 @@ def submitted(state: State, data: ExperimentSubmitted) -> State:
         pool=resources.pool,
         user=data.user,
         method=data.config.searcher.name,
+        origins=origins_of(data.config, data.parent),
         trials_max=searcher.max_trials if isinstance(searcher := data.config.searcher, CustomSearcher) else 0,
     )
     count = max(state.submitted, data.experiment_id)
@@ -114,6 +118,21 @@ def trial_limits_changed(live: Live, data: ExperimentTrialLimitsChanged) -> Live
 def share_changed(state: State, data: ShareChanged) -> State:
     share = Share(data.weight, data.max_slots)
     return replace(state, shares=state.shares.set(f"{data.owner}/{data.name}", share))
+
+
+def deletion_requested(state: State, data: ExperimentDeletionRequested, envelope: Envelope) -> State:
+    deletion = Deletion(data.user, envelope.time_us, data.due_us)
+    return replace(state, deletions=state.deletions.set(data.experiment_id, deletion))
+
+
+def deletion_canceled(state: State, data: ExperimentDeletionCanceled) -> State:
+    known = data.experiment_id in state.deletions
+    return replace(state, deletions=state.deletions.delete(data.experiment_id)) if known else state
+
+
+def deleted(state: State, data: ExperimentDeleted) -> State:
+    deletions = state.deletions.delete(data.experiment_id) if data.experiment_id in state.deletions else state.deletions
+    return replace(state, deletions=deletions, deleted=(*state.deleted, data.experiment_id)[-DELETED_MAX:])
 
 
 def policy_changed(state: State, data: PoolPolicyChanged) -> State:
@@ -196,6 +215,9 @@ FOLDS: Folds[State] = Folds(
         ExperimentPoolChanged: of_live(pool_changed),
         ExperimentTrialLimitsChanged: of_live(trial_limits_changed),
         SearchOperationsRequested: of_live(operations_requested),
+        ExperimentDeletionRequested: WithEnvelope(deletion_requested),
+        ExperimentDeletionCanceled: deletion_canceled,
+        ExperimentDeleted: deleted,
         ShareChanged: share_changed,
         PoolPolicyChanged: policy_changed,
         UserCreated: WithEnvelope(user_created),

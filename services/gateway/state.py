@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from immutables import Map
 
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.record import Parent
 from tenuto.services.gateway.policies.notice_state import Notices
 
 ADMIN = "admin"
@@ -15,6 +17,8 @@ EARLIER = "an earlier user "
 """Prefix of a removed user's name, if another user has the name now."""
 USERS_MAX = 10_000
 """All are kept in memory."""
+DELETED_MAX = 1_000
+"""Deleted experiments that are remembered for requests that were under way at their deletion; the views know all of them."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,27 @@ class Live:
     created: int = 0
     trials_max: int = 0
     """Of a search by a user's own class: the trials that it asked for so far, and how many it may ask for."""
+    origins: tuple[int, ...] = ()
+    """Experiments that it was made from, sorted: they are not deleted before it has ended."""
+
+
+def origins_of(config: ExperimentConfig, parent: Parent | None) -> tuple[int, ...]:
+    """Experiments that one with this configuration is made from: its parent, and those whose checkpoints it starts from."""
+    start = config.searcher.source_checkpoint
+    checkpoints = [source.checkpoint_id for source in parent.sources] if parent is not None else []
+    found = {parent.experiment_id} if parent is not None else set()
+    if start is not None:
+        checkpoints.append(start.checkpoint_id)
+    numbers = [name.partition("-")[0] for name in checkpoints]
+    return tuple(sorted(found | {int(number) for number in numbers if number.isdecimal()}))
+
+
+class Deletion(NamedTuple):
+    """A request to delete an experiment, which can still be taken back."""
+
+    user: str
+    asked_us: int
+    due_us: int
 
 
 @dataclass(frozen=True)
@@ -92,6 +117,10 @@ class State:
     """Pool -> hours, where past use counts."""
     notices: Notices = field(default_factory=Notices)
     """Webhooks, and what is to be sent to them."""
+    deletions: Map[int, Deletion] = field(default_factory=Map)
+    """By experiment: those that are not carried out yet."""
+    deleted: tuple[int, ...] = ()
+    """Experiments that were deleted last, at most DELETED_MAX."""
 
     def tokens_of(self, user: str) -> tuple[Token, ...]:
         """The oldest first."""

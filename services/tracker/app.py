@@ -20,10 +20,12 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
+from tenuto.schemas.events.request import ExperimentDeleted
 from tenuto.schemas.events.trial import CheckpointDeleted
 from tenuto.schemas.subjects import Lane
 from tenuto.services.tracker.core import TrackerCore
 from tenuto.services.tracker.effects import Remembered, delete_checkpoint
+from tenuto.services.tracker.effects.deleting import delete_experiment
 from tenuto.services.tracker.effects.sweeping import Sweeper
 from tenuto.services.tracker.handlers import Receiver
 from tenuto.services.tracker.state import State
@@ -70,6 +72,7 @@ async def build(
     remembered = Remembered()
     loop.on_folded(remembered.note)
     delete = partial(delete_checkpoint, log, stores, remembered)
-    effects = Effects("tracker", {CheckpointDeleted.TYPE: delete}, settings, log, pool)
+    delete_all = partial(delete_experiment, log, stores, pool)
+    effects = Effects("tracker", {CheckpointDeleted.TYPE: delete, ExperimentDeleted.TYPE: delete_all}, settings, log, pool)
     sweeper = Sweeper(log, loop, clock, stores)
     return Tracker(loop, lanes, effects, sweeper, pool)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tenuto.client.messages import items
 from tenuto.schemas.envelope import Event
 from tests.support.live_cluster import LiveCluster
 
@@ -52,6 +53,24 @@ def test_a_search_over_a_script(cluster: LiveCluster) -> None:
     before = shown()
     assert "The views are folded again from" in cluster.cli("views", "rebuild").stdout
     assert shown() == before
+    assert cluster.cli("parked", "ls").stdout.strip() == "Nothing is parked."
+    check_deletion(cluster, experiment)
+
+
+def check_deletion(cluster: LiveCluster, experiment: int) -> None:
+    """Nothing is left of it outside of the record, and the record tells of it."""
+    shared = cluster.directory / "shared"
+    files = {path for path in (shared / "checkpoints" / str(experiment)).rglob("*") if path.is_file()}
+    assert files
+    client, about = cluster.client(), f"/experiments/{experiment}"
+    assert client.get(f"{about}/metrics")
+    context = cluster.json("exp", "describe", str(experiment))["context_hash"]
+    os.utime(shared / "contexts" / f"{context}.tar.gz", (0, 0))
+    cluster.cli("exp", "delete", str(experiment), "--now", "--yes")
+    cluster.wait_for(lambda: not any(path.exists() for path in (*files, shared / "contexts" / f"{context}.tar.gz")))
+    cluster.wait_for(lambda: items(client.get(f"{about}/logs")) == items(client.get(f"{about}/metrics")) == [])
+    assert cluster.json("exp", "describe", str(experiment))["deleted_us"]
+    cluster.cli("exp", "replay", str(experiment), "--verify")
     assert cluster.cli("parked", "ls").stdout.strip() == "Nothing is parked."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typer.testing import CliRunner
 
 from tenuto.cli.main import app
 from tenuto.schemas.events.search import ExperimentCanceled
-from tests.support.gateway_world import CONFIG, World, gateway_world
+from tenuto.services.gateway.adapters.deleting import CodeRemover
+from tests.support.gateway_world import CONFIG, World, context, gateway_world, granted, released, requested, saved
 
 
 @pytest.fixture
@@ -80,6 +82,70 @@ async def test_only_the_owner_describes_and_archives_also_after_the_end(world: W
     assert (await world.http.post("/api/v1/experiments/1/archive", headers=tokens["ada"])).status_code == 200
 
 
+async def until_deleted(world: World, number: int) -> None:
+    async with asyncio.timeout(30):
+        while (await world.get(f"/experiments/{number}"))["deleted_us"] is None:  # noqa: ASYNC110 - the gateway's task tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def test_an_ended_experiment_is_deleted_after_its_grace_time(world: World) -> None:
+    await world.submit()
+    status, code, message = await world.error("DELETE", "/experiments/1")
+    assert (status, code) == (409, "conflict")
+    assert message == "Experiment 1 has not ended; delete it after its end (`tenuto exp kill 1` ends it)."
+    await world.record(
+        requested(1), granted("1-1-1"), saved(10), released("1-1-1"), ExperimentCanceled(experiment_id=1, trials=1)
+    )
+    asked = (await world.http.delete("/api/v1/experiments/1")).json()
+    seen = await world.get("/experiments/1")
+    assert asked["changed"]
+    assert asked["due_us"] == seen["deletion_due_us"] > seen["ended_us"] + 20 * 3_600_000_000
+    assert (await world.http.post("/api/v1/experiments/1/undelete")).json() == {"id": 1, "changed": True}
+    assert (await world.http.post("/api/v1/experiments/1/undelete")).json() == {"id": 1, "changed": False}
+    assert (await world.get("/experiments/1"))["deletion_due_us"] is None
+    assert (await world.error("DELETE", "/experiments/7"))[:2] == (404, "not_found")
+    await world.http.delete("/api/v1/experiments/1")
+    assert (await world.error("POST", "/experiments/1/fork", json={}))[:2] == (409, "conflict")
+    assert (await world.http.delete("/api/v1/experiments/1?now=true")).json()["changed"]
+    await until_deleted(world, 1)
+    assert await ids(world) == []
+    assert await ids(world, "?deleted=true") == [1]
+    assert await world.get("/experiments/1/checkpoints") == []
+    [checkpoint] = await world.get("/experiments/1/checkpoints?deleted=true")
+    assert checkpoint["delete_reason"] == "admin asked for the deletion of experiment 1, at once."
+    for method, path in (("DELETE", ""), ("POST", "/undelete")):
+        refused = await world.error(method, f"/experiments/1{path}")
+        assert refused == (410, "gone", "Experiment 1 is deleted, and cannot be brought back.")
+    refused = await world.error("POST", "/experiments/1/fork", json={})
+    assert refused == (409, "conflict", "Experiment 1 is deleted, so no other can be made from it.")
+
+
+async def test_code_is_removed_with_the_last_experiment_that_has_it(world: World, database: Any) -> None:
+    for _ in range(2):
+        await world.submit()
+    await world.submit(archive=context(**{"model_def.py": b"class Trial: pass"}))
+    code = dict.fromkeys((world.shared / "contexts").glob("*.tar.gz"))
+    assert len(code) == 2
+    remover = CodeRemover(world.service.gateway.views._pool, world.shared / "contexts")
+    left = []
+    for number in (1, 3, 2):
+        await world.record(ExperimentCanceled(experiment_id=number, trials=0))
+        await world.http.delete(f"/api/v1/experiments/{number}?now=true")
+        await until_deleted(world, number)
+        [*_, event] = await world.log.read(0, 1000, types=["ExperimentDeleted"])
+        if number == 3:
+            await remover.remove(event)
+            assert len(list((world.shared / "contexts").glob("*.tar.gz"))) == 2, (
+                "just stored: somebody may be submitting it again"
+            )
+            for path in code:
+                os.utime(path, (0, 0))
+        for _ in range(2):
+            await remover.remove(event)
+        left.append(len(list((world.shared / "contexts").glob("*.tar.gz"))))
+    assert left == [2, 1, 0]
+
+
 async def test_the_command_line_does_it_all(world: World) -> None:
     environment = {
         "TENUTO_URL": str(world.http.base_url),
@@ -108,3 +174,8 @@ async def test_the_command_line_does_it_all(world: World) -> None:
     assert "canceled, archived" in await tenuto("ls", "--archived")
     assert await tenuto("unarchive", "1") == "Experiment 1 is in lists again.\n"
     assert "wide" in await tenuto("ls")
+    assert "until then `tenuto exp undelete 1` keeps it" in " ".join((await tenuto("delete", "1", "--yes")).split())
+    assert "canceled, to be deleted" in await tenuto("ls")
+    assert await tenuto("undelete", "1") == "Experiment 1 is kept.\n"
+    assert "nothing changed" in await tenuto("undelete", "1")
+    assert "is deleted now" in await tenuto("delete", "1", "--now", "--yes")

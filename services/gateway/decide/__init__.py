@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway import commands
-from tenuto.services.gateway.decide import cluster, experiments, users, webhooks
+from tenuto.services.gateway.decide import cluster, deletions, experiments, users, webhooks
 from tenuto.services.gateway.policies.notices import follow
 from tenuto.services.gateway.state import State
 
@@ -22,6 +22,9 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.DescribeExperiment: experiments.describe,
     commands.ArchiveExperiment: experiments.archive,
     commands.UnarchiveExperiment: experiments.unarchive,
+    commands.DeleteExperiment: deletions.delete,
+    commands.KeepExperiment: deletions.keep,
+    commands.CarryOutDeletion: deletions.carry_out,
     commands.MoveExperiment: experiments.move,
     commands.RequestOperations: experiments.request_operations,
     commands.SetPoolPolicy: cluster.set_pool_policy,

@@ -39,10 +39,16 @@ from tenuto.services.gateway.commands import (
     UnarchiveExperiment,
 )
 from tenuto.services.gateway.policies.permissions import Right, refusal
-from tenuto.services.gateway.state import Live, State
+from tenuto.services.gateway.state import Live, State, origins_of
 
 
 def submit(state: State, command: SubmitExperiment) -> Sequence[EventData]:
+    for origin in origins_of(command.config, command.parent):
+        if origin in state.deleted:
+            raise Refused(f"Experiment {origin} is deleted, so no other can be made from it.", "conflict")
+        if origin in state.deletions:
+            what = f"Experiment {origin} is to be deleted, so no other can be made from it"
+            raise Refused(f"{what}; `tenuto exp undelete {origin}` keeps it.", "conflict")
     submitted = ExperimentSubmitted(
         experiment_id=state.submitted + 1,
         config=command.config,
@@ -102,14 +108,14 @@ def change(state: State, command: ChangeExperiment) -> Sequence[EventData]:
 
 
 def describe(state: State, command: DescribeExperiment) -> Sequence[EventData]:
-    _known(state, command)
+    check_known(state, command)
     if not command.description.model_fields_set:
         return ()
     return [ExperimentDescribed(experiment_id=command.experiment_id, **dict(command.description))]
 
 
 def archive(state: State, command: ArchiveExperiment) -> Sequence[EventData]:
-    _known(state, command)
+    check_known(state, command)
     if command.experiment_id in state.live:
         raise Refused(
             f"Experiment {command.experiment_id} has not ended; archive it after its end (`tenuto exp kill` ends it).", "conflict"
@@ -118,7 +124,7 @@ def archive(state: State, command: ArchiveExperiment) -> Sequence[EventData]:
 
 
 def unarchive(state: State, command: UnarchiveExperiment) -> Sequence[EventData]:
-    _known(state, command)
+    check_known(state, command)
     return [ExperimentUnarchived(experiment_id=command.experiment_id)]
 
 
@@ -187,7 +193,7 @@ def request_operations(state: State, command: RequestOperations) -> Sequence[Eve
     return [requested]
 
 
-def _known(state: State, command: RecordCommand) -> None:
+def check_known(state: State, command: RecordCommand) -> None:
     """Raises Refused."""
     experiment_id, live = command.experiment_id, state.live.get(command.experiment_id)
     if not 1 <= experiment_id <= state.submitted:

@@ -68,6 +68,8 @@ ROUTES: Mapping[str, Right] = {
     # Changes of an experiment, and what reads all of its files.
     "PATCH /api/v1/experiments/{experiment_id}": Right.OWNER,
     "PATCH /api/v1/experiments/{experiment_id}/description": Right.OWNER,
+    "DELETE /api/v1/experiments/{experiment_id}": Right.OWNER,
+    "POST /api/v1/experiments/{experiment_id}/undelete": Right.OWNER,
     "POST /api/v1/experiments/{experiment_id}/archive": Right.OWNER,
     "POST /api/v1/experiments/{experiment_id}/unarchive": Right.OWNER,
     "POST /api/v1/experiments/{experiment_id}/pause": Right.OWNER,

@@ -90,6 +90,26 @@ def _set_archived(archived: bool) -> Handler:
     return handle
 
 
+async def _deletion_requested(db: Connection, _: Event, data: request.ExperimentDeletionRequested) -> None:
+    await db.execute("UPDATE experiments SET deletion_due_us = $2 WHERE experiment_id = $1", data.experiment_id, data.due_us)
+
+
+async def _deletion_canceled(db: Connection, _: Event, data: request.ExperimentDeletionCanceled) -> None:
+    await db.execute("UPDATE experiments SET deletion_due_us = NULL WHERE experiment_id = $1", data.experiment_id)
+
+
+async def _deleted(db: Connection, event: Event, data: request.ExperimentDeleted) -> None:
+    """Its checkpoints have no deletions of their own on record."""
+    change = "UPDATE experiments SET deletion_due_us = NULL, deleted_us = $2 WHERE experiment_id = $1"
+    await db.execute(change, data.experiment_id, event.time_us)
+    await db.execute(
+        "UPDATE trial_checkpoints SET deleted_us = $2, deleted_position = $3 WHERE experiment_id = $1 AND deleted_us IS NULL",
+        data.experiment_id,
+        event.time_us,
+        event.position,
+    )
+
+
 _END = """UPDATE experiments SET state = $2, ended_us = $3, error = $4, best_trial_id = coalesce($5, best_trial_id),
               best_metric = coalesce($6, best_metric)
           WHERE experiment_id = $1"""
@@ -129,6 +149,9 @@ HANDLERS: dict[str, Handler] = {
     "ExperimentDescribed": _described,
     "ExperimentArchived": _set_archived(True),
     "ExperimentUnarchived": _set_archived(False),
+    "ExperimentDeletionRequested": _deletion_requested,
+    "ExperimentDeletionCanceled": _deletion_canceled,
+    "ExperimentDeleted": _deleted,
     "ExperimentCompleted": _completed,
     "ExperimentFailed": _failed,
     "ExperimentCanceled": _canceled,

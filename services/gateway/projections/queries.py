@@ -38,7 +38,8 @@ PAGE_MAX = 1_000
 POINTS_MAX = 50_000
 """Metric points or log lines of one answer: usually some megabytes."""
 
-_EXPERIMENT = """experiment_id AS id, name, description, labels, archived, user_name AS "user", state, method, metric,
+_EXPERIMENT = """experiment_id AS id, name, description, labels, archived, deletion_due_us, deleted_us,
+    user_name AS "user", state, method, metric,
     smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash,
     context_size_bytes, submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
@@ -76,13 +77,14 @@ class Views(Fetching):
         name: str | None = None,
         label: str | None = None,
         archived: bool = False,
+        deleted: bool = False,
     ) -> list[ExperimentView]:
         """The newest first. `name`: a part of the name, in small or large letters. `archived`: archived ones, too."""
         rows = await self._rows(
             f"""SELECT {_EXPERIMENT} FROM experiments
                 WHERE ($2::bigint IS NULL OR experiment_id < $2) AND ($3::text IS NULL OR state = $3)
                     AND ($4::text IS NULL OR strpos(lower(name), lower($4)) > 0) AND ($5::text IS NULL OR $5 = ANY(labels))
-                    AND ($6 OR NOT archived)
+                    AND ($6 OR NOT archived) AND ($7 OR deleted_us IS NULL)
                 ORDER BY experiment_id DESC LIMIT $1""",
             limit,
             before,
@@ -90,6 +92,7 @@ class Views(Fetching):
             name,
             label,
             archived,
+            deleted,
         )
         counts = await self._trial_counts([row["id"] for row in rows])
         return [ExperimentView(**row, trials=counts.get(row["id"], {})) for row in rows]

@@ -34,6 +34,10 @@ class ExperimentView(Model):
     labels: tuple[str, ...]
     archived: bool = False
     """True: lists leave it out, unless they ask for archived ones."""
+    deletion_due_us: int | None = None
+    """When it is deleted, unless that is taken back before. Null: it is not to be deleted, or is deleted."""
+    deleted_us: int | None = None
+    """When its files, metrics and log lines were deleted."""
     user: str
     state: ExperimentState
     method: str

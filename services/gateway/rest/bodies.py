@@ -34,6 +34,14 @@ class Done(Model):
     """Time at which agents kill workers that have not left; absent without such a limit."""
 
 
+class DeletionAsked(Model):
+    id: int
+    changed: bool
+    """False: it was to be deleted no later than that already."""
+    due_us: int
+    """When it is deleted; `undelete` keeps it until then."""
+
+
 class OperationsBody(Model):
     searcher: str = Field(min_length=1, max_length=256)
     """Class that decided, such as `my_search.py:MySearch`."""

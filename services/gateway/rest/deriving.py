@@ -102,6 +102,9 @@ class Deriving:
         submitted = await self._records.submitted(experiment_id)
         if submitted is None:
             raise Refused(no_such(f"experiment {experiment_id}"), "not_found")
+        view = await self._views.experiment(experiment_id)
+        if view is not None and view.deleted_us is not None:
+            raise Refused(f"Experiment {experiment_id} is deleted, so no other can be made from it.")
         if not (self._contexts / f"{submitted.context_hash}.tar.gz").is_file():
             raise Refused(
                 f"The code of experiment {experiment_id} is gone: contexts/{submitted.context_hash}.tar.gz is not on the shared "

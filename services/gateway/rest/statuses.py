@@ -51,7 +51,7 @@ def _statuses(method: str, path: str) -> list[int]:
         found |= {404, 408, 409, 413}
     if path.endswith("/pareto") or path.endswith(_COMPARES):
         found.add(409)
-    if path.endswith(("/download", "/verify")):
+    if path.endswith(("/download", "/verify", "/undelete")) or (method == "DELETE" and path.endswith("/{experiment_id}")):
         found.add(410)
     if method == "POST" and path.endswith(_READS_UPLOADS):
         found.add(507)

@@ -78,6 +78,10 @@ def _facts(view: dict[str, Any], checkpoint: dict[str, Any] | None) -> list[tupl
         facts.insert(2, ("note", view["note"]))
     if view["labels"]:
         facts.insert(2, ("labels", ", ".join(view["labels"])))
+    if (due_us := view.get("deletion_due_us")) is not None:
+        facts.append(("deletion", f"at {when(due_us)}; until then `tenuto exp undelete {view['id']}` keeps it"))
+    if (deleted_us := view.get("deleted_us")) is not None:
+        facts.append(("deleted", f"at {when(deleted_us)}, with its checkpoints, metrics and log lines"))
     if view.get("archived"):
         facts.append(("archived", "yes; `tenuto exp unarchive` shows it in lists again"))
     if view.get("parent_id"):

@@ -1,4 +1,4 @@
-"""exp rename, label, note, archive and unarchive: what people say of an experiment after its submission."""
+"""exp rename, label, note, archive, unarchive, delete and undelete: what becomes of an experiment after its submission."""
 
 from __future__ import annotations
 
@@ -48,6 +48,34 @@ def unarchive(context: typer.Context, experiment: ExperimentId) -> None:
     """Show an archived experiment in lists again."""
     answer = client(context).post(f"/experiments/{experiment}/unarchive")
     say(f"Experiment {experiment} is in lists again." if answer["changed"] else _SO_ALREADY.format(experiment))
+
+
+def delete(
+    context: typer.Context,
+    experiments: Annotated[list[int], typer.Argument(metavar="EXPERIMENT...", help="Ids of experiments.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="At once: it cannot be taken back.")] = False,
+) -> None:
+    """Delete ended experiments with their checkpoints, metrics, log lines and code. Until the grace time is over, `tenuto exp
+    undelete` keeps them."""
+    from tenuto.cli.output import when
+
+    named = ", ".join(map(str, experiments))
+    what = f"experiment{'s' if len(experiments) > 1 else ''} {named}"
+    if not yes and not typer.confirm(f"Delete {what} with all checkpoints, metrics and log lines?"):
+        raise CliError(f"Nothing was deleted: {what} stays.")
+    rest = client(context)
+    for experiment in experiments:
+        answer = rest.delete(f"/experiments/{experiment}{'?now=true' if now else ''}")
+        keeps = "" if now else f" at {when(answer['due_us'])}; until then `tenuto exp undelete {experiment}` keeps it"
+        say(f"Experiment {experiment} is {'deleted now' if now else 'deleted'}{keeps}.")
+
+
+def undelete(context: typer.Context, experiment: ExperimentId) -> None:
+    """Keep an experiment that is to be deleted."""
+    answer = client(context).post(f"/experiments/{experiment}/undelete")
+    kept = f"Experiment {experiment} is kept."
+    say(kept if answer["changed"] else f"Experiment {experiment} was not to be deleted: nothing changed.")
 
 
 _SO_ALREADY = "Experiment {} already was so: nothing changed."

@@ -10,7 +10,7 @@ import typer
 from tenuto.cli.changing import change
 from tenuto.cli.checkpoints import Output, fetch
 from tenuto.cli.common import ExperimentId, Json, client
-from tenuto.cli.descriptions import archive, label, note, rename, unarchive
+from tenuto.cli.descriptions import archive, delete, label, note, rename, unarchive, undelete
 from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.lineage import lineage
@@ -32,7 +32,7 @@ app.command()(reproduction)
 app.command()(fork)
 app.command("continue")(go_on)
 app.command("set")(change)
-for _command in (rename, label, note, archive, unarchive):
+for _command in (rename, label, note, archive, unarchive, delete, undelete):
     app.command()(_command)
 app.command()(preview)
 app.command()(why)
@@ -101,6 +101,12 @@ def create(
         follow_to_end(rest, answer["id"], quiet=json)
 
 
+def marks(row: dict[str, Any]) -> list[str]:
+    """What else is to be said of an experiment than its state."""
+    known = {"archived": "archived", "deletion_due_us": "to be deleted", "deleted_us": "deleted"}
+    return [said for name, said in known.items() if row.get(name)]
+
+
 @app.command("ls")
 def list_experiments(
     context: typer.Context,
@@ -121,7 +127,7 @@ def list_experiments(
         (
             row["id"],
             row["name"],
-            f"{row['state']}, archived" if row.get("archived") else row["state"],
+            ", ".join((row["state"], *marks(row))),
             row["method"],
             sum(row["trials"].values()),
             row["metric"],

@@ -44,6 +44,8 @@ class Settings:
     requests_per_second_max: float = 100.0
     """Most requests per second of one user to the REST door, over all the user's tokens; ten seconds' worth may come at once.
     It is a tenth of the door's capacity, so that one user's loop leaves room for others. 0: no limit."""
+    deletion_grace_hours: float = 24.0
+    """Time in which the deletion of an experiment can be taken back. 0: it is deleted at once."""
     public_url: str = ""
     """How users reach the REST door, for links in notices, such as https://tenuto.example.com. Empty: `rest_host` and
     `rest_port`."""

@@ -1,16 +1,23 @@
-"""What people say of an experiment after its submission: its name, labels and note, and whether it is archived."""
+"""What people say of an experiment after its submission: its name, labels and note, whether it is archived, and its deletion."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 
 from tenuto.schemas.events.request import Description
 from tenuto.schemas.text import unprintable
-from tenuto.services.gateway.commands import ArchiveExperiment, DescribeExperiment, RecordCommand, UnarchiveExperiment
+from tenuto.services.gateway.commands import (
+    ArchiveExperiment,
+    DeleteExperiment,
+    DescribeExperiment,
+    KeepExperiment,
+    RecordCommand,
+    UnarchiveExperiment,
+)
 from tenuto.services.gateway.projections.views import ExperimentDetail
-from tenuto.services.gateway.rest.bodies import Done
+from tenuto.services.gateway.rest.bodies import DeletionAsked, Done
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.routes.experiments import ExperimentId
@@ -49,6 +56,39 @@ async def unarchive(door: Door, experiment_id: ExperimentId) -> Response:
     if not now.archived:
         return answer(Done(id=experiment_id, changed=False))
     return await _record(door, UnarchiveExperiment(**_of_record(door, now)))
+
+
+@router.delete("/experiments/{experiment_id}", response_model=DeletionAsked)
+async def delete(
+    door: Door,
+    experiment_id: ExperimentId,
+    now: Annotated[bool, Query(description="Without the time in which it can be taken back.")] = False,
+) -> Response:
+    """Deletes an ended experiment with its checkpoints, metrics, log lines and code, after the operator's grace time. Its events
+    stay on record."""
+    found = await _found(door, experiment_id)
+    _check_kept(found)
+    grace_us = 0 if now else round(door.settings.deletion_grace_hours * 3_600e6)
+    command = DeleteExperiment(**_of_record(door, found), grace_us=grace_us)
+    changed = bool(await door.carry_out(command))
+    asked_for = door.loop.state.deletions.get(experiment_id)
+    due_us = asked_for.due_us if asked_for is not None else command.time_us
+    return answer(DeletionAsked(id=experiment_id, changed=changed, due_us=due_us))
+
+
+@router.post("/experiments/{experiment_id}/undelete", response_model=Done)
+async def undelete(door: Door, experiment_id: ExperimentId) -> Response:
+    """Keeps an experiment that was to be deleted."""
+    found = await _found(door, experiment_id)
+    _check_kept(found)
+    changed = bool(await door.carry_out(KeepExperiment(**_of_record(door, found))))
+    return answer(Done(id=experiment_id, changed=changed))
+
+
+def _check_kept(experiment: ExperimentDetail) -> None:
+    """Raises DoorError."""
+    if experiment.deleted_us is not None:
+        raise DoorError("gone", f"Experiment {experiment.id} is deleted, and cannot be brought back.")
 
 
 async def _found(door: Gateway, experiment_id: int) -> ExperimentDetail:

@@ -98,9 +98,11 @@ async def list_experiments(
     name: Annotated[str | None, Query(max_length=256, description="Part of the name, in small or large letters.")] = None,
     label: Annotated[str | None, Query(max_length=100, description="Only those that have this label.")] = None,
     archived: Annotated[bool, Query(description="Archived ones, too.")] = False,
+    deleted: Annotated[bool, Query(description="Deleted ones, too.")] = False,
 ) -> Response:
     """The newest first."""
-    return answer(await door.views.experiments(limit, before, state, name=name, label=label, archived=archived))
+    found = await door.views.experiments(limit, before, state, name=name, label=label, archived=archived, deleted=deleted)
+    return answer(found)
 
 
 @router.get("/experiments/{experiment_id}", response_model=ExperimentDetail)

@@ -161,6 +161,22 @@ class AsyncExperiment:
         """priority, weight, max_slots, pool, max_trials or max_concurrent_trials."""
         await self._door.patch(f"/experiments/{self.id}", settings)
 
+    async def archive(self) -> None:
+        """Lists leave it out, once it has ended. Nothing of it is deleted."""
+        await self._ask("archive")
+
+    async def unarchive(self) -> None:
+        await self._ask("unarchive")
+
+    async def delete(self, *, now: bool = False) -> None:
+        """Deletes it, once it has ended, with its checkpoints, metrics, log lines and code, after the cluster's grace time.
+        `now`: at once, so that it cannot be taken back."""
+        await self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
+
+    async def undelete(self) -> None:
+        """Keeps it, where it is to be deleted and the grace time is not over."""
+        await self._ask("undelete")
+
     async def fork(self, overrides: Mapping[str, Any] | None = None) -> AsyncExperiment:
         """Runs it again with the same code and seed, and other settings. `overrides`: in the shape of a configuration."""
         return await self._derive("fork", {"overrides": dict(overrides or {})})

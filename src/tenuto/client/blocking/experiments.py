@@ -161,6 +161,22 @@ class Experiment:
         """priority, weight, max_slots, pool, max_trials or max_concurrent_trials."""
         self._door.patch(f"/experiments/{self.id}", settings)
 
+    def archive(self) -> None:
+        """Lists leave it out, once it has ended. Nothing of it is deleted."""
+        self._ask("archive")
+
+    def unarchive(self) -> None:
+        self._ask("unarchive")
+
+    def delete(self, *, now: bool = False) -> None:
+        """Deletes it, once it has ended, with its checkpoints, metrics, log lines and code, after the cluster's grace time.
+        `now`: at once, so that it cannot be taken back."""
+        self._door.delete(f"/experiments/{self.id}{'?now=true' if now else ''}")
+
+    def undelete(self) -> None:
+        """Keeps it, where it is to be deleted and the grace time is not over."""
+        self._ask("undelete")
+
     def fork(self, overrides: Mapping[str, Any] | None = None) -> Experiment:
         """Runs it again with the same code and seed, and other settings. `overrides`: in the shape of a configuration."""
         return self._derive("fork", {"overrides": dict(overrides or {})})

@@ -1,10 +1,10 @@
 """The sweep: finds and removes stored files that were never recorded, the traces of processes that died between storing and
 reporting.
 
-A file is an orphan if all of this holds: the log does not know its checkpoint (or knows that it was deleted), no recorded
-checkpoint uses it, it is older than a bound, and it was not stored for a live allocation. A report of any other allocation would
-be refused, so an orphan stays one. The store is listed before the log is read, so a checkpoint that is recorded in between is
-known.
+A file is an orphan if all of this holds: the log does not know its checkpoint (or knows that it was deleted, alone or with its
+experiment), no recorded checkpoint uses it, it is older than a bound, and it was not stored for a live allocation. A report of
+any other allocation would be refused, so an orphan stays one. The store is listed before the log is read, so a checkpoint that is
+recorded in between is known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tenuto.kernel.storage.checkpoints import Damaged
 from tenuto.kernel.storage.manifest import BLOBS, MANIFESTS, writer_of
 from tenuto.kernel.storage.store import Entry, Store, StoreError
 from tenuto.kernel.storage.stores import Stores
-from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.request import ExperimentDeleted, ExperimentSubmitted
 from tenuto.schemas.events.trial import CheckpointDeleted, CheckpointSaved
 
 LiveAllocation = Callable[[str], str | None]
@@ -107,7 +107,7 @@ async def _recorded(log: EventLog, experiment_id: int) -> dict[str, frozenset[st
     """Checkpoints that are recorded and not deleted, by trial."""
     found: dict[str, set[str]] = {}
     after = 0
-    types = [CheckpointSaved.TYPE, CheckpointDeleted.TYPE]
+    types = [CheckpointSaved.TYPE, CheckpointDeleted.TYPE, ExperimentDeleted.TYPE]
     while True:
         events = await log.read(after, READ_EVENTS_MAX, types=types, correlation_id=str(experiment_id))
         for event in events:
@@ -116,6 +116,8 @@ async def _recorded(log: EventLog, experiment_id: int) -> dict[str, frozenset[st
                 found.setdefault(data.trial_id, set()).add(data.checkpoint_id)
             elif isinstance(data, CheckpointDeleted):
                 found.setdefault(data.trial_id, set()).discard(data.checkpoint_id)
+            elif isinstance(data, ExperimentDeleted):
+                found.clear()
             after = event.position
         if not events.more:
             return {trial_id: frozenset(ids) for trial_id, ids in found.items()}
