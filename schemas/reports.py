@@ -35,6 +35,8 @@ HEADER_CLEAR = "Tenuto-Clear"
 uncommitted one on its disk, and sends it again."""
 
 
+REPORT_BYTES_MAX = 7 * 1024 * 1024
+"""Largest report, below the bus's limit for one message (8 MiB): a larger one could never leave the spool."""
 METRICS_MAX = 2_000
 """Most metrics of one report: enough for one metric per class in the largest benchmarks (some 1,200 classes)."""
 METRIC_NAME_CHARACTERS_MAX = 256

@@ -18,13 +18,15 @@ for _name in ("schemas", "services", "workers"):
 
 if TYPE_CHECKING:
     from tenuto.client import AsyncClient, Client
+    from tenuto.local import LocalRun, run_local
     from tenuto.workers.core_api import Operation, Run, init
     from tenuto.workers.harness.errors import InvalidHyperparameters
     from tenuto.workers.record.recorder import data
 
-__all__ = ["AsyncClient", "Client", "InvalidHyperparameters", "Operation", "Run", "data", "init"]
+__all__ = ["AsyncClient", "Client", "InvalidHyperparameters", "LocalRun", "Operation", "Run", "data", "init", "run_local"]
 
 _CLIENT = frozenset({"AsyncClient", "Client"})
+_LOCAL = frozenset({"LocalRun", "run_local"})
 _CORE_API = frozenset({"Operation", "Run", "init"})
 
 
@@ -39,6 +41,10 @@ def __getattr__(name: str) -> object:
         from tenuto import client
 
         return getattr(client, name)
+    if name in _LOCAL:
+        from tenuto import local
+
+        return getattr(local, name)
     if name == "InvalidHyperparameters":
         from tenuto.workers.harness.errors import InvalidHyperparameters
 

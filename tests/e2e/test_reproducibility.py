@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 import torch
 
+from tenuto.kernel.storage import checkpoints
 from tenuto.schemas.envelope import Event
+from tenuto.workers.core_api.local_record import checkpoints_of, store_of
 from tests.integration.test_exact_resume import assert_equal
 from tests.support.checkpoint_reports import recorded_files
 from tests.support.live_cluster import ROOT, LiveCluster
@@ -129,6 +131,36 @@ def test_dave_crashes_is_killed_and_loses_nothing(bench: Bench) -> None:
     log = bench.log_text(child, *told)
     assert "another environment" not in log
     assert [words for words in told if words not in log] == []
+
+
+def test_a_trial_in_the_foreground_ends_with_the_weights_of_that_in_the_cluster(bench: Bench, tmp_path: Path) -> None:
+    """The first trial of the same experiment without the cluster: bit for bit the same, and comparable once it is imported."""
+    cluster, record = bench.cluster, tmp_path / "record"
+    settings = ("--set", f"hyperparameters.data={bench.data}", "--set", "reproducibility.experiment_seed=11")
+    cluster.cli("exp", "create", "--local", MODEL / "config.yaml", MODEL, *settings, "--record", record)
+    saved = checkpoints_of(record)[-1]
+    store, ours = store_of(record), {}
+    for file in checkpoints.read_manifest(store, saved.checkpoint_id).files:
+        if (path := store.local_path(file.blob)) is not None:
+            ours[file.path] = path
+    theirs = recorded_files(
+        [item for item in of_trial(bench, bench.original, "CheckpointSaved") if item.trial_id == f"{bench.original}-1"][-1],
+        cluster.directory / "shared",
+    )
+    assert ours.keys() == theirs.keys()
+    assert_equal(torch.load(ours["state.pt"], weights_only=True), torch.load(theirs["state.pt"], weights_only=True))
+    assert [name for name in ours if name != "tenuto.json" and ours[name].read_bytes() != theirs[name].read_bytes()] == []
+
+    imported = cluster.json("run", "import", record)["id"]
+    assert cluster.json("run", "import", record)["id"] == imported, "twice imported is one"
+    described = bench.finished(imported)
+    assert "imported" in described["config"]["labels"]
+    [trial] = described["trial_list"]
+    original = cluster.json("exp", "describe", str(bench.original))["trial_list"][0]
+    assert (trial["hyperparameters"], trial["seed"]) == (original["hyperparameters"], original["seed"])
+    found = cluster.json("diff", f"{bench.original}-1", f"{imported}-1")
+    assert found["results"]["metrics_equal"] is True
+    assert {item["effect"] for item in found["differences"]} <= {"none"}, found["differences"]
 
 
 def wait_checkpoint(bench: Bench, experiment: int, batches: int) -> None:

@@ -23,14 +23,14 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.tasks import stop_task
 from tenuto.schemas import subjects
 from tenuto.schemas.bus import Backlog
-from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL
+from tenuto.schemas.reports import HEADER_AGENT, HEADER_KIND, HEADER_SEQUENCE, HEADER_SPOOL, REPORT_BYTES_MAX
 from tenuto.schemas.subjects import Lane
 from tenuto.services.launcher.handlers.backlog import BACKLOG_REPORTS_MAX, Backlogs
 from tenuto.workers.agent import sending
 from tenuto.workers.agent.change_signal import Changed
 from tenuto.workers.agent.database import Disk, open_database
 from tenuto.workers.agent.publishing import LanePublisher
-from tenuto.workers.agent.rpc import REPORT_BYTES_MAX, TOO_LARGE_BYTES_KEPT, _new_report
+from tenuto.workers.agent.rpc import TOO_LARGE_BYTES_KEPT, _new_report
 from tenuto.workers.agent.spool import NewReport, Spool
 from tests.conftest import Database
 

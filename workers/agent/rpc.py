@@ -18,7 +18,7 @@ from tenuto.kernel.storage.store import StoreError
 from tenuto.kernel.storage.stores import Stores, located
 from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.config.storage import SHARED_STORE
-from tenuto.schemas.reports import TRACKER_REPORT, LogMatchReport, LogsReport, MetricsReport
+from tenuto.schemas.reports import REPORT_BYTES_MAX, TRACKER_REPORT, LogMatchReport, LogsReport, MetricsReport
 from tenuto.schemas.subjects import Lane
 from tenuto.schemas.text import storable_json
 from tenuto.schemas.wire import worker_pb2 as pb
@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 REPORTS_PER_CALL_MAX = 1_000
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 """Largest message: a checkpoint report lists its files, and a thousand reports in one call stay below this."""
-REPORT_BYTES_MAX = 7 * 1024 * 1024
-"""Largest report, below the bus's limit for one message (8 MiB): a larger one could never leave the spool."""
 TOO_LARGE_BYTES_KEPT = 4_096
 """Bytes kept of a larger report: its beginning is parked, where operators can see it."""
 PACED_REPORTS = 500

@@ -3,6 +3,7 @@ like every worker. So the log stays true about when, by which allocation, and wh
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import shutil
@@ -24,7 +25,16 @@ from tenuto.schemas.reports import (
     ValidationReport,
 )
 from tenuto.workers.core_api.checkpoints import METADATA_FILE, link_or_copy
-from tenuto.workers.core_api.local_record import CODE_DIRECTORY, RunDescription, checkpoints_of, read_lines, read_run, store_of
+from tenuto.workers.core_api.local_record import (
+    CODE_DIRECTORY,
+    REPORTS_FILE,
+    RUN_FILE,
+    RunDescription,
+    checkpoints_of,
+    read_lines,
+    read_run,
+    store_of,
+)
 from tenuto.workers.core_api.run import Run
 from tenuto.workers.core_api.session import Session, current, say
 from tenuto.workers.core_api.start import init
@@ -57,6 +67,7 @@ def import_config(directory: Path) -> str:
             "metric": searcher.metric,
             "smaller_is_better": searcher.smaller_is_better,
             "max_length": {"batches": max(positions)},
+            **({} if description.trial_seed is None else {"trial_seed": description.trial_seed}),
         },
         "reproducibility": {"experiment_seed": description.seed},
     }
@@ -90,6 +101,14 @@ def import_origin(directory: Path) -> Origin:
         git=description.git,
         seed_drawn=description.config.reproducibility.experiment_seed is None,
     )
+
+
+def import_key(directory: Path, *, packed: bool) -> str:
+    """Key of the import, by which the cluster knows a run that it has already: the same until the record grows."""
+    digest = hashlib.sha256(b"packed" if packed else b"in place")
+    for name in (RUN_FILE, REPORTS_FILE):
+        digest.update((directory / name).read_bytes())
+    return f"run-{digest.hexdigest()}"
 
 
 def main() -> None:

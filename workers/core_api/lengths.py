@@ -6,14 +6,14 @@ import operator
 
 from tenuto.schemas.config import ExperimentConfig, Length, Unit
 from tenuto.workers.harness.errors import UserError
-from tenuto.workers.harness.schedule import Schedule
+from tenuto.workers.harness.schedule import Schedule, Shorten
 
 
 class Lengths:
     """Schedule of one configuration, once the script has set the number of batches of an epoch."""
 
-    def __init__(self, config: ExperimentConfig) -> None:
-        self._config = config
+    def __init__(self, config: ExperimentConfig, shorten: Shorten | None = None) -> None:
+        self._config, self._shorten = config, shorten
         self._epoch_batches: int | None = None
         self._schedule: Schedule | None = None
 
@@ -41,7 +41,8 @@ class Lengths:
                 raise UserError(
                     f"{field} counts epochs: right after tenuto.init(), set run.epoch_batches to the batches of one epoch."
                 )
-            self._schedule = Schedule.of(self._config, self._epoch_batches or 1)
+            schedule = Schedule.of(self._config, self._epoch_batches or 1)
+            self._schedule = schedule if self._shorten is None else self._shorten(schedule)
         return self._schedule
 
     def _field_in_epochs(self) -> str | None:

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -53,6 +53,10 @@ class RunDescription(Model):
     given: dict[str, str] = {}
     """Values that `tenuto.init(hyperparameters=...)` set over those of the configuration: value as JSON, by path."""
     git: GitState | None = None
+    trial_seed: int | None = None
+    """Seed of the training. None: `seed` is, which is that of the experiment."""
+    context_hash: str = ""
+    """Hash of the packed model directory, whose files are all in `code`. Empty: `code` has only what was imported."""
 
 
 class Started(Model):
@@ -143,8 +147,15 @@ def store_of(directory: Path) -> DirectoryStore:
 class LocalReports:
     """Appends reports to the record, and reacts to a validation at full length as the search would: the trial is over."""
 
-    def __init__(self, directory: Path, description: RunDescription, box: DirectiveBox, clock: Clock) -> None:
-        self._directory, self._box, self._clock = directory, box, clock
+    def __init__(
+        self,
+        directory: Path,
+        description: RunDescription,
+        box: DirectiveBox,
+        clock: Clock,
+        show: Callable[[Body], None] | None = None,
+    ) -> None:
+        self._directory, self._box, self._clock, self._show = directory, box, clock, show
         self._config = description.config
         self._length = description.config.searcher.max_length.value
         self._checkpoints: list[CheckpointReport] = checkpoints_of(directory)
@@ -158,9 +169,10 @@ class LocalReports:
         self._file = self._open()
         self._write(Started(process=os.getpid()))
 
-    def report(self, lane: Literal["tracker", "metrics", "logs"], body: Model) -> None:
+    def report(self, lane: Literal["tracker", "metrics", "logs"], *bodies: Model) -> None:
         with self._lock:  # checkpoints are reported by the thread that stores them
-            self._report(body)
+            for body in bodies:
+                self._report(body)
 
     def _report(self, body: Model) -> None:
         assert isinstance(body, Body)
@@ -170,6 +182,8 @@ class LocalReports:
         if isinstance(body, ValidationReport) and body.batches in self._metric_at:
             return  # made again after a resume: one position counts once
         self._write(body)
+        if self._show is not None:
+            self._show(body)
         if isinstance(body, CheckpointReport):
             os.fsync(self._file.fileno())
             self._checkpoints.append(body)

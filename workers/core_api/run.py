@@ -66,7 +66,7 @@ class Run:
         used; the others may make them, too, without effect. The number of slots may differ when a trial is resumed."""
         self.local_rank = 0 if gang is None else gang.local_rank
         """Rank among those on this node: the index of its GPU."""
-        self._lengths = Lengths(assignment.config)
+        self._lengths = Lengths(assignment.config, session.shorten)
         self._validation: dict[str, float] = {}
         self.validated_at: int | None = None
         """Steps of the latest reported validation."""

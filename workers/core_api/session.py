@@ -15,6 +15,7 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.base import Model
 from tenuto.workers.harness.directives import DirectiveBox
 from tenuto.workers.harness.gang import Gang
+from tenuto.workers.harness.schedule import Shorten
 
 if TYPE_CHECKING:
     from tenuto.workers.core_api.run import Run
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Reports(Protocol):
     """Receiver of reports, in order: the harness's Reporter, or a file without a cluster."""
 
-    def report(self, lane: Literal["tracker", "metrics", "logs"], body: Model) -> None: ...
+    def report(self, lane: Literal["tracker", "metrics", "logs"], *bodies: Model) -> None: ...
 
     def flush(self) -> None:
         """Returns when every report is in a place that outlives this process."""
@@ -54,6 +55,8 @@ class Session:
     """Stores of checkpoints that the trial needs."""
     waits: ScriptWaits | None = None
     """The script's waits for other ranks, if there are any."""
+    shorten: Shorten | None = None
+    """Makes the schedule of a rehearsal."""
     run: Run | None = None
     """Result of `tenuto.init()`."""
 

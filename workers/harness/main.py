@@ -27,17 +27,16 @@ from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPE
 from tenuto.schemas.reports import StragglerReport
 from tenuto.schemas.text import storable
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
+from tenuto.workers.harness.class_training import train_class
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
 from tenuto.workers.harness.errors import InvalidHyperparameters, describe, will_repeat
 from tenuto.workers.harness.gang import Gang, lost_others
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
-from tenuto.workers.harness.trainer import TrialInfo
-from tenuto.workers.harness.training import TrainingLoop, say
+from tenuto.workers.harness.training import say
 from tenuto.workers.launch.messages import Message
 from tenuto.workers.record import recorder
-from tenuto.workers.record.environment import models_of
 
 EXIT_CODES: dict[Action, int] = {"stop": 0, "preempt": 80, "pause": 81}
 EXIT_FAILED = 1
@@ -109,7 +108,6 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     reporter: Reports = Reporter(client, welcome.last_sequence) if leads else NoReports()
     if box.current.leave:
         return box.current.action  # nothing was trained here, so there is nothing to save
-    info = TrialInfo.of(assignment, gang)
     enter_context(welcome.context_directory)
     tell = say if leads else _unsaid
     if gang is not None:
@@ -119,21 +117,9 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     if script is not None:
         return _run_script(script, welcome, box, reporter, clock, gang)
     trial_class = load_trial_class(assignment.config.entrypoint, welcome.context_directory)
-    trainer = trial_class.make_trainer(info)
-    recorder.record_environment(models_of(trainer))
-    try:
-        loop = TrainingLoop(
-            assignment, trainer, box, reporter, welcome.checkpoint_directory, clock, gang=gang, stores=welcome.stores
-        )
-        return loop.run()
-    except AgentGone:
-        raise
-    except BaseException:
-        reporter.flush()  # what was reached before the error is worth recording
-        raise
-    finally:
-        trainer.close()
-        reporter.close()
+    return train_class(
+        trial_class, assignment, box, reporter, welcome.checkpoint_directory, clock, gang=gang, stores=welcome.stores
+    )
 
 
 def _tells_stragglers(assignment: Assignment, gang: Gang, reporter: Reports) -> Callable[[Message], None]:

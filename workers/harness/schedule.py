@@ -5,6 +5,7 @@ Boundaries are absolute multiples of their period, so that a resumed trial has t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tenuto.schemas.config import ExperimentConfig, Length
@@ -69,6 +70,32 @@ class Schedule:
 
     def saves_at(self, batches: int, step_batches: int = 1) -> bool:
         return self.checkpoint_batches is not None and batches > 0 and _passed(self.checkpoint_batches, batches, step_batches)
+
+
+@dataclass(frozen=True)
+class ShortSchedule(Schedule):
+    """A schedule for a rehearsal: everything happens within a few batches, and the last of them counts as the full length."""
+
+    full: Schedule
+    full_length: int
+    end_batches: int
+
+    @classmethod
+    def of_full(cls, full: Schedule, full_length: int, period_batches: int, periods: int) -> ShortSchedule:
+        """Saves after each of `periods` periods, or after fewer batches where the full length has fewer."""
+        end = min(periods * period_batches, full.target_batches(full_length))
+        period = max(1, end // periods)
+        return cls(1, max(1, period // 2), period, None, full, full_length, end)
+
+    def target_batches(self, target_length: int) -> int:
+        return min(self.end_batches, self.full.target_batches(target_length))
+
+    def length(self, batches: int) -> int:
+        return self.full_length if batches >= self.end_batches else self.full.length(batches)
+
+
+Shorten = Callable[[Schedule], Schedule]
+"""Function that makes a rehearsal's schedule of the configuration's."""
 
 
 def _passed(period: int, batches: int, step_batches: int) -> bool:

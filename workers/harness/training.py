@@ -24,7 +24,7 @@ from tenuto.workers.harness.errors import UserError, metric_warning
 from tenuto.workers.harness.gang import Gang, GangBox
 from tenuto.workers.harness.reporter import Reports
 from tenuto.workers.harness.resuming import load_checkpoint
-from tenuto.workers.harness.schedule import Schedule
+from tenuto.workers.harness.schedule import Schedule, Shorten
 from tenuto.workers.harness.trainer import Trainer
 
 PROGRESS_SECONDS_MIN = 5.0
@@ -53,6 +53,7 @@ class TrainingLoop:
         sleep: Callable[[float], None] = time.sleep,
         gang: Gang | None = None,
         stores: Stores | None = None,
+        shorten: Shorten | None = None,
     ) -> None:
         """`gang`: this process is one of several ranks, all of which call everything at the same positions. Rank 0 saves and
         reports; the others give it their parts of a checkpoint."""
@@ -66,7 +67,8 @@ class TrainingLoop:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         if not trainer.has_batch_rules:
             _refuse_batch_rules(assignment)
-        self._schedule = Schedule.of(assignment.config, trainer.epoch_batches)
+        schedule = Schedule.of(assignment.config, trainer.epoch_batches)
+        self._schedule = schedule if shorten is None else shorten(schedule)
         self._validation: dict[str, float] | None = None
         self._validated_at: int | None = None
         self._saved_at: int | None = None

@@ -13,12 +13,14 @@ FILE_BYTES_MAX = 4 << 20
 _NOT_OWN = ("site-packages", "dist-packages")
 
 
-def own_sources() -> dict[str, Path]:
-    """Source files by path in the directory of the script; empty if there is no script, as in a notebook."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if not isinstance(script, str):
-        return {}
-    root = Path(script).resolve().parent
+def own_sources(root: Path | None = None) -> dict[str, Path]:
+    """Source files by path in `root`, or else in the directory of the script; empty if there is no script, as in a notebook."""
+    if root is None:
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
+        if not isinstance(script, str):
+            return {}
+        root = Path(script).resolve().parent
+    root = root.resolve()
     found: dict[str, Path] = {}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
@@ -30,10 +32,10 @@ def own_sources() -> dict[str, Path]:
     return dict(sorted(found.items())[:FILES_MAX])
 
 
-def keep_sources(directory: Path) -> None:
-    """Copies the sources below `directory`. Files that cannot be copied are left out: a record with a gap is better than no
-    run."""
-    for name, source in own_sources().items():
+def keep_sources(directory: Path, root: Path | None = None) -> None:
+    """Copies the sources below `directory`; `root` as for `own_sources`. Files that cannot be copied are left out: a record
+    with a gap is better than no run."""
+    for name, source in own_sources(root).items():
         target = directory / name
         with contextlib.suppress(OSError):
             if source.stat().st_size <= FILE_BYTES_MAX:

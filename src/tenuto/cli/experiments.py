@@ -14,6 +14,7 @@ from tenuto.cli.descriptions import archive, delete, label, note, rename, unarch
 from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.lineage import lineage
+from tenuto.cli.local import Local, Record, Test, run_here
 from tenuto.cli.logs import show_logs
 from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.pareto import pareto
@@ -57,9 +58,12 @@ def create(
             metavar="FILE:CLASS", help="Your own search (searcher.name: custom): run it here until the experiment ends."
         ),
     ] = None,
+    local: Local = False,
+    test: Test = False,
+    record: Record = None,
     json: Json = False,
 ) -> None:
-    """Submit an experiment: a configuration and the directory with the model's code."""
+    """Submit an experiment: a configuration and the directory with the model's code. With --local its first trial trains here."""
     import tempfile
 
     from tenuto.cli.jobs import note_if_too_large
@@ -70,6 +74,11 @@ def create(
     from tenuto.schemas.config.errors import ConfigError
     from tenuto.schemas.config.reading import parse_config
 
+    if local or test or record is not None:
+        if not local:
+            raise CliError("--test and --record are for a trial in the foreground: give --local, too.")
+        others = {"--follow": follow, "--searcher": searcher, "--json": json, "--record": test and record}
+        run_here(config, directory, overrides, test=test, record=record, others=others)
     try:
         text = config.read_bytes()
     except OSError as error:

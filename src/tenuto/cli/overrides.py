@@ -13,6 +13,8 @@ from tenuto.cli.errors import CliError
 
 TEXTS = "environment.variables."
 """Values below it are text, whatever they look like."""
+SHORT = "hparams."
+"""Short for `hyperparameters.`"""
 Settings = Annotated[
     list[str],
     typer.Option(
@@ -45,7 +47,7 @@ def read_overrides(settings: Sequence[str], file: Path | None = None) -> dict[st
         path, equals, text = setting.partition("=")
         if not equals or not path:
             raise CliError(f"--set {setting!r} has no value: write it as path=value, such as hyperparameters.batch_size=64.")
-        name = path.strip()
+        name = f"hyperparameters.{path.strip()[len(SHORT) :]}" if path.strip().startswith(SHORT) else path.strip()
         values[name] = text if name.startswith(TEXTS) else _value(text)
     try:
         return merged(from_file, nested(values))

@@ -55,6 +55,6 @@ def read_config(path: Path, overrides: Sequence[str] = ()):  # type: ignore[no-u
     try:
         return parse_config(with_overrides(path.read_bytes(), read_overrides(overrides)))
     except OSError as error:
-        raise CliError(f"Cannot read {path}: {error.strerror}.") from error
+        raise CliError(f"Cannot read {path}: {error.strerror}; give the configuration's YAML file.") from error
     except ConfigError as error:
         raise CliError(f"{path} is refused:\n" + "\n".join(f"  {problem}" for problem in error.problems)) from error

@@ -31,12 +31,12 @@ def import_run(
     """Make an experiment of a run without a cluster: a worker reports its metrics, validations and checkpoints."""
     import tempfile
 
-    from tenuto.client.errors import ClientError
+    from tenuto.client.errors import ClientError, Refused
     from tenuto.client.packing import pack
     from tenuto.kernel.settings import Settings
-    from tenuto.workers.core_api.importing import fill_context, import_config, import_origin
-    from tenuto.workers.core_api.local import lock
+    from tenuto.workers.core_api.importing import fill_context, import_config, import_key, import_origin
     from tenuto.workers.core_api.local_record import read_run
+    from tenuto.workers.core_api.local_session import lock
     from tenuto.workers.harness.errors import UserError
 
     size_bytes_max = Settings.from_environment().context_bytes_max
@@ -56,7 +56,13 @@ def import_run(
                     ) from error
                 archive.seek(0)
                 origin = import_origin(directory).to_json()
-                answer = client(context).submit(text.encode(), archive, packed.size_bytes, origin)
+                key = import_key(directory, packed=not in_place)
+                try:
+                    answer = client(context).submit(text.encode(), archive, packed.size_bytes, origin, key=key)
+                except Refused as error:
+                    if error.path != "Idempotency-Key":
+                        raise
+                    raise CliError(f"{directory} was imported before, and its files have changed since: {error}") from error
         finally:
             unlock()
     except UserError as error:

@@ -1,0 +1,214 @@
+"""exp create --local --test: a few batches, a validation, a checkpoint and a resume, each in a fresh process and in a copy of the
+model directory as a cluster would unpack it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tenuto.cli.ending import EXIT_NOT_COMPLETED
+from tenuto.cli.errors import CliError
+from tenuto.cli.say import say
+from tenuto.schemas.config import ExperimentConfig
+
+PERIOD_BATCHES = 4
+"""Batches between two checkpoints of the test, or two steps of the optimizer where these are more."""
+WIDTH = 9
+
+
+@dataclass
+class Findings:
+    problems: list[str] = field(default_factory=list)
+    """Sentences about what would fail, or go wrong, in a cluster."""
+
+    def good(self, text: str) -> None:
+        say(f"{'ok':<{WIDTH}}{text}", flush=True)
+
+    def note(self, text: str) -> None:
+        say(f"{'note':<{WIDTH}}{text}", flush=True)
+
+    def problem(self, text: str) -> None:
+        first = text.partition("\n")[0]  # a traceback was shown already, by the process that failed
+        self.problems.append(first)
+        say(f"{'PROBLEM':<{WIDTH}}{first}", flush=True)
+
+
+def rehearse_here(config: ExperimentConfig, directory: Path, variables: Mapping[str, str]) -> None:
+    """Raises CliError if something would have failed."""
+    from tenuto.workers.harness.errors import UserError
+
+    findings = Findings()
+    with tempfile.TemporaryDirectory(prefix="tenuto-test-") as name:
+        try:
+            _Rehearsal(config, directory, Path(name), variables, findings).run()
+        except UserError as error:
+            findings.problem(str(error))
+    count = len(findings.problems)
+    if count:
+        things = "1 problem" if count == 1 else f"{count} problems"
+        raise CliError(f"This experiment would not go well on a cluster: {things}, shown above.", EXIT_NOT_COMPLETED)
+    say("Nothing was found that would fail on a cluster.")
+
+
+class _Rehearsal:
+    def __init__(
+        self, config: ExperimentConfig, directory: Path, place: Path, variables: Mapping[str, str], findings: Findings
+    ) -> None:
+        # All checkpoints are kept, whatever the configuration says: they are compared.
+        self.config = config.model_copy(update={"checkpoint_policy": "all", "checkpoint_period_minutes": None})
+        self.directory, self.place, self.variables, self.findings = directory, place, variables, findings
+        self.model, self.first, self.second = place / "model", place / "first", place / "second"
+        self.period = max(PERIOD_BATCHES, 2 * config.optimizations.aggregation_frequency)
+
+    def run(self) -> None:
+        from tenuto.local import begin
+        from tenuto.schemas.config.entrypoint import script_of
+        from tenuto.workers.local.running import differences
+
+        for sentence in differences(self.config):
+            self.findings.note(sentence)
+        if not self._unpack():
+            return
+        begin(self.config, self.first, command=["tenuto"])
+        if (error := self._part(self.first, "first", leave_at=0)) is not None:
+            self.findings.problem(error)
+            return
+        self._judge_validation()
+        saved = self._judge_checkpoints()
+        if len(saved) < 2:
+            if saved and saved[0].batches > 0:
+                self.findings.problem(
+                    f"the only checkpoint is that of batch {saved[0].batches}, at the end: save where run.should_save(steps) is "
+                    "true, else an interruption loses all that was trained."
+                )
+            return
+        self._copy_up_to(saved[0].checkpoint_id)
+        if (error := self._part(self.second, "second", leave_at=saved[1].batches)) is not None:
+            self.findings.problem(f"it does not resume from its checkpoint: {error}")
+            return
+        self._compare(saved[0].batches, saved[1].batches, script=script_of(self.config.entrypoint) is not None)
+
+    def _unpack(self) -> bool:
+        from tenuto.client.errors import ClientError
+        from tenuto.client.packing import pack
+        from tenuto.kernel.settings import Settings
+
+        with tempfile.TemporaryFile() as archive:
+            try:
+                packed = pack(self.directory, archive, Settings.from_environment().context_bytes_max)
+            except ClientError as error:
+                self.findings.problem(str(error))
+                return False
+            archive.seek(0)
+            with tarfile.open(fileobj=archive, mode="r:gz") as files:
+                files.extractall(self.model, filter="data")
+        size = f"{packed.size_bytes / 1e3:.1f} kB"
+        self.findings.good(f"configuration and model directory ({packed.files} files, {size}), unpacked in {self.model}")
+        return True
+
+    def _part(self, record: Path, name: str, *, leave_at: int) -> str | None:
+        """Runs a part in a fresh process. Returns what went wrong. Raises CliError if it was interrupted."""
+        from tenuto.workers.local.rehearsal import Result
+
+        result = self.place / f"{name}.json"
+        arguments = [record, self.model, result, self.period, leave_at]
+        command = [sys.executable, "-P", "-m", "tenuto.workers.local.rehearsal", *map(str, arguments)]
+        sys.stdout.flush()
+        try:
+            code = subprocess.run(command, env={**os.environ, **self.variables}, check=False).returncode
+        except KeyboardInterrupt:
+            raise CliError("The test was interrupted.", 130) from None
+        if result.exists():
+            return Result.from_json(result.read_bytes()).error or None
+        return f"the process ended by itself with status {code}: its code, or a library of it, ends the whole process."
+
+    def _judge_validation(self) -> None:
+        from tenuto.schemas.reports import ValidationReport
+        from tenuto.workers.core_api.local_record import read_lines
+        from tenuto.workers.harness.errors import metric_warning
+        from tenuto.workers.local.terminal import shown
+
+        found = [line.body for line in read_lines(self.first) if isinstance(line.body, ValidationReport)]
+        if not found:
+            self.findings.problem("it never validates: the search waits for its metric.")
+            return
+        last = found[-1]
+        warning = metric_warning(self.config.searcher.metric, last.metrics, last.batches)
+        if warning:
+            self.findings.problem(warning)
+        else:
+            self.findings.good(f"trains {last.batches} batches and validates: {shown(last.metrics)}")
+
+    def _judge_checkpoints(self) -> list[Any]:
+        """Reports of the checkpoints by position, one each."""
+        from tenuto.schemas.reports import REPORT_BYTES_MAX
+        from tenuto.workers.core_api.local_record import checkpoints_of
+
+        saved = list({report.batches: report for report in reversed(checkpoints_of(self.first))}.values())[::-1]
+        if not saved:
+            self.findings.problem("it saves no checkpoint: after any interruption the trial begins again.")
+            return []
+        largest = max(saved, key=lambda report: len(report.files))
+        if len(largest.to_json()) > REPORT_BYTES_MAX:
+            self.findings.problem(
+                f"a checkpoint has {len(largest.files):,} files, more than a report of it may name: save them in one archive."
+            )
+        else:
+            self.findings.good(f"saves a checkpoint ({len(largest.files)} files, {largest.size_bytes / 1e6:.1f} MB)")
+        for sentence in dict.fromkeys(sentence for report in saved for sentence in report.breaks):
+            self.findings.problem(f"a resumed trial would differ: {sentence}")
+        return saved
+
+    def _copy_up_to(self, checkpoint_id: str) -> None:
+        """Makes the second record: the first one, as if its process had been killed after that checkpoint."""
+        from tenuto.schemas.reports import CheckpointReport
+        from tenuto.workers.core_api.local_record import REPORTS_FILE, RUN_FILE, ReportLine
+
+        self.second.mkdir()
+        shutil.copyfile(self.first / RUN_FILE, self.second / RUN_FILE)
+        shutil.copytree(self.first / "checkpoints", self.second / "checkpoints")
+        with (self.first / REPORTS_FILE).open("rb") as lines, (self.second / REPORTS_FILE).open("wb") as kept:
+            for line in lines:
+                kept.write(line)
+                body = ReportLine.from_json(line).body
+                if isinstance(body, CheckpointReport) and body.checkpoint_id == checkpoint_id:
+                    return
+
+    def _compare(self, resumed_at: int, batches: int, *, script: bool) -> None:
+        """Compares the files of the resumed trial with those of the one that was left alone, at the same position."""
+        left, right = (_files(record, batches) for record in (self.first, self.second))
+        weights = [name for name in left if name.endswith(WEIGHTS_SUFFIX)] if not script else []
+        differing = [name for name in weights or left if left[name] != right.get(name)]
+        resumed = f"resumed at batch {resumed_at} in a fresh process, at batch {batches}"
+        if not differing:
+            self.findings.good(f"{resumed} it has the {'weights' if weights else 'files'} of the one that went on, bit for bit")
+        elif not self.config.reproducibility.exact:
+            self.findings.note(f"{resumed} it differs, as reproducibility.exact is false")
+        elif script:
+            names = ", ".join(differing[:3])
+            self.findings.note(f"{resumed} it saves other contents than the one that went on ({names}): see docs/core-api.md")
+        else:
+            self.findings.problem(
+                f"{resumed} its weights are not those of the trial that went on: something that training uses is neither saved "
+                "nor drawn from the seed (the clock, an order of files, a global object)."
+            )
+
+
+WEIGHTS_SUFFIX = ".safetensors"
+_OWN_FILES: Sequence[str] = ("tenuto.json", "tenuto_metadata.json", "exactness.json")
+"""Files of a checkpoint about the process that made it."""
+
+
+def _files(record: Path, batches: int) -> dict[str, str]:
+    from tenuto.workers.core_api.local_record import checkpoints_of
+
+    report = next(item for item in checkpoints_of(record) if item.batches == batches)
+    return {file.path: file.sha256 for file in report.files if file.path.rpartition("/")[2] not in _OWN_FILES}
