@@ -6,7 +6,7 @@ its body.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter
@@ -43,6 +43,15 @@ METRIC_NAME_CHARACTERS_MAX = 256
 METRICS_CHARACTERS_MAX = 64 * 1024
 """Most characters of all metric names of one report together. A validation is recorded for ever, and each service reads it at
 each start."""
+
+
+def never_reported(metric: str, reported: Iterable[str]) -> str:
+    """The sentence about a search whose metric no validation had. `reported`: the names that they had."""
+    return (
+        f"No trial reported the metric {metric!r} that the searcher compares; reported were: "
+        f"{', '.join(reported) or 'no metric at all'}. Set searcher.metric to one of these, or return that metric from the "
+        "evaluation."
+    )
 
 
 def metrics_refusal(metrics: Collection[str]) -> str:

@@ -185,6 +185,12 @@ def test_what_is_refused_leaves_nothing_behind(summing: Path, monkeypatch: pytes
     assert [path.name for path in summing.iterdir()] == ["config.yaml"]
 
 
+def test_a_metric_that_is_never_reported_fails_as_in_the_cluster(summing: Path) -> None:
+    code, said = create(summing, "config.yaml", SUMMING, "--set", "searcher.metric=accuracy")
+    assert code == 2
+    assert "tenuto: the trial failed: No trial reported the metric 'accuracy' that the searcher compares; reported were: " in said
+
+
 def test_an_error_of_a_script_is_said_as_in_the_cluster(summing: Path) -> None:
     (summing / "bad").mkdir()
     (summing / "bad" / "train.py").write_text("import tenuto\n\ndef go():\n    raise ValueError('no data.csv')\n\ngo()\n")

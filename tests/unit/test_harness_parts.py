@@ -44,6 +44,17 @@ def test_no_boundary_is_passed_over(
     assert met == due
 
 
+def test_a_path_and_a_module_that_are_missing(tmp_path: Path) -> None:
+    missing = FileNotFoundError(2, "No such file or directory", "data.csv")
+    assert describe(missing, tmp_path).splitlines()[0] == (
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data.csv' "
+        "(paths are those of the machine that trains; relative ones begin in the model directory)"
+    )
+    assert describe(ModuleNotFoundError("No module named 'x'"), tmp_path).splitlines()[0] == (
+        "ModuleNotFoundError: No module named 'x' (install it where trials run, or put it into the model directory)"
+    )
+
+
 def test_lengths_in_epochs_and_periods_in_batches() -> None:
     config = ExperimentConfig.model_validate(
         {

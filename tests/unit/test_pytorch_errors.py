@@ -13,6 +13,7 @@ import torch
 from tenuto.workers.harness.errors import describe
 from tenuto.workers.harness.trainer import TrialInfo
 from tenuto.workers.pytorch import PyTorchTrial
+from tenuto.workers.pytorch.batch_words import naming_batch, words
 from tenuto.workers.pytorch.trainer import PyTorchTrainer
 
 SOURCE = '''
@@ -189,6 +190,21 @@ def first_line(trial_class: type[PyTorchTrial], tmp_path: Path, workers: int = 0
     return describe(caught.value, tmp_path).splitlines()[0]
 
 
+def test_an_error_about_a_batch_says_what_the_batch_is(tmp_path: Path) -> None:
+    batch = {"x": [torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)], "name": ["a", "b"], **{str(n): n for n in range(9)}}
+    with pytest.raises(KeyError) as caught:
+        naming_batch(lambda batch, place: batch["image"])(batch, 0)
+    assert describe(caught.value, tmp_path).splitlines()[0] == (
+        "KeyError: 'image' (the batch: dict of ('x': list of (float32 tensor (2, 3), int64 tensor (2,)), "
+        "'name': list of (str, str), '0': int, '1': int, '2': int, '3': int, ...))"
+    )
+    assert words(object()) == "object"
+    assert words([[[[1]]]]) == "list of (list of (list of (list)))"
+    with pytest.raises(ZeroDivisionError) as other:
+        naming_batch(lambda batch: 1 // batch)(0)
+    assert "batch" not in describe(other.value, tmp_path).splitlines()[0]
+
+
 def test_nothing_fails_where_nothing_is_wrong(trial_class: type[PyTorchTrial], tmp_path: Path) -> None:
     live(trial_class, tmp_path / "checkpoint")
 
@@ -196,7 +212,12 @@ def test_nothing_fails_where_nothing_is_wrong(trial_class: type[PyTorchTrial], t
 @pytest.mark.parametrize("hook", OTHERS + CALLBACKS)
 def test_an_error_in_a_hook(trial_class: type[PyTorchTrial], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str) -> None:
     monkeypatch.setenv("TEST_RAISE", hook)
-    assert first_line(trial_class, tmp_path) == "model_def.py:12: KeyError: 'missing'"
+    said = first_line(trial_class, tmp_path)
+    batch = " (the batch: list of (float32 tensor (4, 3), int64 tensor (4,)))"
+    assert said.removesuffix(batch) == "model_def.py:12: KeyError: 'missing'"
+    assert said.endswith(batch) == (hook in ("train_batch", "evaluate_batch", "clip_grads")), (
+        "what is given a batch, or called by it"
+    )
 
 
 def test_the_first_error_is_told_and_not_that_of_the_last_callback(

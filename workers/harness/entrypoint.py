@@ -44,7 +44,8 @@ def load_trial_class(entrypoint: str, context_directory: Path) -> type[TrialBase
             )
         value = getattr(value, part)
     if not _is_trial(value):
-        raise WillRepeat(f"entrypoint {entrypoint!r} is not a Trial class; derive it from tenuto.pytorch.PyTorchTrial.")
+        bases = "tenuto.pytorch.PyTorchTrial or tenuto.keras.KerasTrial"
+        raise WillRepeat(f"entrypoint {entrypoint!r} is not a Trial class; derive it from {bases}.")
     trial_class: type[TrialBase] = value
     missing = sorted(getattr(trial_class, "__abstractmethods__", ()))
     if missing:

@@ -19,6 +19,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)', re.MULTIL
 _GRAPH_ERRORS = ("in user code:", "Graph execution error:")
 """Marks of TensorFlow's errors while it traces or runs a graph; the message contains the user's lines and the error."""
 _REPEATS = "tenuto_repeats"
+_EXPLANATION = "tenuto_explanation"
 _LOADER_ERROR = re.compile(r"^Caught \w+ in .*DataLoader worker process", re.MULTILINE)
 
 
@@ -58,6 +59,11 @@ def mark_repeating(error: BaseException, why: str) -> None:
     with it."""
     error.add_note(why)
     error.__dict__[_REPEATS] = True
+
+
+def explain_with(error: BaseException, explanation: str) -> None:
+    """Adds words to the first line that `describe` writes about an error of the user's code. The error itself stays the same."""
+    error.__dict__.setdefault(_EXPLANATION, explanation)
 
 
 def will_repeat(error: BaseException) -> bool:
@@ -105,6 +111,12 @@ def _headline(error: BaseException) -> str:
     line = f"{name}: {text.splitlines()[0]}" if text else name
     if name == "OutOfMemoryError":
         line += " (use a smaller batch or model, or slots with more memory)"
+    elif isinstance(error, FileNotFoundError):
+        line += " (paths are those of the machine that trains; relative ones begin in the model directory)"
+    elif isinstance(error, ModuleNotFoundError):
+        line += " (install it where trials run, or put it into the model directory)"
+    elif explanation := error.__dict__.get(_EXPLANATION):
+        line += f" ({explanation})"
     return line
 
 

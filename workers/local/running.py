@@ -12,7 +12,8 @@ from tenuto.kernel.clock import SystemClock
 from tenuto.schemas.assignments import Action
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.entrypoint import script_of
-from tenuto.workers.core_api.local_record import Body, RunDescription, checkpoints_of, read_run
+from tenuto.schemas.reports import ValidationReport, never_reported
+from tenuto.workers.core_api.local_record import Body, RunDescription, checkpoints_of, read_lines, read_run
 from tenuto.workers.core_api.local_session import SCRIPT_ENDS, lock, open_record
 from tenuto.workers.core_api.script import run_script
 from tenuto.workers.core_api.session import Session, say, set_current
@@ -144,8 +145,21 @@ def main(record: Path, model_directory: Path) -> int:
     if action != "stop":
         say(_again(record))
         return EXIT_INTERRUPTED
+    if found := unreported(record):
+        say(f"the trial failed: {found}")
+        return EXIT_FAILED
     say(f"the run is over; `tenuto run import {record}` makes it an experiment of a cluster")
     return 0
+
+
+def unreported(record: Path) -> str:
+    """The sentence with which the search of a cluster fails if its only trial never reports the metric. Empty: it did."""
+    metric = read_run(record).config.searcher.metric
+    names: set[str] = set()
+    for line in read_lines(record):
+        if isinstance(line.body, ValidationReport):
+            names |= line.body.metrics.keys()
+    return "" if metric in names else never_reported(metric, sorted(names))
 
 
 def _again(record: Path) -> str:

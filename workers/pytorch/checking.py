@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from tenuto.workers.harness import signatures
 from tenuto.workers.harness.errors import UserError, WillRepeat
 from tenuto.workers.pytorch import data
+from tenuto.workers.pytorch.batch_words import naming_batch
 from tenuto.workers.pytorch.callbacks import PyTorchCallback
 from tenuto.workers.pytorch.context import PyTorchTrialContext
 from tenuto.workers.pytorch.lr_scheduler import LRScheduler
@@ -111,12 +112,12 @@ def elsewhere(trial: PyTorchTrial, context: PyTorchTrialContext) -> str:
 
 def training_step(trial: PyTorchTrial) -> Callable[[Any, int, int], Any]:
     """Function that calls `train_batch` with those of (batch, epoch_idx, batch_idx) that it takes. Raises UserError."""
-    return signatures.caller(trial, "train_batch", TRAIN_ARGUMENTS)
+    return naming_batch(signatures.caller(trial, "train_batch", TRAIN_ARGUMENTS))
 
 
 def evaluation_step(trial: PyTorchTrial) -> Callable[[Any, int], Any]:
     """Function that calls `evaluate_batch` with (batch, batch_idx), or with the batch alone. Raises UserError."""
-    return signatures.caller(trial, "evaluate_batch", EVALUATE_ARGUMENTS, optional=1)
+    return naming_batch(signatures.caller(trial, "evaluate_batch", EVALUATE_ARGUMENTS, optional=1))
 
 
 def evaluates_full_dataset(trial: PyTorchTrial) -> bool:

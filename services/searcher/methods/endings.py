@@ -7,6 +7,7 @@ from typing import Literal
 from tenuto.schemas.config import GridSearcher
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import TrialFailed, ValidationReported
+from tenuto.schemas.reports import never_reported
 from tenuto.schemas.sentences.ends import Canceled, Failed, InvalidHyperparameters, Outlived, SearchOver
 from tenuto.services.searcher.methods.custom import ended
 from tenuto.services.searcher.methods.reasons import at_rung, metric_value, scored
@@ -97,13 +98,8 @@ def ending(experiment: Experiment) -> ExperimentCompleted | ExperimentFailed | E
             trials=count,
         )
     if not experiment.metric_seen:
-        names = ", ".join(experiment.metric_names) or "no metric at all"
-        return ExperimentFailed(
-            experiment_id=experiment.id,
-            error=f"No trial reported the metric {experiment.metric!r} that the searcher compares; reported were: {names}."
-            " Set searcher.metric to one of these, or return that metric from the evaluation.",
-            trials=count,
-        )
+        error = never_reported(experiment.metric, experiment.metric_names)
+        return ExperimentFailed(experiment_id=experiment.id, error=error, trials=count)
     best = experiment.best_trial
     return ExperimentCompleted(
         experiment_id=experiment.id,
