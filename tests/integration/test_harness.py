@@ -15,6 +15,7 @@ from tests.support.agent_stand_in import AgentStandIn, WorkerBench, wait_for_fil
 from tests.support.checkpoint_reports import stored_files
 from tests.support.reactions import stop_at
 
+CURE = "(install it where trials run, or put it into the model directory)"
 CONTEXT = Path(__file__).parents[1] / "support" / "trials" / "counting"
 
 
@@ -229,7 +230,7 @@ def test_a_wrong_entrypoint_says_what_is_there(tmp_path: Path, entrypoint: str, 
 @pytest.mark.parametrize(
     ("source", "expected", "code"),
     [
-        ("x = 1\nimport no_such_package\n", "model_def.py:2: ModuleNotFoundError: No module named 'no_such_package'", 86),
+        ("x = 1\nimport no_such_package\n", f"model_def.py:2: ModuleNotFoundError: No module named 'no_such_package' {CURE}", 86),
         ("x = 1\ny = (\n", "model_def.py:2: SyntaxError: '(' was never closed", 86),
         ("import helper\n", "helper.py:1: ZeroDivisionError: division by zero", 1),
     ],
