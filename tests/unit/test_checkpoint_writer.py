@@ -16,8 +16,10 @@ from tenuto.schemas.assignments import Assignment
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.events.pool import AgentSlots
 from tenuto.schemas.reports import CheckpointReport
+from tenuto.workers.checkpoints import writer as writer_module
 from tenuto.workers.checkpoints.place import Place
 from tenuto.workers.checkpoints.writer import LEAVING_TRIES_MAX, TRIES_MAX, CheckpointWriter, Fill, Position
+from tenuto.workers.harness.errors import WillRepeat
 
 WAIT_SECONDS_MAX = 20.0
 
@@ -183,6 +185,24 @@ def test_a_full_disk_while_files_are_written(tmp_path: Path) -> None:
     assert len(tries) == 1 + TRIES_MAX, "the training thread can write its state again"
     assert bench.left_behind() == []
     assert bench.happened == []
+
+
+def test_more_files_than_a_report_can_name_end_the_trial_with_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent would not take the report, so the checkpoint would never be recorded, and the trial would not know."""
+    monkeypatch.setattr(writer_module, "REPORT_BYTES_MAX", 100_000)
+
+    def fill(directory: Path) -> None:
+        for number in range(1_001):
+            (directory / f"{number:05}").touch()
+
+    bench = Bench(tmp_path)
+    bench.writer.save(at(1), lambda: fill)
+    with pytest.raises(WillRepeat, match="the checkpoint at batch 1 has 1,001 files, more than a report of 0 MiB can name"):
+        bench.writer.wait()
+    assert bench.happened == []
+    assert checkpoints.list_manifests(bench.store) == []
+    bench.writer.save_now(at(2), content("few"))
+    assert bench.happened == ["saved 2"]
 
 
 def test_an_error_of_the_users_code_reaches_the_training_thread(tmp_path: Path) -> None:

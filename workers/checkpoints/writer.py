@@ -6,6 +6,7 @@ state and the disk to one checkpoint's files. A checkpoint is reported when ever
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -18,9 +19,10 @@ from tenuto.kernel.storage.checkpoints import Staged
 from tenuto.kernel.storage.manifest import Manifest
 from tenuto.kernel.storage.store import Store
 from tenuto.schemas.assignments import Assignment
-from tenuto.schemas.reports import CheckpointReport
+from tenuto.schemas.reports import REPORT_BYTES_MAX, CheckpointReport
 from tenuto.workers.checkpoints.full import storage_error
 from tenuto.workers.checkpoints.place import Place, Say
+from tenuto.workers.harness.errors import WillRepeat
 from tenuto.workers.harness.exactness import breaks_in
 
 Fill = Callable[[Path], None]
@@ -35,6 +37,8 @@ for it."""
 LEAVING_TRIES_MAX = 60
 """Most attempts when leaving: work that is not saved now is trained again. The agent's grace period usually ends it first."""
 PAUSE_SECONDS_MAX = 10.0
+FILES_ALWAYS_REPORTED = 1_000
+"""A report of so many files is small, whatever their names are (at most 4 KiB each); larger ones are measured."""
 WAIT_SAID_SECONDS = 5.0
 """Wait for the store after which the log gets a line: the store is too slow."""
 
@@ -191,21 +195,33 @@ class CheckpointWriter:
         finally:
             if staged is not None:
                 shutil.rmtree(staged.directory, ignore_errors=True)
-        self._base = manifest
-        self._report(
-            CheckpointReport(
-                trial_id=self._assignment.trial_id,
-                allocation_id=self._assignment.allocation_id,
-                checkpoint_id=position.checkpoint_id,
-                batches=position.batches,
-                length=position.length,
-                files=manifest.recorded,
-                size_bytes=manifest.size_bytes,
-                breaks=breaks,
-            )
+        report = CheckpointReport(
+            trial_id=self._assignment.trial_id,
+            allocation_id=self._assignment.allocation_id,
+            checkpoint_id=position.checkpoint_id,
+            batches=position.batches,
+            length=position.length,
+            files=manifest.recorded,
+            size_bytes=manifest.size_bytes,
+            breaks=breaks,
         )
+        self._check_size(report)
+        self._base = manifest
+        self._report(report)
         self._stored.append(position.checkpoint_id)
         return True
+
+    def _check_size(self, report: CheckpointReport) -> None:
+        """Raises WillRepeat for a report that no agent takes: the checkpoint would never be recorded, and nobody told. Its files
+        are removed."""
+        if len(report.files) <= FILES_ALWAYS_REPORTED or len(report.to_json()) <= REPORT_BYTES_MAX:
+            return
+        with contextlib.suppress(OSError):
+            checkpoints.delete(self._place.store, report.checkpoint_id)
+        raise WillRepeat(
+            f"the checkpoint at batch {report.batches} has {len(report.files):,} files, more than a report of "
+            f"{REPORT_BYTES_MAX >> 20} MiB can name: save fewer, such as one archive of them."
+        )
 
     def _stage(self, position: Position, fill: Fill) -> Staged:
         directory = self._place.staging(f"{position.checkpoint_id}{self._suffix}")

@@ -89,16 +89,18 @@ def _begin(config: Any, record: Path, directory: Path, overrides: Mapping[str, A
     from tenuto.local import begin
     from tenuto.workers.core_api.local_record import CODE_DIRECTORY, RUN_FILE
 
-    if (record / RUN_FILE).exists():
-        begin(config, record)
-        return
-    made = origin(directory, overrides)
+    known = begin(config, record).context_hash if (record / RUN_FILE).exists() else None
+    made = None if known is not None else origin(directory, overrides)
     with tempfile.TemporaryFile() as archive:
         context_hash = ""
         try:
             context_hash = pack(directory, archive, Settings.from_environment().context_bytes_max).sha256
         except ClientError as error:
             say(f"tenuto: a cluster would refuse this model directory: {error}", file=sys.stderr)
+        if made is None:
+            if known and context_hash and known != context_hash:
+                say("tenuto: the model directory is not what this run began with; the record keeps that", file=sys.stderr)
+            return
         begin(
             config,
             record,

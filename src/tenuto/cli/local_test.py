@@ -149,7 +149,6 @@ class _Rehearsal:
 
     def _judge_checkpoints(self) -> list[Any]:
         """Reports of the checkpoints by position, one each."""
-        from tenuto.schemas.reports import REPORT_BYTES_MAX
         from tenuto.workers.core_api.local_record import checkpoints_of
 
         saved = list({report.batches: report for report in reversed(checkpoints_of(self.first))}.values())[::-1]
@@ -157,12 +156,7 @@ class _Rehearsal:
             self.findings.problem("it saves no checkpoint: after any interruption the trial begins again.")
             return []
         largest = max(saved, key=lambda report: len(report.files))
-        if len(largest.to_json()) > REPORT_BYTES_MAX:
-            self.findings.problem(
-                f"a checkpoint has {len(largest.files):,} files, more than a report of it may name: save them in one archive."
-            )
-        else:
-            self.findings.good(f"saves a checkpoint ({len(largest.files)} files, {largest.size_bytes / 1e6:.1f} MB)")
+        self.findings.good(f"saves a checkpoint ({len(largest.files)} files, {largest.size_bytes / 1e6:.1f} MB)")
         for sentence in dict.fromkeys(sentence for report in saved for sentence in report.breaks):
             self.findings.problem(f"a resumed trial would differ: {sentence}")
         return saved
