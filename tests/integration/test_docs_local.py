@@ -10,7 +10,7 @@ from pathlib import Path
 
 PAGE = (Path(__file__).parents[2] / "docs" / "local.md").read_text()
 TENUTO = Path(sys.executable).with_name("tenuto")
-SECONDS_MAX = 120
+SECONDS_MAX = 240
 
 
 def blocks(language: str) -> list[str]:

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 LINE = ROOT / "tests" / "support" / "trials" / "local_line"
 SUMMING = ROOT / "tests" / "support" / "scripts" / "summing"
 TENUTO = Path(sys.executable).with_name("tenuto")
-SECONDS_MAX = 120
+SECONDS_MAX = 240
 SUMMING_CONFIG = """\
 name: summing here
 entrypoint: train.py
