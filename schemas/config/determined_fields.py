@@ -80,6 +80,9 @@ METHODS: Mapping[str, str] = {
     "async_halving": "asha",
     "sync_halving": "sha",
 }
+CARRIED_VARIABLE = "DETERMINED_FIELDS"
+"""Environment variable of a converted experiment: a JSON object of the fields that only code written for Determined asks for
+(`data`, `records_per_epoch`), and `length: script` where that code says how long it trains."""
 LAUNCHER = "determined.launch"
 """Prefix of Determined's modules that start ranks."""
 

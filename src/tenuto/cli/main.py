@@ -15,6 +15,7 @@ from tenuto.cli import (
     credentials,
     diff,
     experiments,
+    imports,
     jobs,
     log,
     runs,
@@ -73,6 +74,7 @@ credentials.add_to(agents.app)
 app.add_typer(agents.app, name="agent", help="Agents: the machines that offer slots.")
 app.add_typer(slots.slot_app, name="slot", help="Single slots of an agent.")
 app.add_typer(runs.app, name="run", help="Runs that were made without a cluster.")
+app.add_typer(imports.app, name="import", help="Come from elsewhere: what other platforms wrote, in the form of Tenuto.")
 app.add_typer(jobs.app, name="job", help="The queue: who has slots, who waits, and why.")
 app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slots.")
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
