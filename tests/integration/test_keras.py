@@ -28,7 +28,8 @@ SUPPORT = Path(__file__).parents[1] / "support"
 CONTEXT = SUPPORT / "trials" / "keras_everything"
 TARGET_BATCHES = 14
 KILL_AFTER_US_MAX = 30_000
-WAIT_SECONDS_MAX = 200.0
+SCRIPT_SECONDS_MAX = 1_500.0
+"""Half a minute of TensorFlow's computing takes several where others compute, too; a program that hangs takes for ever."""
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = {
     "tensorflow": ["dataset", "drawing", "stateless", "endless", "pydataset", "arrays"],
@@ -36,23 +37,25 @@ DATA = {
 }
 
 
+@pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
 @pytest.mark.parametrize("backend", sorted(DATA))
 def test_every_kind_of_data_goes_on_where_it_was(backend: str) -> None:
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"}
     script = SUPPORT / "scripts" / "keras_data.py"
     done = subprocess.run(
-        [sys.executable, str(script), *DATA[backend]], env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX
+        [sys.executable, str(script), *DATA[backend]], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == []
 
 
+@pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
 @pytest.mark.parametrize("backend", sorted(DATA))
 def test_what_a_trial_keeps_itself_goes_on_or_is_said(backend: str) -> None:
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3", "OMP_NUM_THREADS": "1"}
     script = SUPPORT / "scripts" / "keras_attributes.py"
     done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=2 * WAIT_SECONDS_MAX
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "all as it was"
@@ -235,11 +238,12 @@ def test_mistakes_are_told_with_file_and_line(tmp_path: Path, change: str, words
         assert agents[0].error_file.read_text().startswith(words)
 
 
+@pytest.mark.timeout(SCRIPT_SECONDS_MAX + 60)
 def test_methods_and_callbacks_are_checked_at_the_start() -> None:
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
     script = SUPPORT / "scripts" / "keras_checks.py"
     done = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=SCRIPT_SECONDS_MAX
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
