@@ -379,9 +379,11 @@ def test_no_service_lacks_a_right_that_it_needs(world: World) -> None:
             cluster.client().get("/status")
             return dict(line.split(": ", 1) for line in cluster.refused_on_the_bus(STRANGER))
 
-        lines = cluster.once(refused, lambda found: len(found) >= 2)
-        assert sorted(lines) == ["gateway.log", "nats.log"]
-        assert all(subjects.BACKLOG in line for line in lines.values()), lines
+        lines = cluster.once(refused, lambda found: {"gateway.log", "nats.log"} <= set(found))
+        others = {name: line for name, line in lines.items() if subjects.BACKLOG not in line}
+        # The server may drop the login of a process that comes back while it reads its users anew; the process tries again.
+        assert not {"gateway.log", "nats.log"} & set(others), others
+        assert all("authorization violation" in line.lower() for line in others.values()), others
     finally:
         users.write_text(sound)
         os.kill(cluster.pid("nats"), signal.SIGHUP)
