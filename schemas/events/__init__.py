@@ -1,6 +1,6 @@
 """All event types, by name. Importing this package registers every one of them."""
 
-from tenuto.schemas.events import agent, notice, pool, request, run, search, trial
+from tenuto.schemas.events import agent, notice, people, pool, request, run, search, trial
 from tenuto.schemas.events.registry import EVENT_MODELS, OWNERS, EventData, parse
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "agent",
     "notice",
     "parse",
+    "people",
     "pool",
     "request",
     "run",

@@ -236,6 +236,10 @@ class NewUser(Model):
     name: str = Field(pattern=USER_NAME_PATTERN)
     admin: bool = False
     """True: the user may change everything, not only experiments of their own."""
+    service: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: an account for programs: it has tokens and no password."""
+    owner: str = Field(default="", max_length=63, exclude_if=lambda value: not value)
+    """User who makes and revokes the service account's tokens, beside admins. Empty: admins only."""
 
 
 @event("UserCreated")
@@ -262,6 +266,8 @@ class TokenCreated(ClusterRequest):
     """Purpose of the token, in the user's words."""
     expires_us: int | None = Field(default=None, ge=0)
     """End of the token's validity, in microseconds since 1970. None: it does not expire."""
+    session: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: it was given at a sign-in, and ends with the user's password."""
 
 
 @event("TokenRevoked")

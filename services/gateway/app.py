@@ -28,6 +28,7 @@ from tenuto.kernel.storage.stores import stores_of
 from tenuto.kernel.stream_feed import StreamFeed
 from tenuto.kernel.tasks import run_together
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import ExperimentDeleted, TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
 from tenuto.services.gateway.adapters import token as tokens
@@ -36,9 +37,11 @@ from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import CodeRemover, Deleter
+from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
 from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
+from tenuto.services.gateway.adapters.token_uses import TokenUses
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.core import GatewayCore
@@ -88,6 +91,7 @@ class GatewayService:
                     deliveries=self._deliver(),
                     deletions=self._deleter.run(),
                     **({"effects": self._effects.run()} if self._effects is not None else {}),
+                    token_uses=self._note_uses(),
                     rest=serve(make_door(self.gateway), listener, before_stop=tail.close),
                 )
         finally:
@@ -95,12 +99,18 @@ class GatewayService:
             await self.gateway.reader.stop()
             self._pool.terminate()
 
+    async def _note_uses(self) -> None:
+        await self.gateway.loop.wait_ready()
+        await self.gateway.token_uses.run(lambda: tuple(self.gateway.loop.state.tokens))
+
     async def _deliver(self) -> None:
         gateway = self.gateway
         await gateway.loop.wait_ready()
         kept = [webhook.sealed_id for webhook in gateway.loop.state.notices.webhooks.values()]
         with contextlib.suppress(*DATABASE_FAILED):  # else at the next start
             await gateway.vault.forget_others(kept, gateway.clock.now_us())
+            users = gateway.loop.state.users
+            await gateway.passwords.forget_others([users[name].password_id for name in sorted(users)], gateway.clock.now_us())
         await gateway.deliveries.run()
 
 
@@ -135,6 +145,8 @@ async def build(
         anchors=Anchors(settings, log, clock, stores),
         upkeep=Upkeep(pool, projector),
         vault=vault,
+        passwords=Passwords(pool),
+        token_uses=TokenUses(pool),
         deliveries=_deliveries(settings, loop, views, projector, vault, clock),
         delivery_record=DeliveryRecord(pool),
         bus=bus,
@@ -148,7 +160,7 @@ async def build(
 
 
 def _tell_of_rights(tail: Tail, events: Sequence[Event]) -> None:
-    if any(event.type in (UserRemoved.TYPE, TokenRevoked.TYPE) for event in events):
+    if any(event.type in (UserRemoved.TYPE, TokenRevoked.TYPE, UserPasswordSet.TYPE) for event in events):
         tail.rights_changed()
 
 

@@ -202,6 +202,29 @@ class RevokeToken(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SetPassword(_Asked):
+    """Of another user: who knows it is told to choose another."""
+
+    name: str
+    password_id: str
+    """Id of the kept hash. Empty: the user has no password any more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignIn(_Asked):
+    """By who knows the user's password, which was just compared with the kept one."""
+
+    password_id: str
+    """Id of the hash that it was compared with: another one may have been set meanwhile."""
+    token_hash: str
+    """SHA-256 of the session's token."""
+    expires_us: int | None
+    label: str = ""
+    new_password_id: str = ""
+    """Id of the kept hash of the password that the user chose in place of it. Empty: none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateWebhook(_Asked):
     name: str
     kind: TargetKind
@@ -262,8 +285,8 @@ class NoteDelivery:
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
 RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | DeleteExperiment | KeepExperiment
-ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser
+ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword
 """For admins."""
 TokenCommand = CreateToken | RevokeToken
 WebhookCommand = CreateWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
-GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | TokenCommand | WebhookCommand
+GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | TokenCommand | SignIn | WebhookCommand

@@ -11,6 +11,7 @@ from immutables import Map
 from tenuto.kernel.folding import Envelope, Fold, Folds, WithEnvelope, unchanged
 from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.events import EVENT_MODELS
+from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentDeleted,
@@ -143,7 +144,7 @@ def policy_changed(state: State, data: PoolPolicyChanged) -> State:
 
 
 def user_created(state: State, data: UserCreated, envelope: Envelope) -> State:
-    user = User(data.name, data.admin, state.submitted + 1)
+    user = User(data.name, data.admin, state.submitted + 1, service=data.service, owner=data.owner)
     made = replace(_without_user(state, data.name), users=state.users.set(data.name, user))
     return _with_token(made, Token(data.token_hash, data.name, envelope.time_us, data.expires_us))
 
@@ -153,12 +154,21 @@ def user_removed(state: State, data: UserRemoved) -> State:
 
 
 def token_created(state: State, data: TokenCreated, envelope: Envelope) -> State:
-    return _with_token(state, Token(data.token_hash, data.user, envelope.time_us, data.expires_us, data.label))
+    return _with_token(state, Token(data.token_hash, data.user, envelope.time_us, data.expires_us, data.label, data.session))
 
 
 def token_revoked(state: State, data: TokenRevoked) -> State:
     gone = [token for token in state.tokens_of(data.user) if token.id == data.token_id]
     return replace(state, tokens=_without(state.tokens, gone))
+
+
+def password_set(state: State, data: UserPasswordSet) -> State:
+    user = state.users.get(data.name)
+    if user is None:
+        return state
+    user = replace(user, password_id=data.password_id, must_change=data.must_change)
+    sessions = [token for token in state.tokens_of(data.name) if token.session]
+    return replace(state, users=state.users.set(data.name, user), tokens=_without(state.tokens, sessions))
 
 
 def _with_token(state: State, token: Token) -> State:
@@ -176,7 +186,11 @@ def _without(tokens: Map[str, Token], gone: Sequence[Token]) -> Map[str, Token]:
 def _without_user(state: State, name: str) -> State:
     if name not in state.users:
         return state
-    return replace(state, users=state.users.delete(name), tokens=_without(state.tokens, state.tokens_of(name)))
+    users = state.users.delete(name)
+    for other in sorted(users):
+        if users[other].owner == name:  # and nobody's who gets the name later
+            users = users.set(other, replace(users[other], owner=""))
+    return replace(state, users=users, tokens=_without(state.tokens, state.tokens_of(name)))
 
 
 ONLY_DECIDED_ON = CAUSES - {"ValidationReported", "ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"}
@@ -224,6 +238,7 @@ FOLDS: Folds[State] = Folds(
         UserRemoved: user_removed,
         TokenCreated: WithEnvelope(token_created),
         TokenRevoked: token_revoked,
+        UserPasswordSet: password_set,
     },
 )
 evolve = FOLDS.evolve

@@ -71,10 +71,20 @@ class User:
     admin: bool
     first_experiment: int = 1
     """First experiment that may be this user's: earlier ones were submitted by an earlier user of the same name."""
+    password_id: str = ""
+    """Id of the kept hash of the password. Empty: the user has none, and signs in with tokens."""
+    must_change: bool = False
+    """True: the password was set by an admin, and serves only to choose another."""
+    service: bool = False
+    """True: an account for programs, which has no password."""
+    owner: str = ""
+    """User who keeps the service account's tokens, beside admins."""
 
 
 TOKENS_PER_USER_MAX = 20
 """One for each machine or program of a user; more of them are forgotten ones."""
+SESSIONS_PER_USER_MAX = 20
+"""The oldest ends when one more begins: a user with many machines is not kept out by forgotten ones."""
 TOKEN_ID_CHARACTERS = 12
 
 
@@ -86,6 +96,8 @@ class Token:
     expires_us: int | None = None
     """From then on it is worth nothing. None: it does not expire."""
     label: str = ""
+    session: bool = False
+    """True: given at a sign-in."""
 
     @property
     def id(self) -> str:
@@ -131,6 +143,10 @@ class State:
         """Owner of an experiment with this recorded submitter. No present user is named like an earlier one."""
         user = self.users.get(submitter)
         return submitter if user is None or experiment_id >= user.first_experiment else f"{EARLIER}{submitter}"
+
+    def acts_for(self, user: str, name: str) -> bool:
+        """Whether the tokens of user `name` are this user's affair: the own ones, and those of service accounts."""
+        return user == name or (name in self.users and bool(user) and self.users[name].owner == user)
 
     def may_all(self, user: str) -> bool:
         return user == ADMIN or (user in self.users and self.users[user].admin)

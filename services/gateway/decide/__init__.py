@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway import commands
-from tenuto.services.gateway.decide import cluster, deletions, experiments, users, webhooks
+from tenuto.services.gateway.decide import cluster, deletions, experiments, signing_in, users, webhooks
 from tenuto.services.gateway.policies.notices import follow
 from tenuto.services.gateway.state import State
 
@@ -35,6 +35,8 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.RemoveUser: users.remove,
     commands.CreateToken: users.create_token,
     commands.RevokeToken: users.revoke_token,
+    commands.SetPassword: signing_in.set_password,
+    commands.SignIn: signing_in.sign_in,
     commands.CreateWebhook: webhooks.create,
     commands.RemoveWebhook: webhooks.remove,
     commands.ChangeWebhookSecret: webhooks.change_secret,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import TokenCreated, TokenRevoked, UserCreated, UserRemoved
+from tenuto.schemas.events.request import NewUser, TokenCreated, TokenRevoked, UserCreated, UserRemoved
 from tenuto.services.gateway.commands import CreateToken, CreateUser, RemoveUser, RevokeToken, TokenCommand
 from tenuto.services.gateway.decide.cluster import check_admin
 from tenuto.services.gateway.policies.permissions import Right, refusal
@@ -24,6 +24,7 @@ def create(state: State, command: CreateUser) -> Sequence[EventData]:
         raise Refused(f"There is a user {name} already; {hint}.", "conflict")
     if len(state.users) >= USERS_MAX:
         raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
+    _check_owner(state, command.new)
     if left := _left_behind(state, name):
         raise Refused(left, "conflict")
     return [UserCreated(**dict(command.new), token_hash=command.token_hash, expires_us=command.expires_us)]
@@ -32,7 +33,7 @@ def create(state: State, command: CreateUser) -> Sequence[EventData]:
 def remove(state: State, command: RemoveUser) -> Sequence[EventData]:
     check_admin(state, command)
     if command.name not in state.users:
-        raise _no_user(command.name)
+        raise no_user(command.name)
     return [UserRemoved(name=command.name)]
 
 
@@ -42,6 +43,7 @@ def create_token(state: State, command: CreateToken) -> Sequence[EventData]:
     if replaces_id:
         _check_token(state, owner, replaces_id)
     kept = [token for token in state.tokens_of(owner) if token.holds(command.time_us) and token.id != replaces_id]
+    kept = [token for token in kept if not token.session]
     if len(kept) >= TOKENS_PER_USER_MAX:
         raise Refused(f"{owner} has {TOKENS_PER_USER_MAX} tokens, and no more are kept; revoke one.", "conflict")
     created = TokenCreated(user=owner, token_hash=command.token_hash, label=command.label, expires_us=command.expires_us)
@@ -57,10 +59,11 @@ def revoke_token(state: State, command: RevokeToken) -> Sequence[EventData]:
 def _check_self(state: State, command: TokenCommand) -> None:
     """Raises Refused."""
     owner = command.owner
-    if why := refusal(Right.SELF, command.user, admin=state.may_all(command.user), owner=owner):
+    acting = owner if state.acts_for(command.user, owner) else command.user
+    if why := refusal(Right.SELF, acting, admin=state.may_all(command.user), owner=owner):
         raise Refused(why, "forbidden")
     if owner != ADMIN and owner not in state.users:
-        raise _no_user(owner)
+        raise no_user(owner)
 
 
 def _check_token(state: State, owner: str, token_id: str) -> None:
@@ -69,8 +72,21 @@ def _check_token(state: State, owner: str, token_id: str) -> None:
         raise Refused(f"{owner} has no token {token_id}; `tenuto user token ls {owner}` lists them.", "not_found")
 
 
-def _no_user(name: str) -> Refused:
+def no_user(name: str) -> Refused:
     return Refused(f"There is no user {name}; `tenuto user ls` lists those that there are.", "not_found")
+
+
+def _check_owner(state: State, new: NewUser) -> None:
+    """Raises Refused."""
+    if not new.owner:
+        return
+    if not new.service:
+        raise Refused("Only a service account has an owner: leave it out, or make it with `--service`.", "invalid")
+    owner = state.users.get(new.owner)
+    if owner is None or owner.service:
+        raise no_user(new.owner) if owner is None else Refused(f"{new.owner} is a service account and owns none.", "invalid")
+    if new.admin and not owner.admin:
+        raise Refused(f"{new.owner} is no admin, and would become one by the tokens of this account.", "conflict")
 
 
 def _left_behind(state: State, user: str) -> str:

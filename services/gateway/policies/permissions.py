@@ -21,6 +21,9 @@ class Right(Enum):
 ROUTES: Mapping[str, Right] = {
     "GET /healthz": Right.OPEN,
     "GET /api/v1/openapi.json": Right.OPEN,
+    # Who signs in has no token yet.
+    "POST /api/v1/login": Right.OPEN,
+    "POST /api/v1/logout": Right.USER,
     # Whoever has a token sees the whole record: experiments of others, too, so that a group works on what it shares.
     "GET /api/v1/user": Right.USER,
     "GET /api/v1/users": Right.USER,
@@ -101,6 +104,8 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/agents/{agent_id}/enable": Right.ADMIN,
     "POST /api/v1/users": Right.ADMIN,
     "DELETE /api/v1/users/{name}": Right.ADMIN,
+    "PUT /api/v1/users/{name}/password": Right.ADMIN,
+    "DELETE /api/v1/users/{name}/password": Right.ADMIN,
 }
 
 

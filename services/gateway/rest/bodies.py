@@ -9,12 +9,14 @@ from pydantic import Field
 from tenuto.schemas.anchors import ANCHORS_SENT_MAX, Anchor
 from tenuto.schemas.base import Model
 from tenuto.schemas.config.resources import NAME_PATTERN, SLOTS_MAX
-from tenuto.schemas.events.request import NewUser, TokenLabel, TrialLimits
+from tenuto.schemas.events.request import USER_NAME_PATTERN, NewUser, TokenLabel, TrialLimits
 from tenuto.schemas.operations import OPERATIONS_MAX, Operation
 from tenuto.services.gateway.projections.worker_views import WorkersView
 
 TOKEN_DAYS_MAX = 3_650
 """Ten years."""
+PASSWORD_CHARACTERS_MAX = 1_024
+"""Longer than any that is taken: what is too long is answered with a sentence."""
 
 
 class Submitted(Model):
@@ -88,6 +90,22 @@ class NewTokenBody(Model):
     """Purpose of the token."""
     expires_days: float | None = Field(default=None, ge=0, le=TOKEN_DAYS_MAX)
     """null: as the cluster's settings say. 0: it does not expire, which only admins may ask for."""
+
+
+class LoginBody(Model):
+    name: str = Field(pattern=USER_NAME_PATTERN)
+    password: str = Field(min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
+    new_password: str | None = Field(default=None, min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
+    """The user's password from now on; all sessions of before end. Needed where an admin has set the present one."""
+    label: TokenLabel = ""
+    """Name of the machine or program, for the list of the user's sessions."""
+    cookie: bool = False
+    """True: the session is kept in a cookie that no script reads, and the answer has no token. For browsers."""
+
+
+class PasswordBody(Model):
+    password: str = Field(min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
+    """At least 10 characters, and not easy to guess."""
 
 
 class SecretBody(Model):

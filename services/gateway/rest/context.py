@@ -25,12 +25,15 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.targets.opening import Vault
+from tenuto.services.gateway.adapters.token_uses import TokenUses
 from tenuto.services.gateway.adapters.upkeep import Upkeep
 from tenuto.services.gateway.adapters.verifying import Verifier
 from tenuto.services.gateway.commands import GatewayCommand
 from tenuto.services.gateway.effects import Deliveries
+from tenuto.services.gateway.policies.signing_in import Throttle
 from tenuto.services.gateway.projections.deliveries import DeliveryRecord
 from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
@@ -85,6 +88,10 @@ class Gateway:
     upkeep: Upkeep
     vault: Vault
     """Where webhooks' targets are kept."""
+    passwords: Passwords
+    token_uses: TokenUses
+    throttle: Throttle = field(default_factory=Throttle, kw_only=True)
+    """Of guesses at passwords."""
     deliveries: Deliveries
     delivery_record: DeliveryRecord
     bus: Client | None
@@ -110,20 +117,22 @@ class Gateway:
         if not found.holds(self.clock.now_us()):
             raise DoorError(
                 "expired",
-                f"The token {found.id} of {found.user} has expired; ask an admin for another (`tenuto user token create "
+                "Your session has ended: sign in again with `tenuto login`."
+                if found.session
+                else f"The token {found.id} of {found.user} has expired; ask an admin for another (`tenuto user token create "
                 f"{found.user}`).",
             )
         ASKING_TOKEN.set(found)
         return found.user
 
-    def still_allowed(self, authorization: str) -> Callable[[], bool]:
+    def still_allowed(self) -> Callable[[], bool]:
         """Returns a check that the token of the request is still valid; called again while a long answer is sent."""
-        if tokens.matches(authorization, self.token):
+        shown = asking_token()
+        if shown is None:  # the cluster's own
             return lambda: True
-        given = tokens.hash_of(authorization)
 
         def allowed() -> bool:
-            token = self.loop.state.tokens.get(given)
+            token = self.loop.state.tokens.get(shown.token_hash)
             return token is not None and token.holds(self.clock.now_us())
 
         return allowed

@@ -17,6 +17,7 @@ from tenuto.kernel.storage.store import StoreError
 from tenuto.schemas.config.errors import ConfigError
 from tenuto.schemas.text import visible, visible_lines
 from tenuto.services.gateway.adapters.contexts import ContextRefused
+from tenuto.services.gateway.adapters.passwords import TooManyHashes
 from tenuto.services.gateway.adapters.reader import ReaderBusy
 from tenuto.services.gateway.rest.downloads import DownloadRefused
 from tenuto.services.gateway.rest.multipart import MultipartError
@@ -103,7 +104,7 @@ async def _request(_: Request, error: Exception) -> Response:
 
 def _secret(where: str) -> bool:
     """Whether what was sent there may be secret, and is not repeated: it could end in somebody's log."""
-    return where.partition(".")[0] == "target" or where in ("value", "secret")
+    return where.partition(".")[0] == "target" or where in ("value", "secret", "password", "new_password")
 
 
 async def _invalid(_: Request, error: Exception) -> Response:
@@ -142,6 +143,10 @@ async def _no_secret_key(_: Request, error: Exception) -> Response:
     return error_response("unavailable", message)
 
 
+async def _hashes(_: Request, error: Exception) -> Response:
+    return error_response("too_many", "Too many people sign in at once; try again in a few seconds.")
+
+
 async def _reader_busy(_: Request, error: Exception) -> Response:
     return error_response("too_many", "Too many submissions wait to be read; send this one again in a few seconds.")
 
@@ -170,6 +175,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _request)
     app.add_exception_handler(MultipartError, _invalid)
     app.add_exception_handler(DownloadRefused, _gone)
+    app.add_exception_handler(TooManyHashes, _hashes)
     app.add_exception_handler(ReaderBusy, _reader_busy)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _internal)

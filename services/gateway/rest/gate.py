@@ -18,6 +18,7 @@ from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.adapters.turns import Turns
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
 from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, asking, asking_token
+from tenuto.services.gateway.rest.cookies import credentials, is_session
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, unavailable
 from tenuto.services.gateway.rest.pace import Pace
 
@@ -106,12 +107,14 @@ class Gate:
 
     async def _user(self, scope: Scope) -> str:
         ASKING_TOKEN.set(None)
-        header = _header(scope, b"authorization")
+        header, by_cookie = credentials(scope, self._gateway.settings)
         try:
             user = await self._gateway.user_of(header)
         except DoorError:  # the token has expired
             self._check_stranger(scope)
             raise
+        if by_cookie and not is_session(asking_token()):
+            user = None
         if user is None:
             self._check_stranger(scope)
             why = "The token is wrong" if header else "A token is needed"
@@ -119,7 +122,8 @@ class Gate:
                 "unauthorized",
                 f"{why}: send your own, or the content of the cluster's token file, as `Authorization: Bearer <token>`.",
             )
-        if asking_token() is not None:  # the cluster's own is the operator's, who may do everything
+        if (shown := asking_token()) is not None:  # the cluster's own is the operator's, who may do everything
+            self._gateway.token_uses.mark(shown.token_hash, self._gateway.clock.now_us())
             _keep_pace(self._users_pace, user, user)
         return user
 
@@ -144,6 +148,8 @@ class Gate:
             if webhook is None:
                 return
             owner, what = webhook.owner, f"Webhook {webhook.name}"
+        if right is Right.SELF and self._gateway.loop.state.acts_for(user, owner):
+            return
         if why := refusal(right, user, admin=admin, owner=owner, what=what):
             raise DoorError("forbidden", why)
 

@@ -12,6 +12,8 @@ STATUS = {
     "invalid": 400,
     "unauthorized": 401,
     "expired": 401,
+    "wrong_password": 401,
+    "password_change": 403,
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
@@ -36,8 +38,8 @@ class ProblemView(Model):
 
 class ErrorBody(Model):
     code: str
-    """Word for programs: invalid, unauthorized, expired, forbidden, not_found, method_not_allowed, too_slow, conflict, gone,
-    too_large, too_many, internal, unavailable, no_space or store_away."""
+    """Word for programs: invalid, unauthorized, expired, wrong_password, password_change, forbidden, not_found,
+    method_not_allowed, too_slow, conflict, gone, too_large, too_many, internal, unavailable, no_space or store_away."""
     message: str
     """One sentence for people: what, why, what to do."""
     path: str | None = None

@@ -43,12 +43,14 @@ def declare(document: dict[str, Any]) -> None:
 def _statuses(method: str, path: str) -> list[int]:
     right = ROUTES[f"{method} {path}"]
     found = {400, 503} if right is Right.OPEN else {400, 401, 429, 503}
+    if path.endswith("/login"):
+        found |= {401, 429}
     if right in (Right.OWNER, Right.SELF, Right.ADMIN):
         found.add(403)
     if "{" in path or path.endswith(_COMPARES):
         found.add(404)
     if method != "GET":
-        found |= {404, 408, 409, 413}
+        found |= {403, 404, 408, 409, 413}  # 403: a browser's session, and a page of another site
     if path.endswith("/pareto") or path.endswith(_COMPARES):
         found.add(409)
     if path.endswith(("/download", "/verify", "/undelete")) or (method == "DELETE" and path.endswith("/{experiment_id}")):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from tenuto.schemas.base import Model
 
 
@@ -9,6 +11,10 @@ class UserView(Model):
     name: str
     admin: bool
     """True if the user may change everything, not only his own."""
+    service: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: an account for programs; absent otherwise."""
+    owner: str = Field(default="", exclude_if=lambda value: not value)
+    """User who keeps the service account's tokens, beside admins; absent without one."""
 
 
 class TokenView(Model):
@@ -18,6 +24,10 @@ class TokenView(Model):
     created_us: int
     expires_us: int | None
     """None: it does not expire."""
+    session: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True: it was given at a sign-in; absent otherwise."""
+    used_us: int | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Time of the last request with it, to within a minute. Absent: none is known."""
 
 
 class WhoamiView(UserView):
@@ -28,6 +38,15 @@ class WhoamiView(UserView):
 class SecretView(Model):
     name: str
     updated_us: int
+
+
+class SignedInView(UserView):
+    id: str
+    """Of the session, among the user's tokens."""
+    expires_us: int | None
+    """None: the session does not end by itself."""
+    token: str | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Shown here and never again. Absent: it is in the cookie."""
 
 
 class NewUserView(UserView):

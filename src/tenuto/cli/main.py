@@ -21,6 +21,7 @@ from tenuto.cli import (
     runs,
     search,
     secrets,
+    sign_in,
     sim_app,
     sim_cluster,
     slots,
@@ -66,6 +67,7 @@ def root(
 
 cluster.add_to(app)
 app.command()(diff.diff)
+sign_in.add_to(app)
 app.add_typer(experiments.app, name="exp", help="Experiments.")
 app.add_typer(trials.app, name="trial", help="Trials: single configurations of an experiment.")
 app.add_typer(checkpoints.app, name="ckpt", help="Checkpoints.")

@@ -40,8 +40,10 @@ def list_tokens(context: typer.Context, user: User = None, json: Json = False) -
     if json:
         print_json(found)
         return
-    rows = [(item["id"], item["label"], when(item["created_us"]), ends(item["expires_us"])) for item in found]
-    show_rows(("id", "label", "created", "ends"), rows, "There are no tokens.")
+    rows = [
+        (item["id"], item["label"], _kind(item), when(item["created_us"]), ends(item["expires_us"]), used(item)) for item in found
+    ]
+    show_rows(("id", "label", "kind", "created", "ends", "last used"), rows, "There are no tokens.")
 
 
 @app.command()
@@ -89,6 +91,16 @@ def ends(expires_us: int | None) -> str:
     from tenuto.cli.output import when
 
     return "never" if expires_us is None else when(expires_us)
+
+
+def used(item: Any) -> str:
+    from tenuto.cli.output import when
+
+    return when(item["used_us"]) if item.get("used_us") else ""
+
+
+def _kind(item: Any) -> str:
+    return "sign-in" if item.get("session") else "token"
 
 
 def _self(rest: Any) -> str:

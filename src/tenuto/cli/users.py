@@ -1,18 +1,21 @@
-"""user create, ls, rm, whoami, token."""
+"""user create, ls, rm, token; password and whoami are in sign_in."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tenuto.cli import tokens
 from tenuto.cli.common import Json, client
 from tenuto.cli.say import say
+from tenuto.cli.sign_in import password, whoami
 from tenuto.cli.tokens import Days
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(tokens.app, name="token", help="Tokens of a user: one for each machine or program.")
+app.command()(password)
+app.command()(whoami)
 Name = Annotated[str, typer.Argument(help="Small letters, digits, `_`, `.` and `-`; a letter first.")]
 
 
@@ -21,13 +24,16 @@ def create(
     context: typer.Context,
     name: Name,
     admin: Annotated[bool, typer.Option("--admin", help="May change everything, and not only its own experiments.")] = False,
+    service: Annotated[bool, typer.Option("--service", help="An account for programs: it has tokens and no password.")] = False,
+    owner: Annotated[str, typer.Option("--owner", help="User who keeps the service account's tokens, beside admins.")] = "",
     days: Days = None,
     json: Json = False,
 ) -> None:
     """Make a user, and print its token: this once, because only its hash is kept."""
     from tenuto.cli.output import print_json
 
-    made = client(context).post("/users", {"name": name, "admin": admin, "expires_days": days})
+    body = {"name": name, "admin": admin, "service": service, "owner": owner, "expires_days": days}
+    made = client(context).post("/users", body)
     if json:
         print_json(made)
         return
@@ -44,8 +50,8 @@ def list_users(context: typer.Context, json: Json = False) -> None:
     if json:
         print_json(found)
         return
-    rows = [(user["name"], "everything" if user["admin"] else "its own experiments") for user in found]
-    show_rows(("user", "may change"), rows, "There are no users.")
+    rows = [(user["name"], "everything" if user["admin"] else "its own experiments", _kind(user)) for user in found]
+    show_rows(("user", "may change", "kind"), rows, "There are no users.")
 
 
 @app.command("rm")
@@ -55,15 +61,7 @@ def remove(context: typer.Context, name: Name) -> None:
     say(f"User {name} is removed; its tokens are no longer valid.")
 
 
-@app.command()
-def whoami(context: typer.Context, json: Json = False) -> None:
-    """Show as whom you act."""
-    from tenuto.cli.output import print_json
-
-    user = client(context).get("/user")
-    if json:
-        print_json(user)
-    else:
-        say(f"{user['name']}, who may change {'everything' if user['admin'] else 'its own experiments'}")
-        if user["token"] is not None:
-            say(f"with the token {user['token']['id']}, which ends {tokens.ends(user['token']['expires_us'])}")
+def _kind(user: dict[str, Any]) -> str:
+    if not user.get("service"):
+        return "person" if user["name"] != "admin" else "the cluster's own"
+    return f"service of {user['owner']}" if user.get("owner") else "service"

@@ -19,6 +19,8 @@ AWAY_STATUSES = frozenset({429, 502, 503, 504})
 MORE_HEADER = "Tenuto-More"
 """Of a page that was full, by number or by bytes."""
 AFTER_HEADER = "Retry-After"
+TOLD_401 = (b'"expired"', b'"wrong_password"')
+"""Codes of a refusal whose sentence says more than that the token is wrong."""
 CHUNK_BYTES = 1 << 20
 IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 
@@ -124,9 +126,11 @@ class Messages:
 
 def refusal(target: Target, status: int, reason: str, retry_after: str | None, body: bytes) -> ClientError:
     """What an answer of 400 or more means."""
-    if status == 401 and b'"expired"' not in body:
+    if status == 401 and not any(word in body for word in TOLD_401):
         error: ClientError = Refused(
-            f"The cluster at {target.url} refused the token from {target.token_source}: give the one that its "
+            f"Your session at {target.url} has ended: sign in again with `tenuto login`, or leave it with `tenuto logout`."
+            if target.signed_in
+            else f"The cluster at {target.url} refused the token from {target.token_source}: give the one that its "
             "first start wrote to rest.token in its data directory, with TENUTO_TOKEN or TENUTO_TOKEN_FILE."
         )
         told: dict[str, Any] = {"code": "unauthorized"}

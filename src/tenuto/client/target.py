@@ -7,6 +7,7 @@ import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tenuto.client import logins
 from tenuto.client.errors import ClientError
 
 
@@ -16,11 +17,13 @@ class Target:
     token: str = field(repr=False)
     token_source: str
     """Where the token comes from, for the message when it is refused."""
+    signed_in: bool = False
+    """The token is that of a session, begun with `tenuto login`."""
 
     @classmethod
     def find(cls, data_dir: str | None = None, url: str | None = None, token: str | None = None) -> Target:
-        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE; else those of the cluster on this machine.
-        Raises ClientError."""
+        """`url`, else TENUTO_URL; `token`, else TENUTO_TOKEN or TENUTO_TOKEN_FILE, else that of `tenuto login` at this address;
+        else those of the cluster on this machine. Raises ClientError."""
         url = url or os.environ.get("TENUTO_URL")
         source = "the argument `token`" if token else "TENUTO_TOKEN"
         token = token or os.environ.get("TENUTO_TOKEN", "")
@@ -35,6 +38,8 @@ class Target:
                     f"No cluster is up in {layout.root}: start one with `tenuto up`, or name one with --url or TENUTO_URL."
                 )
             url = url or (state.url if state else "")
+            if not (token or token_file) and (session := logins.find(url)):
+                return cls(url.rstrip("/"), session, str(logins.file()), signed_in=True)
             token_file = token_file or str(layout.token)
         if not token:
             source = token_file
@@ -42,9 +47,18 @@ class Target:
                 token = Path(token_file).read_text().strip()
             except OSError as error:
                 raise ClientError(
-                    f"The token cannot be read from {token_file}: {error.strerror}; set TENUTO_TOKEN or TENUTO_TOKEN_FILE."
+                    f"The token cannot be read from {token_file}: {error.strerror}; set TENUTO_TOKEN or TENUTO_TOKEN_FILE, or "
+                    "sign in with `tenuto login`."
                 ) from error
         return cls(url.rstrip("/"), token, source)
+
+    @classmethod
+    def without_token(cls, data_dir: str | None = None, url: str | None = None) -> Target:
+        """For a sign-in. Raises ClientError."""
+        url = url or os.environ.get("TENUTO_URL")
+        if not url:
+            url = cls.find(data_dir).url
+        return cls(url.rstrip("/"), "", "")
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ class Settings:
     """File with the key of the users' secrets, for gateway and launcher only; the first of them that needs it makes it."""
     token_days: float = 90.0
     """Life of a user's token in days. 0: tokens do not expire."""
+    session_days: float = 7.0
+    """Time from a sign-in until it has to be repeated, in days. 0: sessions end with a change of the password only."""
     requests_per_second_max: float = 100.0
     """Most requests per second of one user to the REST door, over all the user's tokens; ten seconds' worth may come at once.
     It is a tenth of the door's capacity, so that one user's loop leaves room for others. 0: no limit."""

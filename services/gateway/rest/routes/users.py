@@ -15,10 +15,12 @@ from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, a
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.routes.jobs import record
 from tenuto.services.gateway.rest.user_views import NewTokenView, NewUserView, TokenView, UserView, WhoamiView
-from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token
+from tenuto.services.gateway.state import ADMIN, TOKEN_ID_CHARACTERS, Token, User
 
 router = APIRouter(tags=["users"])
 DAY_US = 24 * 3600 * 1_000_000
+FRESH_US = 15 * 60 * 1_000_000
+"""For so long after a sign-in the user is taken to be there, and a session makes tokens that end later than itself."""
 UserName = Annotated[str, Path(pattern=USER_NAME_PATTERN)]
 TokenId = Annotated[str, Path(pattern=rf"^[0-9a-f]{{{TOKEN_ID_CHARACTERS}}}$")]
 
@@ -34,8 +36,7 @@ async def whoami(door: Door) -> Response:
 @router.get("/users", response_model=list[UserView])
 async def users(door: Door) -> Response:
     state = door.loop.state
-    found = [UserView(name=name, admin=state.users[name].admin) for name in sorted(state.users)]
-    return answer([UserView(name=ADMIN, admin=True), *found])
+    return answer([UserView(name=ADMIN, admin=True), *(_user_view(state.users[name]) for name in sorted(state.users))])
 
 
 @router.post("/users", response_model=NewUserView, status_code=201)
@@ -44,7 +45,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
     token = tokens.make()
     expires_us = _expires_us(door, body.expires_days)
     given = tokens.hash_of(f"Bearer {token}")
-    new = NewUser(name=body.name, admin=body.admin)
+    new = NewUser(name=body.name, admin=body.admin, service=body.service, owner=body.owner)
     command = CreateUser(**asked(door), new=new, token_hash=given, expires_us=expires_us)
     await door.users_known()
     async with door.secrets_change:
@@ -52,13 +53,17 @@ async def create(door: Door, body: NewUserBody) -> Response:
         # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
         await door.secrets.forget(body.name)
     await record(door, command)
-    return answer(NewUserView(name=body.name, admin=body.admin, token=token, expires_us=expires_us), 201)
+    return answer(NewUserView(**dict(new), token=token, expires_us=expires_us), 201)
 
 
 @router.delete("/users/{name}", response_model=Recorded)
 async def remove(door: Door, name: str) -> Response:
     """Remove a user: the tokens are no longer valid; the experiments go on."""
-    return await record(door, RemoveUser(**asked(door), name=name))
+    user = door.loop.state.users.get(name)
+    response = await record(door, RemoveUser(**asked(door), name=name))
+    if user is not None and user.password_id:
+        await door.passwords.forget(user.password_id)
+    return response
 
 
 @router.get("/users/{name}/tokens", response_model=list[TokenView])
@@ -66,7 +71,9 @@ async def list_tokens(door: Door, name: UserName) -> Response:
     """The oldest first. What a token is cannot be seen, as only its hash is kept."""
     if name != ADMIN and name not in door.loop.state.users:
         raise not_found(f"user {name}")
-    return answer([_view(token) for token in door.loop.state.tokens_of(name)])
+    found = door.loop.state.tokens_of(name)
+    used = await door.token_uses.last([token.token_hash for token in found])
+    return answer([_view(token, used.get(token.token_hash)) for token in found])
 
 
 @router.post("/users/{name}/tokens", response_model=NewTokenView, status_code=201)
@@ -116,16 +123,30 @@ def _expires_us(door: Gateway, days: float | None) -> int | None:
         )
     shown = asking_token()
     end_us = shown.expires_us if shown is not None else None
+    if shown is not None and shown.session and now_us - shown.created_us < FRESH_US:
+        return expires_us
     if end_us is None or (expires_us is not None and expires_us <= end_us):
         return expires_us
     if days is not None:
         raise DoorError(
             "forbidden",
-            f"The token that you use ends in {(end_us - now_us) / DAY_US:.2f} days and makes none that ends later; ask an admin.",
+            f"The token that you use ends in {(end_us - now_us) / DAY_US:.2f} days and makes none that ends later; "
+            "sign in with your password (`tenuto login`), or ask an admin.",
             "expires_days",
         )
     return end_us
 
 
-def _view(token: Token) -> TokenView:
-    return TokenView(id=token.id, label=token.label, created_us=token.created_us, expires_us=token.expires_us)
+def _view(token: Token, used_us: int | None = None) -> TokenView:
+    return TokenView(
+        id=token.id,
+        label=token.label,
+        created_us=token.created_us,
+        expires_us=token.expires_us,
+        session=token.session,
+        used_us=used_us,
+    )
+
+
+def _user_view(user: User) -> UserView:
+    return UserView(name=user.name, admin=user.admin, service=user.service, owner=user.owner)

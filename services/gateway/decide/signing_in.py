@@ -1,0 +1,49 @@
+"""Passwords, and sessions of those who sign in with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenuto.kernel.core import Refused
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.people import UserPasswordSet
+from tenuto.schemas.events.request import TokenCreated, TokenRevoked
+from tenuto.services.gateway.commands import SetPassword, SignIn
+from tenuto.services.gateway.decide.cluster import check_admin
+from tenuto.services.gateway.decide.users import no_user
+from tenuto.services.gateway.state import ADMIN, SESSIONS_PER_USER_MAX, State
+
+CHANGED_MEANWHILE = "The user or the password was changed while this was answered: sign in again."
+MUST_CHANGE = "The password of {name} was set by an admin: choose your own with `tenuto login {name}` (`new_password` in REST)."
+
+
+def set_password(state: State, command: SetPassword) -> Sequence[EventData]:
+    check_admin(state, command)
+    if command.name == ADMIN:
+        raise Refused("The user admin is whoever holds the cluster's own token, and has no password.", "conflict")
+    if command.name not in state.users:
+        raise no_user(command.name)
+    if state.users[command.name].service:
+        raise Refused(f"{command.name} is a service account, which has tokens and no password.", "conflict")
+    if not command.password_id and not state.users[command.name].password_id:
+        raise Refused(f"{command.name} has no password.", "conflict")
+    must_change = bool(command.password_id) and command.name != command.user
+    return [UserPasswordSet(name=command.name, password_id=command.password_id, must_change=must_change)]
+
+
+def sign_in(state: State, command: SignIn) -> Sequence[EventData]:
+    user = state.users.get(command.user)
+    if user is None or not user.password_id or user.password_id != command.password_id:
+        raise Refused(CHANGED_MEANWHILE, "conflict")
+    changed: list[EventData] = []
+    if command.new_password_id:
+        changed = [UserPasswordSet(name=user.name, password_id=command.new_password_id)]
+    elif user.must_change:
+        raise Refused(MUST_CHANGE.format(name=user.name), "password_change")
+    sessions = [] if changed else [token for token in state.tokens_of(user.name) if token.session]
+    live = [token for token in sessions if token.holds(command.time_us)]
+    over = live[: max(0, len(live) - SESSIONS_PER_USER_MAX + 1)]
+    created = TokenCreated(
+        user=user.name, token_hash=command.token_hash, label=command.label, expires_us=command.expires_us, session=True
+    )
+    return [*changed, created, *(TokenRevoked(user=user.name, token_id=token.id) for token in over)]
