@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,20 +106,23 @@ def begin(
     given: Mapping[str, str] | None = None,
     git: GitState | None = None,
     context_hash: str = "",
+    fill: Callable[[], None] = lambda: None,
 ) -> RunDescription:
     """Description of a run without a cluster, as the first trial of its experiment; written into the directory, or read from
-    there. Raises UserError."""
+    there. `fill` writes what else a new record begins with. Raises UserError."""
     from tenuto.kernel.clock import SystemClock
     from tenuto.workers.core_api.local import seed_of
     from tenuto.workers.core_api.local_record import RUN_FILE, RunDescription, read_run
+    from tenuto.workers.core_api.local_session import lock
     from tenuto.workers.harness.errors import UserError
 
-    directory.mkdir(parents=True, exist_ok=True)
     if (directory / RUN_FILE).exists():
         known = read_run(directory)
         if known.config != config:
             raise UserError(f"{directory} holds a run with another configuration; name another directory for this one.")
         return known
+    if directory.is_dir() and any(directory.iterdir()):  # files of the user's must not be mixed with ours
+        raise UserError(f"{directory} is not empty and holds no record of a run; name a new directory.")
     clock = SystemClock()
     seed = seed_of(config, clock)
     hyperparameters, trial_seed = _first(config, seed)
@@ -137,9 +140,17 @@ def begin(
         git=git,
         context_hash=context_hash,
     )
-    partial = directory / f"{RUN_FILE}.partial"
-    partial.write_bytes(description.to_json() + b"\n")
-    os.replace(partial, directory / RUN_FILE)
+    directory.mkdir(parents=True, exist_ok=True)
+    unlock = lock(directory)
+    try:
+        if (directory / RUN_FILE).exists():
+            raise UserError(f"another process has begun a run in {directory}; give the same command again to go on with it.")
+        fill()
+        partial = directory / f"{RUN_FILE}.partial"
+        partial.write_bytes(description.to_json() + b"\n")
+        os.replace(partial, directory / RUN_FILE)  # last: with it the directory is a record
+    finally:
+        unlock()
     return description
 
 

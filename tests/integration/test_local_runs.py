@@ -176,13 +176,20 @@ def test_what_is_refused_leaves_nothing_behind(summing: Path, monkeypatch: pytes
         (("config.yaml", SUMMING, "--test", "--record", "x"), "--record is for experiments of a cluster"),
         (("config.yaml", SUMMING, "-s", "searcher.mtric=loss"), "searcher.mtric: there is no such field; did you mean metric?"),
         (("config.yaml", SUMMING, "-s", "entrypoint=trian.py"), "entrypoint: trian.py is not in "),
-        (("config.yaml", SUMMING, "--record", "config.yaml"), "cannot be written: File exists; name another place with --record"),
+        (("config.yaml", SUMMING, "--record", "config.yaml"), "cannot be written: File exists; name another place with"),
         (("config.yaml", SUMMING, "-s", "environment.secrets={KEY: keys}"), "set KEY as variables of this command"),
     ):
         found = CliRunner().invoke(app, ["exp", "create", "--local", *map(str, arguments)])
         assert isinstance(found.exception, ClientError), found.output
         assert expected in str(found.exception)
     assert [path.name for path in summing.iterdir()] == ["config.yaml"]
+    (summing / "mine" / "code").mkdir(parents=True)
+    (summing / "mine" / "code" / "thesis.tex").touch()
+    found = CliRunner().invoke(app, ["exp", "create", "--local", "config.yaml", str(SUMMING), "--record", "mine"])
+    assert "mine is not empty and holds no record of a run; name a new directory." in str(found.exception)
+    assert [path.name for path in (summing / "mine").rglob("*")] == ["code", "thesis.tex"], (
+        "files of the user's stay as they were"
+    )
 
 
 def test_a_metric_that_is_never_reported_fails_as_in_the_cluster(summing: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -56,8 +57,14 @@ def run_here(
         raise typer.Exit
     try:
         target = (record if record is not None else new_directory(parsed.name)).absolute()
+    except (UserError, OSError) as error:
+        raise CliError(f"The record cannot be made in {Path.cwd()}: {error}; name another place with --record.") from error
+    try:
         _begin(parsed, target, directory, read_overrides(overrides))
     except UserError as error:
+        if record is None:
+            with contextlib.suppress(OSError):
+                target.rmdir()  # if nothing was written
         raise CliError(str(error)) from error
     except OSError as error:
         raise CliError(
@@ -78,7 +85,6 @@ def become(module: str, record: Path, directory: Path, variables: Mapping[str, s
 def _begin(config: Any, record: Path, directory: Path, overrides: Mapping[str, Any]) -> None:
     """Writes what the record begins with: the description, and the code as it is now."""
     import shlex
-    import shutil
     import tarfile
     import tempfile
 
@@ -101,6 +107,13 @@ def _begin(config: Any, record: Path, directory: Path, overrides: Mapping[str, A
             if known and context_hash and known != context_hash:
                 say("tenuto: the model directory is not what this run began with; the record keeps that", file=sys.stderr)
             return
+        archive.seek(0)
+
+        def fill() -> None:
+            if context_hash:
+                with tarfile.open(fileobj=archive, mode="r:gz") as files:
+                    files.extractall(record / CODE_DIRECTORY, filter="data")
+
         begin(
             config,
             record,
@@ -108,12 +121,8 @@ def _begin(config: Any, record: Path, directory: Path, overrides: Mapping[str, A
             given=made.overrides,
             git=made.git,
             context_hash=context_hash,
+            fill=fill,
         )
-        if context_hash:
-            archive.seek(0)
-            shutil.rmtree(record / CODE_DIRECTORY, ignore_errors=True)
-            with tarfile.open(fileobj=archive, mode="r:gz") as files:
-                files.extractall(record / CODE_DIRECTORY, filter="data")
 
 
 def _variables(chosen: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
