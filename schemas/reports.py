@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from tenuto.schemas.base import Model
 from tenuto.schemas.events.run import Exit, Rendezvous
-from tenuto.schemas.events.trial import Damage, DataUse, LogMatch, Progress, Save, Straggler, Validation
+from tenuto.schemas.events.trial import Damage, DataUse, LogMatch, ModelNotice, Progress, Save, Straggler, Validation
 from tenuto.schemas.record import EnvironmentRecord
 
 # Message headers of every report.
@@ -128,6 +128,10 @@ class LogMatchReport(LogMatch, TrialReport):
     kind: Literal["log_match"] = "log_match"
 
 
+class NoticeReport(ModelNotice, TrialReport):
+    kind: Literal["notice"] = "notice"
+
+
 class StragglerReport(Straggler, TrialReport):
     kind: Literal["straggler"] = "straggler"
 
@@ -140,6 +144,7 @@ TrackerReport = Annotated[
     | EnvironmentReport
     | DataReport
     | LogMatchReport
+    | NoticeReport
     | StragglerReport,
     Field(discriminator="kind"),
 ]

@@ -15,11 +15,13 @@ TRIGGERS_MAX = 20
 FILTER_VALUES_MAX = 100
 GROUP_SECONDS_MAX = 24 * 3600.0
 VALIDATIONS_MAX = 10_000
+WAIT_SECONDS_MAX = 30 * 24 * 3600.0
+Severity = Literal["info", "warning", "error"]
 Word = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class EventTrigger(Model):
-    """Any event of these types, of another service than the gateway."""
+    """Any event of these types."""
 
     on: Literal["event"] = "event"
     types: tuple[Word, ...] = Field(min_length=1, max_length=50)
@@ -89,6 +91,20 @@ class StragglerTrigger(Model):
     on: Literal["straggler"] = "straggler"
 
 
+class NoticeTrigger(Model):
+    """Model code said something to people: `run.notify(...)`, `context.notify(...)`."""
+
+    on: Literal["notice"] = "notice"
+    levels: tuple[Severity, ...] = Field(default=("info", "warning", "error"), min_length=1, max_length=3)
+
+
+class WaitTrigger(Model):
+    """A trial has waited for slots for so long: since it was requested, lost its slots or was resumed. Told while it waits."""
+
+    on: Literal["wait"] = "wait"
+    seconds: float = Field(ge=1, le=WAIT_SECONDS_MAX)
+
+
 Trigger = Annotated[
     EventTrigger
     | ExperimentTrigger
@@ -98,7 +114,9 @@ Trigger = Annotated[
     | LogTrigger
     | AgentLostTrigger
     | CheckpointDamagedTrigger
-    | StragglerTrigger,
+    | StragglerTrigger
+    | NoticeTrigger
+    | WaitTrigger,
     Field(discriminator="on"),
 ]
 
@@ -113,8 +131,7 @@ class Filters(Model):
     """The experiment has all of these."""
 
 
-TargetKind = Literal["http", "slack", "pagerduty"]
-Severity = Literal["info", "warning", "error"]
+TargetKind = Literal["http", "slack", "pagerduty", "email", "apprise"]
 
 
 def _has_host_and_port(url: str) -> str:
@@ -172,4 +189,43 @@ class PagerDutyTarget(Model):
     """https://events.eu.pagerduty.com for accounts in the European region."""
 
 
-Target = Annotated[HttpTarget | SlackTarget | PagerDutyTarget, Field(discriminator="kind")]
+MailAddress = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")
+]
+"""Without a name, and in ASCII: what every server takes."""
+RECIPIENTS_MAX = 50
+
+
+class MailTarget(Model):
+    """E-mail through a server that takes mail of the user (SMTP submission)."""
+
+    kind: Literal["email"] = "email"
+    host: str = Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")
+    port: int = Field(default=587, ge=1, le=65_535)
+    """587 is usual with `starttls`, 465 with `tls`."""
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """`starttls`: encrypted after a greeting, or not at all sent; `tls`: from the first byte; `none`: readable on the way."""
+    username: str | None = Field(default=None, min_length=1, max_length=256)
+    password: str | None = Field(default=None, min_length=1, max_length=1_024)
+    """With a username. None: no login."""
+    sender: MailAddress
+    recipients: tuple[MailAddress, ...] = Field(min_length=1, max_length=RECIPIENTS_MAX)
+
+    @model_validator(mode="after")
+    def _login(self) -> MailTarget:
+        if (self.username is None) != (self.password is None):
+            raise ValueError("give username and password, or neither")
+        if self.password is not None and self.security == "none":
+            raise ValueError("a password is not sent readable: security must be starttls or tls")
+        return self
+
+
+class AppriseTarget(Model):
+    """Any other service that apprise knows, by its own form of address (https://appriseit.com): `discord://...`, `tgram://...`."""
+
+    kind: Literal["apprise"] = "apprise"
+    url: str = Field(pattern=r"^[a-z][a-z0-9+.-]{0,31}://[^\s\x00-\x1f]+$", max_length=2_000)
+    """With its tokens and passwords."""
+
+
+Target = Annotated[HttpTarget | SlackTarget | PagerDutyTarget | MailTarget | AppriseTarget, Field(discriminator="kind")]

@@ -53,6 +53,22 @@ class WebhookSecretChanged(ClusterRequest):
     old_until_us: int
 
 
+@event("WebhookChanged")
+class WebhookChanged(ClusterRequest):
+    """From now on it works with these. None: as before."""
+
+    name: str
+    triggers: tuple[Trigger, ...] | None = Field(
+        default=None, min_length=1, max_length=TRIGGERS_MAX, exclude_if=lambda value: value is None
+    )
+    """Metrics, stalls and waits begin anew: what is beyond a limit is told again."""
+    filters: Filters | None = Field(default=None, exclude_if=lambda value: value is None)
+    group_seconds: float | None = Field(default=None, ge=0, le=GROUP_SECONDS_MAX, exclude_if=lambda value: value is None)
+    recoveries: bool | None = Field(default=None, exclude_if=lambda value: value is None)
+    paused: bool | None = Field(default=None, exclude_if=lambda value: value is None)
+    """True: nothing triggers a notice, and what waits is not sent, until it is resumed."""
+
+
 @event("WebhookRemoved")
 class WebhookRemoved(ClusterRequest):
     """What waited to be sent there is given up."""
@@ -77,7 +93,7 @@ class WebhookTriggered(NoticeData):
     number: int = Field(ge=1)
     """Sequence number of this notice among those of its webhook."""
     event_type: str = ""
-    """Of the event that it is about. Empty: a test."""
+    """Of the event that it is about. `wait`: it is about a trial that waits, which is no event. Empty: a test."""
     experiment_id: int | None = None
     trial_id: str | None = None
     agent_id: str | None = None

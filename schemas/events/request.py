@@ -181,6 +181,17 @@ class ClusterRequest(EventData):
         return "cluster"
 
 
+@event("SecretKeyChanged")
+class SecretKeyChanged(ClusterRequest):
+    """All secrets are sealed with a new key; the old one opens none of them any more."""
+
+    user: str
+    secrets: int = Field(ge=0)
+    """Number of users' secrets and webhooks' targets."""
+    unreadable: int = Field(ge=0)
+    """Those that were sealed with a key that was lost before."""
+
+
 PolicyName = Literal["priority", "fair_share", "fifo"]
 
 

@@ -129,6 +129,25 @@ class LogMatched(LogMatch, Trial):
     """A worker printed a line that matches one of the experiment's `log_policies`; `action` is carried out."""
 
 
+Level = Literal["info", "warning", "error"]
+NOTICE_CHARACTERS_MAX = 1_000
+"""Most characters of a notice of model code: a message to people, which is recorded for ever."""
+
+
+class ModelNotice(Model):
+    """Common fields of NoticeReported and the worker's report of it."""
+
+    allocation_id: str
+    text: str = Field(min_length=1, max_length=NOTICE_CHARACTERS_MAX)
+    """Words of the model code."""
+    level: Level
+
+
+@event("NoticeReported")
+class NoticeReported(ModelNotice, Trial):
+    """The model code has something to say to people. Webhooks send it."""
+
+
 class Straggler(Model):
     """Common fields of StragglerNoticed and the worker's report of it."""
 

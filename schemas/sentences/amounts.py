@@ -20,5 +20,12 @@ def are(count: int) -> str:
     return "1 is" if count == 1 else f"{count} are"
 
 
+def duration(seconds: float) -> str:
+    """Such as `45 s`, `12 min` or `3.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3600:.1f} h"
+
+
 def times(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"

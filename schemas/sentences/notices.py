@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tenuto.schemas.events.notice import WebhookFailed, WebhookTriggered
-from tenuto.schemas.sentences.amounts import amount, times
+from tenuto.schemas.sentences.amounts import amount, duration, times
 from tenuto.schemas.sentences.rules import Data, Numbers, rule
 
 HAS = {"completed": "has completed", "failed": "has failed", "canceled": "was canceled", "early_stopped": "was stopped early"}
@@ -136,6 +136,49 @@ class SlowRank(Numbers):
             f"Rank {self.rank} of {_trial(about).lower()}, on agent {about.get('agent_id')}, holds up the others: a step takes "
             f"it {self.own_seconds:.3g} s, and the others {self.usual_seconds:.3g} s."
         )
+
+
+@rule(WebhookTriggered.TYPE, "said_by_model")
+@dataclass(frozen=True, kw_only=True)
+class SaidByModel(Numbers):
+    """Model code sent a notice."""
+
+    text: str
+
+    def sentence(self, about: Data) -> str:
+        return f'{_trial(about)} says: "{self.text}".'
+
+
+@rule(WebhookTriggered.TYPE, "trial_waits")
+@dataclass(frozen=True, kw_only=True)
+class TrialWaits(Numbers):
+    waited_seconds: float
+    """Since it was requested, lost its slots or was resumed."""
+    limit_seconds: float
+    """Of the trigger."""
+
+    def sentence(self, about: Data) -> str:
+        return f"{_trial(about)} has waited for slots for {duration(self.waited_seconds)}; `tenuto job ls` shows the queue."
+
+
+@rule(WebhookTriggered.TYPE, "metric_back")
+@dataclass(frozen=True, kw_only=True)
+class MetricBack(Numbers):
+    metric: str
+    value: float | str
+    batches: int
+
+    def sentence(self, about: Data) -> str:
+        return f"{self.metric} of {_trial(about).lower()} is well again: {self.value} after {amount(self.batches, 'batches')}."
+
+
+@rule(WebhookTriggered.TYPE, "trial_started")
+@dataclass(frozen=True, kw_only=True)
+class WaitOver(Numbers):
+    """A trial whose wait was told has its slots."""
+
+    def sentence(self, about: Data) -> str:
+        return f"{_trial(about)} has its slots, and waits no longer."
 
 
 @rule(WebhookTriggered.TYPE, "recovered")

@@ -177,6 +177,14 @@ class CreateUser(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoteSecretKey(_Asked):
+    """The secrets were sealed with a new key."""
+
+    secrets: int
+    unreadable: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RemoveUser(_Asked):
     name: str
 
@@ -239,6 +247,18 @@ class CreateWebhook(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChangeWebhook(_Asked):
+    """None: as before."""
+
+    name: str
+    triggers: tuple[Trigger, ...] | None = None
+    filters: Filters | None = None
+    group_seconds: float | None = None
+    recoveries: bool | None = None
+    paused: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RemoveWebhook(_Asked):
     name: str
 
@@ -266,6 +286,14 @@ class Redeliver(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TellWaits:
+    """Trials that wait for too long at this time are told of: the gateway itself looks."""
+
+    id: UUID
+    time_us: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoteDelivery:
     """What became of a message: the gateway itself tells."""
 
@@ -285,8 +313,8 @@ class NoteDelivery:
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
 RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | DeleteExperiment | KeepExperiment
-ClusterCommand = SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword
+ClusterCommand = NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword
 """For admins."""
 TokenCommand = CreateToken | RevokeToken
-WebhookCommand = CreateWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
+WebhookCommand = CreateWebhook | ChangeWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
 GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | TokenCommand | SignIn | WebhookCommand

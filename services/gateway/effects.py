@@ -20,7 +20,7 @@ from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.envelope import Event
 from tenuto.services.gateway.adapters.messages import Message
 from tenuto.services.gateway.adapters.targets.target import Delivered, NotEver, NotNow, Target
-from tenuto.services.gateway.commands import NoteDelivery
+from tenuto.services.gateway.commands import NoteDelivery, TellWaits
 from tenuto.services.gateway.policies.delivering import (
     RECORDED_WAIT_SECONDS,
     Batch,
@@ -29,12 +29,18 @@ from tenuto.services.gateway.policies.delivering import (
     wait_seconds,
 )
 from tenuto.services.gateway.policies.notice_state import Notice, Notices, Webhook
+from tenuto.services.gateway.policies.waits import waits
 from tenuto.services.gateway.state import State
 
 logger = logging.getLogger(__name__)
 
 RECORD_SECONDS_BETWEEN = 1.0
 """Between attempts to record what became of a message, while the database is away."""
+
+WAIT_LOOK_SECONDS = 1.0
+"""Between looks at trials that wait: limits are a second at least."""
+WAIT_LOOK_SHARE = 0.05
+"""Most of the time that looks take: with many webhooks and trials there are fewer looks."""
 
 Open = Callable[[Webhook], Awaitable[Target]]
 """Opens a webhook's target. Raises NotNow and NotEver."""
@@ -86,17 +92,38 @@ class Deliveries:
     async def run(self) -> None:
         """Until cancelled."""
         await self._loop.wait_ready()
+        looking = asyncio.create_task(self._look_at_waits(), name="webhook-waits")
         try:
             while True:
                 self._changed.clear()
                 await self._match()
                 await self._changed.wait()
         finally:
+            await stop_task(looking)
             for name in list(self._senders):
                 await self._stop(name)
 
+    async def _look_at_waits(self) -> None:
+        """No event comes when a trial has waited for too long: so the time is asked, and recorded with what follows from it."""
+        took = 0.0
+        while True:
+            await asyncio.sleep(max(WAIT_LOOK_SECONDS, took / WAIT_LOOK_SHARE))
+            now_us, begun = self._clock.now_us(), self._clock.monotonic()
+            notices = self._notices
+            found = await asyncio.to_thread(lambda: next(waits(notices, now_us), None))  # noqa: B023 - awaited at once
+            took = self._clock.monotonic() - begun
+            if found is None:
+                continue
+            try:
+                await self._loop.submit(TellWaits(id=self._clock.new_id(), time_us=now_us))
+            except LoopStopped:
+                return
+            except (LogUnavailable, VersionConflict, *DATABASE_FAILED) as error:
+                logger.warning("webhooks: trials that wait are told of later: %s", type(error).__name__)
+
     def _folded(self, state: State, _: Sequence[Event]) -> None:
         if state.notices.webhooks is self._notices.webhooks:
+            self._notices = state.notices
             return
         before, self._notices = self._notices, state.notices
         for name, webhook in state.notices.webhooks.items():  # in any order: each is woken for itself
@@ -148,25 +175,27 @@ class Deliveries:
             sender.woken.clear()
             if not line or webhook.group_seconds:  # of which several go into one message
                 line = [webhook.waiting[number] for number in sorted(webhook.waiting, reverse=True)]
-            if not line:
+            if not line or webhook.paused:
                 await sender.woken.wait()
+                line.clear()
                 continue
             batch = first_batch(line[-1:])
             await self._sleep_until(max(batch.not_before_us, webhook.resume_us))
             if webhook.group_seconds and (later := self._webhook(name, sender)) is not None:  # what came meanwhile, too
                 batch = first_batch([later.waiting[number] for number in sorted(later.waiting)])
-            await self._deliver(name, sender, batch)
-            line.pop()
+            if await self._deliver(name, sender, batch):
+                line.pop()
 
     async def _sleep_until(self, time_us: int) -> None:
         while (left_us := time_us - self._clock.now_us()) > 0:  # noqa: ASYNC110 - the clock tells nobody
             await asyncio.sleep(left_us / 1e6)
 
-    async def _deliver(self, name: str, sender: Sender, batch: Batch) -> None:
-        """Returns when the message is delivered or given up, and that is recorded."""
+    async def _deliver(self, name: str, sender: Sender, batch: Batch) -> bool:
+        """Returns when the message is delivered or given up, and that is recorded. False: it is neither, as the webhook was
+        paused or removed."""
         notices, message = batch.notices, None
         sender.attempts = 0
-        while (webhook := self._webhook(name, sender)) is not None:
+        while (webhook := self._webhook(name, sender)) is not None and not webhook.paused:
             sender.hurried.clear()
             try:
                 if message is None:
@@ -174,13 +203,14 @@ class Deliveries:
                 done = await self._attempt(webhook, sender, message)
             except NotEver as error:
                 await self._note(webhook, sender, notices, "refused", error.answer)
-                return
+                return True
             except NotNow as error:
                 if not await self._wait(webhook, sender, notices, error):
-                    return
+                    return True
             else:
                 await self._note(webhook, sender, notices, "delivered", done.answer, message.id, done.reference)
-                return
+                return True
+        return False
 
     async def _composed(self, webhook: Webhook, notices: Sequence[Notice]) -> Message:
         while True:

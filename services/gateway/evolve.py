@@ -40,7 +40,8 @@ from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.operations import Create
 from tenuto.services.gateway.policies.notices import OF_WEBHOOKS
 from tenuto.services.gateway.policies.notices import fold as fold_notices
-from tenuto.services.gateway.policies.triggers import CAUSES
+from tenuto.services.gateway.policies.triggers import CAUSES_ELSEWHERE
+from tenuto.services.gateway.policies.waits import OF_DEMANDS
 from tenuto.services.gateway.state import DELETED_MAX, Deletion, Live, Share, State, Token, User, origins_of
 
 
@@ -193,7 +194,11 @@ def _without_user(state: State, name: str) -> State:
     return replace(state, users=users, tokens=_without(state.tokens, state.tokens_of(name)))
 
 
-ONLY_DECIDED_ON = CAUSES - {"ValidationReported", "ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"}
+ONLY_DECIDED_ON = (
+    CAUSES_ELSEWHERE
+    - {"ValidationReported", "ExperimentCompleted", "ExperimentFailed", "ExperimentCanceled"}
+    - {kind.TYPE for kind in OF_DEMANDS}
+)
 """Types of events that a notice may be about, and that change nothing themselves."""
 
 
@@ -213,14 +218,15 @@ FOLDS: Folds[State] = Folds(
     {
         **{EVENT_MODELS[name]: unchanged for name in sorted(ONLY_DECIDED_ON)},
         ValidationReported: and_notices(),
+        **{kind: and_notices() for kind in OF_DEMANDS},
         **{kind: and_notices() for kind in OF_WEBHOOKS},
         ExperimentSubmitted: and_notices(submitted),
         ExperimentDescribed: and_notices(),
         ExperimentCompleted: and_notices(ended),
         ExperimentFailed: and_notices(ended),
         ExperimentCanceled: and_notices(ended),
-        ExperimentPauseRequested: of_live(paused),
-        ExperimentResumeRequested: of_live(resumed),
+        ExperimentPauseRequested: and_notices(of_live(paused)),
+        ExperimentResumeRequested: and_notices(of_live(resumed)),
         ExperimentCancelRequested: of_live(canceled),
         ExperimentPriorityChanged: of_live(priority_changed),
         ExperimentWeightChanged: of_live(weight_changed),

@@ -17,6 +17,7 @@ from tenuto.schemas.events.trial import (
     DataRecorded,
     EnvironmentRecorded,
     LogMatched,
+    NoticeReported,
     ReportRefused,
     StragglerNoticed,
     TrialFailed,
@@ -32,6 +33,7 @@ from tenuto.schemas.reports import (
     DataReport,
     EnvironmentReport,
     LogMatchReport,
+    NoticeReport,
     StragglerReport,
     TrackerReport,
     ValidationReport,
@@ -84,6 +86,8 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return [_record(experiment, report)]
     if isinstance(report, LogMatchReport):
         return [LogMatched(**report.model_dump(exclude={"kind"}))]
+    if isinstance(report, NoticeReport):
+        return [NoticeReported(**report.model_dump(exclude={"kind"}))]
     if isinstance(report, StragglerReport):
         return [StragglerNoticed(**report.model_dump(exclude={"kind"}))]
     if report.batches <= trial.run_batches:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenuto.schemas.webhooks import HttpTarget, PagerDutyTarget, SlackTarget
+from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, SlackTarget
 from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.messages import Message, Told
 from tenuto.services.gateway.adapters.targets import opening, target
 from tenuto.services.gateway.adapters.targets.opening import Sealed, new_secret, open_target
 from tenuto.services.gateway.adapters.targets.target import NotEver, NotNow, Target
+from tests.support.mail_receivers import JsonReceiver, MailReceiver
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
 
 LOOPBACK = allowed_networks("127.0.0.0/8")
@@ -46,9 +48,11 @@ class Case:
     open: Callable[..., Target]
     """With other networks allowed, if any are given."""
     secrets: tuple[str, ...]
+    reads_answers: bool = True
+    """It sees Retry-After and redirects."""
 
 
-async def _http() -> Case:
+async def _http(_: Path) -> Case:
     secret = new_secret()
     receiver = SignedReceiver(secret)
     return Case(
@@ -58,7 +62,7 @@ async def _http() -> Case:
     )
 
 
-async def _slack_webhook() -> Case:
+async def _slack_webhook(_: Path) -> Case:
     receiver = SlackReceiver()
 
     def opened(allowed: Any = LOOPBACK) -> Target:
@@ -67,7 +71,7 @@ async def _slack_webhook() -> Case:
     return Case(receiver, opened, ("SECRETSECRET",))
 
 
-async def _slack_bot() -> Case:
+async def _slack_bot(_: Path) -> Case:
     receiver = SlackReceiver()
 
     def opened(allowed: Any = LOOPBACK) -> Target:
@@ -77,7 +81,7 @@ async def _slack_bot() -> Case:
     return Case(receiver, opened, (receiver.TOKEN,))
 
 
-async def _pagerduty() -> Case:
+async def _pagerduty(_: Path) -> Case:
     receiver = PagerDutyReceiver()
     return Case(
         receiver,
@@ -88,17 +92,58 @@ async def _pagerduty() -> Case:
     )
 
 
-CASES: dict[str, Callable[[], Awaitable[Case]]] = {
+def _mail_settings(receiver: Receiver, security: Any, **changes: Any) -> MailTarget:
+    values = {
+        "host": "127.0.0.1",
+        "port": int(receiver.url.rpartition(":")[2]),
+        "security": security,
+        "sender": "tenuto@example.org",
+        "recipients": ("ada@example.org", "bob@example.org"),
+    }
+    login = {} if security == "none" else {"username": MailReceiver.USER, "password": MailReceiver.PASSWORD}
+    return MailTarget.model_validate(values | login | changes)
+
+
+def _mail(security: Any) -> Callable[[Path], Awaitable[Case]]:
+    async def made(directory: Path) -> Case:
+        receiver = MailReceiver(directory, security)
+        return Case(
+            receiver,
+            lambda allowed=LOOPBACK: open_target(Sealed(target=_mail_settings(receiver, security)), allowed),
+            (MailReceiver.PASSWORD,),
+            reads_answers=False,
+        )
+
+    return made
+
+
+async def _apprise(_: Path) -> Case:
+    receiver = JsonReceiver()
+
+    def opened(allowed: Any = LOOPBACK) -> Target:
+        url = receiver.url.replace("http://", f"json://ada:{receiver.PASSWORD}@")
+        return open_target(Sealed(target=AppriseTarget(url=f"{url}/hook")), allowed)
+
+    return Case(receiver, opened, (receiver.PASSWORD,), reads_answers=False)
+
+
+CASES: dict[str, Callable[[Path], Awaitable[Case]]] = {
     "http": _http,
     "slack webhook": _slack_webhook,
     "slack bot": _slack_bot,
     "pagerduty": _pagerduty,
+    "mail with starttls": _mail("starttls"),
+    "mail with tls": _mail("tls"),
+    "mail": _mail("none"),
+    "apprise": _apprise,
 }
 
 
 @pytest.fixture(params=CASES)
-async def case(request: pytest.FixtureRequest) -> AsyncIterator[Case]:
-    found = await CASES[request.param]()
+async def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
+    found = await CASES[request.param](tmp_path)
+    if isinstance(found.receiver, MailReceiver):
+        monkeypatch.setenv("SSL_CERT_FILE", str(found.receiver.certificate))
     async with found.receiver.running():
         yield found
 
@@ -116,6 +161,8 @@ async def test_a_message_is_taken(case: Case, opened: Target) -> None:
     assert len(case.receiver.taken) == 1
     assert "Experiment 3 has failed" in str(case.receiver.taken[0])
     assert "boom" in str(case.receiver.taken[0])
+    for what in (TOLD.link, "ValueError", "epoch 1"):
+        assert what in str(case.receiver.taken[0]), "where, why, and the last lines"
     assert done.answer
 
 
@@ -147,7 +194,7 @@ async def test_a_busy_receiver_says_when_to_come_again(case: Case, opened: Targe
     case.receiver.faults = [Fault(429, {"Retry-After": "37"})]
     with pytest.raises(NotNow) as failed:
         await opened.send(MESSAGE)
-    assert failed.value.retry_after_seconds == 37.0
+    assert failed.value.retry_after_seconds == (37.0 if case.reads_answers else None)
     assert case.receiver.asked == 1
 
 
@@ -173,7 +220,7 @@ async def test_a_receiver_that_hangs_is_left(case: Case, monkeypatch: pytest.Mon
 
 async def test_a_redirect_is_not_followed(case: Case, opened: Target) -> None:
     case.receiver.faults = [Fault(307, {"Location": f"{case.receiver.url}/elsewhere"})]
-    with pytest.raises(NotEver):
+    with pytest.raises(NotEver if case.reads_answers else NotNow):
         await opened.send(MESSAGE)
     assert case.receiver.asked == 1
     assert case.receiver.taken == []
@@ -190,7 +237,7 @@ async def test_an_address_that_is_not_public_gets_no_request(case: Case) -> None
 
 
 async def test_nobody_listens(case: Case) -> None:
-    url, case.receiver.url = case.receiver.url, "http://127.0.0.1:9"
+    url, case.receiver.url = case.receiver.url, f"{case.receiver.url.partition(':')[0]}://127.0.0.1:9"
     made = case.open()
     case.receiver.url = url
     try:
@@ -234,7 +281,7 @@ async def test_a_receiver_that_is_gone_for_good() -> None:
 
 
 async def test_a_bot_updates_its_message_and_goes_on_in_the_thread() -> None:
-    case = await _slack_bot()
+    case = await _slack_bot(Path())
     receiver = case.receiver
     assert isinstance(receiver, SlackReceiver)
     async with receiver.running():
@@ -264,7 +311,7 @@ async def test_a_bot_that_may_not_post(channel: str) -> None:
 
 
 async def test_an_alert_is_resolved_when_it_is_well_again() -> None:
-    case = await _pagerduty()
+    case = await _pagerduty(Path())
     receiver = case.receiver
     assert isinstance(receiver, PagerDutyReceiver)
     async with receiver.running():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tenuto.schemas.reports import CheckpointReport, ValidationReport
+from tenuto.schemas.reports import CheckpointReport, NoticeReport, ValidationReport
 from tests.support.agent_stand_in import WorkerBench, wait_for_file
 from tests.support.core_api_scripts import SCRIPTS, config, script
 from tests.support.reactions import stop_at
@@ -235,3 +235,24 @@ def test_a_storage_that_takes_nothing_is_told_and_training_goes_on(trial: Worker
     assert run.wait() == 0, run.output()
     assert f"{tmp_path / 'storage'}" in run.output()
     assert "training goes on without it" in run.output()
+
+
+def test_a_notice_of_the_script_is_reported(tmp_path: Path) -> None:
+    text = (
+        "import tenuto\n"
+        "with tenuto.init() as run:\n"
+        "    run.epoch_batches = 1\n"
+        "    sent = [run.notify(f'notice {number}', level='warning') for number in range(30)]\n"
+        "    assert sent == [True] * 20 + [False] * 10\n"
+        "    for operation in run.operations():\n"
+        "        run.report_validation(operation.steps, {'total': 1.0})\n"
+    )
+    with script(tmp_path, text) as trial:
+        agent = trial.agent(1)
+        agent.react = stop_at(1)
+        run = trial.start(agent)
+        assert run.wait() == 0, run.output()
+        notices = [report for report in agent.reports if isinstance(report, NoticeReport)]
+        assert [report.text for report in notices] == [f"notice {number}" for number in range(20)]
+        assert {report.level for report in notices} == {"warning"}
+        assert "notices are left out" in run.output()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tenuto.kernel.secret_keys import KEY_BYTES
+from tenuto.kernel.secrets import Secrets
 from tenuto.schemas.events.search import ExperimentCanceled
 from tenuto.schemas.events.trial import CheckpointDamaged
 from tenuto.services.gateway.rest.context import UNCERTAIN, Gateway
@@ -199,3 +202,58 @@ async def test_a_database_that_is_away_is_no_defect_of_the_door(world: World, mo
     for method, path in (("POST", "/experiments/7/pause"), ("POST", "/checkpoints/some-checkpoint/verify")):
         code, word, message = await world.error(method, path, headers=ada)
         assert (code, word) == (503, "unavailable"), f"{method} {path}: {message}"
+
+
+class Broken:
+    """A pool whose process is killed at the second change."""
+
+    def __init__(self, pool: Any) -> None:
+        self.pool, self.left = pool, 1
+
+    async def fetch(self, *arguments: Any) -> Any:
+        return await self.pool.fetch(*arguments)
+
+    async def execute(self, *arguments: Any) -> None:
+        if not self.left:
+            raise ConnectionError("killed")
+        self.left -= 1
+        await self.pool.execute(*arguments)
+
+
+async def test_the_key_is_changed_also_after_a_change_that_was_killed(database: Any, tmp_path: Path) -> None:
+    file = tmp_path / "secret.key"
+    async with gateway_world(database, tmp_path, secret_key_file=str(file)) as world:
+        names = [f"key{number}" for number in range(3)]
+        for name in names:
+            assert (await world.http.put(f"/api/v1/secrets/{name}", json={"value": f"value of {name}"})).status_code == 200
+        references = [f"admin/{name}" for name in names]
+        launcher = Secrets(world.log.pool, file)
+
+        async def readable() -> None:
+            for secrets in (launcher, Secrets(world.log.pool, file)):
+                assert await secrets.values(references) == {f"admin/{name}": f"value of {name}" for name in names}
+
+        await readable()
+        first = file.read_bytes()
+        with pytest.raises(ConnectionError):
+            await Secrets(Broken(world.log.pool), file).change_key()
+        assert (len(file.read_bytes()), file.read_bytes()[KEY_BYTES:]) == (2 * KEY_BYTES, first)
+        await readable()
+
+        made = await world.http.post("/api/v1/users", json={"name": "olga"})
+        olga = {"Authorization": f"Bearer {made.json()['token']}"}
+        assert (await world.http.post("/api/v1/secrets/rotate-key", headers=olga)).status_code == 403
+        async with world.log.pool.acquire() as connection:
+            await connection.execute("INSERT INTO secrets VALUES ('ada', 'lost', 'sealed with a key that is lost', 1)")
+        done = await world.http.post("/api/v1/secrets/rotate-key")
+        assert done.status_code == 200
+        assert (done.json()["secrets"], done.json()["unreadable"]) == (3, 1)
+        assert len(file.read_bytes()) == KEY_BYTES
+        assert file.read_bytes() != first
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        await readable()
+        (tmp_path / "old.key").write_bytes(first)
+        (tmp_path / "old.key").chmod(0o600)
+        assert await Secrets(world.log.pool, tmp_path / "old.key").values(references) == {}, "the old key opens nothing"
+        [event] = [item for item in await world.get("/events") if item["type"] == "SecretKeyChanged"]
+        assert event["position"] == done.json()["position"]

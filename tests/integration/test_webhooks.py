@@ -16,7 +16,7 @@ import pytest
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import ExperimentCompleted, ExperimentFailed
-from tenuto.schemas.events.trial import TrialFailed
+from tenuto.schemas.events.trial import NoticeReported, TrialFailed
 from tests.support.gateway_world import World, gateway_world, requested
 from tests.support.receivers import Fault, PagerDutyReceiver, Receiver, SignedReceiver, SlackReceiver
 
@@ -280,3 +280,61 @@ async def test_what_is_no_webhook_is_refused(world: Hooks, change: dict[str, Any
     for secret in ("user:pass", "short"):
         assert secret not in answer.text, "no secret is repeated"
     assert await world.get("/webhooks") == []
+
+
+async def test_changed_paused_and_explained(world: Hooks) -> None:
+    receiver = SignedReceiver("")
+    async with receiver.running():
+        await world.signed("mine", receiver, [{"on": "agent_lost"}, {"on": "event", "types": ["ExperimentSubmitted"]}])
+        await world.lose(1)
+        await asyncio.wait_for(receiver.wait_taken(1), SECONDS_MAX)
+
+        async def change(**body: Any) -> dict[str, Any]:
+            response = await world.http.patch("/api/v1/webhooks/mine", json=body)
+            assert response.status_code == 200, response.text
+            return dict(response.json())
+
+        assert (await change(paused=True))["paused"]
+        refused = await world.http.post("/api/v1/webhooks/mine/test")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "conflict")
+        await world.lose(2)
+        lost = [event for event in await world.get("/events") if event["type"] == "AgentLost"]
+        await world.once(
+            f"/webhooks/mine/explanation?event_id={lost[1]['id']}", lambda found: "paused" in str(found["sentences"])
+        )
+        changed = await change(paused=False, triggers=[{"on": "agent_lost"}, {"on": "wait", "seconds": 1}], group_seconds=0)
+        assert [item["on"] for item in changed["triggers"]] == ["agent_lost", "wait"]
+        told = await world.get(f"/webhooks/mine/explanation?position={lost[0]['position']}")
+        assert (told["number"], told["sentences"]) == (1, ["Agent node-1 is lost: no heartbeat."])
+        missing = await world.http.get("/api/v1/webhooks/mine/explanation?position=999999")
+        assert missing.status_code == 404
+        neither = await world.http.get("/api/v1/webhooks/mine/explanation")
+        assert neither.status_code == 400
+
+        await world.submit()
+        await world.record(requested(1))
+        await asyncio.wait_for(receiver.wait_taken(2), SECONDS_MAX)
+        [waits] = receiver.taken[1]["data"]["notices"]
+        assert waits["trial_id"] == "1-1"
+        assert waits["why"].startswith("Trial 1-1 has waited for slots for ")
+        await world.lose(3)
+        await asyncio.wait_for(receiver.wait_taken(3), SECONDS_MAX)
+        assert [notice["number"] for body in receiver.taken for notice in body["data"]["notices"]] == [1, 2, 3], (
+            "none while paused"
+        )
+    assert receiver.complaints == []
+
+
+async def test_what_model_code_says_is_told_with_the_last_lines(world: Hooks) -> None:
+    receiver = SignedReceiver("")
+    async with receiver.running():
+        await world.signed("mine", receiver, [{"on": "notice"}, {"on": "event", "types": ["ExperimentSubmitted"]}])
+        await world.submit()
+        await asyncio.wait_for(receiver.wait_taken(1), SECONDS_MAX)
+        await world.record(requested(1), NoticeReported(trial_id="1-1", allocation_id="1-1-1", text="look", level="info"))
+        await asyncio.wait_for(receiver.wait_taken(2), SECONDS_MAX)
+        first, second = (body["data"]["notices"][0] for body in receiver.taken)
+        assert (first["event_type"], first["subject"]) == ("ExperimentSubmitted", "experiment/1")
+        assert (second["why"], second["severity"]) == ('Trial 1-1 says: "look".', "info")
+        assert second["link"] == "https://tenuto.example.com/api/v1/trials/1-1"
+    assert receiver.complaints == []

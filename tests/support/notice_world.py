@@ -24,11 +24,13 @@ from tenuto.schemas.webhooks import (
 from tenuto.services.gateway.commands import (
     CreateWebhook,
     NoteDelivery,
+    TellWaits,
 )
 from tenuto.services.gateway.decide import decide
 from tenuto.services.gateway.policies import notice_state
+from tenuto.services.gateway.policies.following import follow
 from tenuto.services.gateway.policies.notice_state import Notices
-from tenuto.services.gateway.policies.notices import fold, follow
+from tenuto.services.gateway.policies.notices import fold
 from tenuto.services.gateway.state import State
 
 ID = UUID(int=7)
@@ -60,14 +62,14 @@ class World:
             time_us=self.time_us, payload=data.to_json(), actor="test/1", correlation_id="", causation_id=None,
             seen_position=0, trace="",
         )  # fmt: skip
-        found = follow(self.notices, event)
+        found = follow(self.notices, event.data, event.time_us)
         for item in found:
             self.fold(item)
         return found
 
     def ask(self, order: Any, **fields: Any) -> Sequence[EventData]:
         self.count += 1
-        if order is not NoteDelivery:
+        if order not in (NoteDelivery, TellWaits):
             fields.setdefault("user", "ada")
         command: Command = order(id=uuid5(ID, str(self.count)), time_us=self.time_us, **fields)
         found = decide(State(notices=self.notices), command)

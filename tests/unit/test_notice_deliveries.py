@@ -92,7 +92,7 @@ def test_what_is_noted_of_a_webhook_that_is_gone_is_dropped() -> None:
 
 
 def test_more_than_can_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tenuto.services.gateway.policies.notices.WAITING_MAX", 2)
+    monkeypatch.setattr("tenuto.services.gateway.policies.following.WAITING_MAX", 2)
     monkeypatch.setattr("tenuto.services.gateway.policies.notices.PARKED_MAX", 3)
     world = World(AgentLostTrigger())
     for _ in range(8):

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.agent import AgentJoined
+from tenuto.schemas.events.notice import WebhookTriggered
+from tenuto.schemas.events.pool import AgentSlots, AllocationGranted, AllocationReleased
 from tenuto.schemas.events.registry import Reason
-from tenuto.schemas.events.request import ExperimentDescribed
-from tenuto.schemas.events.search import ExperimentCanceled, TrialStopped
-from tenuto.schemas.events.trial import CheckpointDamaged, LogMatched, StragglerNoticed
+from tenuto.schemas.events.request import ExperimentDescribed, ExperimentPauseRequested, ExperimentResumeRequested
+from tenuto.schemas.events.search import ExperimentCanceled, TrialExtended, TrialPaused, TrialRequested, TrialStopped
+from tenuto.schemas.events.trial import CheckpointDamaged, LogMatched, NoticeReported, StragglerNoticed
 from tenuto.schemas.webhooks import (
     AgentLostTrigger,
     CheckpointDamagedTrigger,
@@ -23,11 +25,14 @@ from tenuto.schemas.webhooks import (
     Filters,
     LogTrigger,
     MetricTrigger,
+    NoticeTrigger,
     StallTrigger,
     StragglerTrigger,
     TrialTrigger,
     Trigger,
+    WaitTrigger,
 )
+from tenuto.services.gateway.commands import TellWaits
 from tenuto.services.gateway.policies.triggers import CAUSES
 from tests.support.notice_world import (
     COMPLETED,
@@ -156,10 +161,10 @@ def test_labels_that_were_changed_later() -> None:
     assert told == [False, True, False]
 
 
-def test_every_cause_is_an_event_of_another_service() -> None:
-    assert {EVENT_MODELS[name].OWNER for name in CAUSES} == {"searcher", "scheduler", "launcher", "tracker"}
+def test_every_cause_is_an_event_of_a_service() -> None:
+    assert {EVENT_MODELS[name].OWNER for name in CAUSES} == {"searcher", "scheduler", "launcher", "tracker", "gateway"}
     world = World()
-    for wrong in ("NoSuchEvent", "ExperimentSubmitted", "WebhookTriggered", "TrialProgressed"):
+    for wrong in ("NoSuchEvent", "WebhookTriggered", "TrialProgressed"):
         with pytest.raises(Refused, match=f"{wrong} is no type of event"):
             world.make("x", EventTrigger(types=(wrong,)))
 
@@ -179,3 +184,87 @@ def test_what_is_well_again_is_told_once() -> None:
     assert (well.recovered, said(well)) == (True, "Experiment 3 has completed.")
     world.fold(submitted(4))
     assert world.happens(ExperimentCanceled(experiment_id=4, trials=1)) == []
+
+
+def granted(trial: str = "3-1") -> AllocationGranted:
+    slots = (AgentSlots(agent_id="n", slot_ids=(0,)),)
+    return AllocationGranted(
+        pool="p", allocation_id=f"{trial}-1", trial_id=trial, experiment_id=3, slots=slots, reason=Reason(rule="x")
+    )
+
+
+def released(trial: str = "3-1") -> AllocationReleased:
+    return AllocationReleased(pool="p", allocation_id=f"{trial}-1", trial_id=trial, experiment_id=3, reason=Reason(rule="x"))
+
+
+def wanted(trial: str = "3-1") -> TrialRequested:
+    return TrialRequested(
+        experiment_id=3, trial_id=trial, trial_number=1, hyperparameters={}, seed=1, target_length=10, reason=Reason(rule="x")
+    )
+
+
+def waits_told(world: World, seconds: float = 0.0) -> list[str]:
+    world.time_us += int(seconds * 1e6)
+    return [said(item) for item in world.ask(TellWaits) if isinstance(item, WebhookTriggered)]
+
+
+def test_a_trial_that_waits_is_told_while_it_waits() -> None:
+    world = World(WaitTrigger(seconds=60), WaitTrigger(seconds=600), recoveries=True)
+    world.fold(submitted())
+    world.happens(wanted())
+    assert waits_told(world, 59) == []
+    assert waits_told(world, 2) == ["Trial 3-1 has waited for slots for 61 s; `tenuto job ls` shows the queue."]
+    assert waits_told(world, 100) == [], "once for each limit"
+    assert waits_told(world, 500) == ["Trial 3-1 has waited for slots for 11 min; `tenuto job ls` shows the queue."]
+    [started] = world.happens(granted())
+    assert (started.recovered, said(started)) == (True, "Trial 3-1 has its slots, and waits no longer.")
+    assert waits_told(world, 1_000) == []
+    world.happens(released())
+    assert waits_told(world, 59) == []
+    assert len(waits_told(world, 1)) == 1, "a wait after a preemption counts from there"
+
+
+def test_what_is_no_wait() -> None:
+    world = World(WaitTrigger(seconds=60))
+    world.fold(submitted())
+    world.happens(wanted())
+    world.happens(ExperimentPauseRequested(experiment_id=3))
+    assert waits_told(world, 1_000) == [], "its user let it wait"
+    world.happens(ExperimentResumeRequested(experiment_id=3))
+    assert waits_told(world, 59) == []
+    world.happens(TrialPaused(experiment_id=3, trial_id="3-1", reason=Reason(rule="x")))
+    assert waits_told(world, 1_000) == [], "the search wants nothing of it"
+    world.happens(TrialExtended(experiment_id=3, trial_id="3-1", target_length=20, reason=Reason(rule="x")))
+    assert waits_told(world, 59) == []
+    world.happens(TrialStopped(experiment_id=3, trial_id="3-1", outcome="completed", reason=Reason(rule="x")))
+    assert waits_told(world, 1_000) == []
+    world.happens(wanted("3-2"))
+    world.happens(FAILED)
+    assert waits_told(world, 1_000) == []
+
+
+def test_a_metric_that_is_back_ends_its_trouble_and_no_other() -> None:
+    world = World(MetricTrigger(metric="loss", above=10), StragglerTrigger(), recoveries=True)
+    world.fold(submitted())
+    world.happens(validated(11))
+    world.happens(validated(12, trial="3-2"))
+    assert world.happens(validated(1)) == [], "another trial is beyond"
+    [back] = world.happens(validated(2, trial="3-2"))
+    assert (back.recovered, said(back)) == (True, "loss of trial 3-2 is well again: 2.0 after 10 batches.")
+    assert world.happens(validated(1)) == []
+    world.happens(validated(11))
+    slow = StragglerNoticed(
+        trial_id="3-1", allocation_id="3-1-1", rank=2, slots=4, agent_id="n", own_seconds=0.5, usual_seconds=0.1
+    )
+    assert world.happens(slow)
+    assert world.happens(validated(1)) == [], "a straggler is over with its experiment"
+    [well] = world.happens(COMPLETED)
+    assert well.recovered
+
+
+def test_notices_of_model_code() -> None:
+    world = World(NoticeTrigger(levels=("warning", "error")))
+    world.fold(submitted())
+    [notice] = world.happens(NoticeReported(trial_id="3-1", allocation_id="3-1-1", text="look here", level="error"))
+    assert (said(notice), notice.severity) == ('Trial 3-1 says: "look here".', "error")
+    assert world.happens(NoticeReported(trial_id="3-1", allocation_id="3-1-1", text="so far", level="info")) == []

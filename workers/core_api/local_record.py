@@ -25,6 +25,7 @@ from tenuto.schemas.reports import (
     EnvironmentReport,
     LogsReport,
     MetricsReport,
+    NoticeReport,
     ProgressReport,
     ValidationReport,
 )
@@ -82,6 +83,7 @@ Body = (
     | LogsReport
     | EnvironmentReport
     | DataReport
+    | NoticeReport
     | Started
     | Deleted
 )
@@ -179,6 +181,8 @@ class LocalReports:
         if isinstance(body, LogsReport):
             for text in body.lines:
                 say(text.text)
+        if isinstance(body, NoticeReport):
+            say(f"notice ({body.level}): {body.text}")
         if isinstance(body, ValidationReport) and body.batches in self._metric_at:
             return  # made again after a resume: one position counts once
         self._write(body)

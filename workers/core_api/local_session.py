@@ -30,6 +30,7 @@ from tenuto.workers.core_api.local_record import (
     sweep,
 )
 from tenuto.workers.core_api.session import Session, say
+from tenuto.workers.harness import notifier
 from tenuto.workers.harness.directives import Directive, DirectiveBox
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.record import recorder
@@ -64,6 +65,7 @@ def open_record(
     sweep(directory)
     assignment = _assignment(directory, description, reports.starts)
     recorder.install(recorder.Recorder(assignment, lambda body: reports.report("tracker", body), say))
+    notifier.install(notifier.Notifier(assignment, lambda body: reports.report("tracker", body), say, clock.monotonic))
 
     def keep() -> None:
         if not description.context_hash:  # else the whole model directory is in the record already
@@ -71,6 +73,7 @@ def open_record(
 
     def close() -> None:
         recorder.install(None)
+        notifier.install(None)
         keep()  # once more: some are imported late
         reports.close()
 

@@ -14,11 +14,12 @@ from typing import Any, Literal, Self
 
 from tenuto.schemas import reports
 from tenuto.schemas.config import Unit
+from tenuto.schemas.events.trial import Level
 from tenuto.schemas.reports import LogLine, LogsReport, MetricPoint, MetricsReport, ProgressReport, ValidationReport
 from tenuto.workers.core_api.checkpoints import Checkpoints
 from tenuto.workers.core_api.lengths import Lengths
 from tenuto.workers.core_api.session import Session, say
-from tenuto.workers.harness import determined_names
+from tenuto.workers.harness import determined_names, notifier
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.schedule import Schedule
 
@@ -240,7 +241,7 @@ class Run:
             ),
         )
 
-    def alert(self, title: str, text: str = "", level: Literal["info", "warning", "error"] = "info") -> None:
+    def alert(self, title: str, text: str = "", level: Level = "info") -> None:
         """Sends a message to people; it is in the trial's log, in the stream `tenuto`."""
         self._check_process()
         line = f"alert ({level}): {title}" + (f": {text}" if text else "")
@@ -253,6 +254,10 @@ class Run:
                 lines=(LogLine(time_us=clock.now_us(), rank=0, stream="tenuto", text=line[:ALERT_CHARACTERS_MAX]),),
             ),
         )
+
+    def notify(self, text: str, level: Level = "info") -> bool:
+        """As `notifier.notify`: sends people a notice, through webhooks. Returns False if there were too many."""
+        return notifier.notify(text, level)
 
     def close(self) -> None:
         """Sends the remaining reports, and returns when they are safe. Called at the end of the `with` block; a second call is

@@ -26,6 +26,7 @@ from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import StragglerReport
 from tenuto.schemas.text import storable
+from tenuto.workers.harness import notifier
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.class_training import train_class
 from tenuto.workers.harness.directives import AgentGone, Directive, DirectiveBox
@@ -33,6 +34,7 @@ from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.environment import WorkerEnvironment
 from tenuto.workers.harness.errors import InvalidHyperparameters, describe, will_repeat
 from tenuto.workers.harness.gang import Gang, lost_others
+from tenuto.workers.harness.notifier import Notifier
 from tenuto.workers.harness.reporter import NoReports, Reporter, Reports
 from tenuto.workers.harness.training import say
 from tenuto.workers.launch.messages import Message
@@ -113,6 +115,7 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     if gang is not None:
         gang.on_straggler = _tells_stragglers(assignment, gang, reporter)
     recorder.install(recorder.Recorder(assignment, lambda body: reporter.report("tracker", body), tell))
+    notifier.install(Notifier(assignment, lambda body: reporter.report("tracker", body), tell, clock.monotonic))
     script = script_of(assignment.config.entrypoint)
     if script is not None:
         return _run_script(script, welcome, box, reporter, clock, gang)

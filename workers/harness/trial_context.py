@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from tenuto.workers.harness import determined_names
+from tenuto.schemas.events.trial import Level
+from tenuto.workers.harness import determined_names, notifier
 from tenuto.workers.harness.batch_sizes import PerSlotBatchSize
 from tenuto.workers.harness.errors import UserError
 from tenuto.workers.harness.trainer import TrialInfo
@@ -49,6 +50,11 @@ class TrialContext:
     def get_trial_seed(self) -> int:
         """Seed for generators of your own. The global ones are seeded already."""
         return self._info.trial_seed
+
+    def notify(self, text: str, level: Level = "info") -> bool:
+        """Sends people a notice, through the webhooks with the trigger `notice`: of at most 1,000 characters, 20 at once and then
+        6 a minute. Returns True if it is sent, and False if there were too many. Of several ranks, rank 0's count."""
+        return notifier.notify(text, level)
 
     def get_global_batch_size(self) -> int:
         """The hyperparameter `global_batch_size`: records per step over all slots."""

@@ -52,11 +52,9 @@ class Composer:
         if experiment is None:
             return About()
         trial = None if notice.trial_id is None else await self._views.trial(notice.trial_id)
-        lines: tuple[str, ...] = ()
-        if notice.severity != "info":
-            number = None if trial is None else trial.number
-            rows = await self._views.lines(notice.experiment_id, number, -1, LOG_LINES_MAX, tail=True)
-            lines = tuple(row.text for row in rows)
+        number = None if trial is None else trial.number
+        rows = await self._views.lines(notice.experiment_id, number, -1, LOG_LINES_MAX, tail=True)
+        lines = tuple(row.text for row in rows)
         error = (trial.error if trial is not None else experiment.error) or ""
         return About(experiment.name, experiment.user, error if notice.severity != "info" else "", lines)
 

@@ -143,7 +143,8 @@ def in_words(message: Message) -> Sequence[str]:
     lines: list[str] = []
     for item in message.notices:
         lines.append(f"[{item.severity}{', recovered' if item.recovered else ''}] {item.why}")
+        about = ", ".join(part for part in (item.experiment_name, item.user) if part)
+        lines.append(f"  {item.link}{f' ({about})' if about else ''}")
         lines += [f"  {line}" for line in item.error.splitlines()]
         lines += [f"  | {line}" for line in item.log_lines]
-        lines.append(f"  {item.link}")
     return lines

@@ -10,7 +10,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway import commands
 from tenuto.services.gateway.decide import cluster, deletions, experiments, signing_in, users, webhooks
-from tenuto.services.gateway.policies.notices import follow
+from tenuto.services.gateway.policies.following import follow, follow_own
 from tenuto.services.gateway.state import State
 
 DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
@@ -29,6 +29,7 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.RequestOperations: experiments.request_operations,
     commands.SetPoolPolicy: cluster.set_pool_policy,
     commands.SetShare: cluster.set_share,
+    commands.NoteSecretKey: cluster.note_secret_key,
     commands.CloseSlots: cluster.close_slots,
     commands.OpenSlots: cluster.open_slots,
     commands.CreateUser: users.create,
@@ -38,6 +39,8 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.SetPassword: signing_in.set_password,
     commands.SignIn: signing_in.sign_in,
     commands.CreateWebhook: webhooks.create,
+    commands.ChangeWebhook: webhooks.change,
+    commands.TellWaits: webhooks.tell_waits,
     commands.RemoveWebhook: webhooks.remove,
     commands.ChangeWebhookSecret: webhooks.change_secret,
     commands.TryWebhook: webhooks.try_out,
@@ -51,6 +54,10 @@ def decide(state: State, cause: Event | Command) -> Sequence[EventData]:
     """Raises Refused, for an experiment that is not known (not_found), has ended or is being canceled (conflict), or is
     somebody else's (forbidden), and so for what else is asked about."""
     if isinstance(cause, Event):
-        return follow(state.notices, cause)
+        # Without a webhook the payload is not even decoded.
+        return follow(state.notices, cause.data, cause.time_us) if state.notices.webhooks else ()
     decision = DECISIONS.get(type(cause))
-    return () if decision is None else decision(state, cause)
+    if decision is None:
+        return ()
+    events = decision(state, cause)
+    return [*events, *follow_own(state.notices, events, cause.time_us)]

@@ -8,8 +8,8 @@ from typing import Any
 from tenuto.kernel.core import Refused
 from tenuto.schemas.base import Model
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.request import PoolPolicyChanged, ShareChanged, SlotsClosed, SlotsOpened
-from tenuto.services.gateway.commands import CloseSlots, ClusterCommand, OpenSlots, SetPoolPolicy, SetShare
+from tenuto.schemas.events.request import PoolPolicyChanged, SecretKeyChanged, ShareChanged, SlotsClosed, SlotsOpened
+from tenuto.services.gateway.commands import CloseSlots, ClusterCommand, NoteSecretKey, OpenSlots, SetPoolPolicy, SetShare
 from tenuto.services.gateway.policies.permissions import Right, refusal
 from tenuto.services.gateway.state import State
 
@@ -35,6 +35,11 @@ def close_slots(state: State, command: CloseSlots) -> Sequence[EventData]:
 def open_slots(state: State, command: OpenSlots) -> Sequence[EventData]:
     check_admin(state, command)
     return [SlotsOpened(agent_id=command.agent_id, **dict(command.slots))]
+
+
+def note_secret_key(state: State, command: NoteSecretKey) -> Sequence[EventData]:
+    check_admin(state, command)
+    return [SecretKeyChanged(user=command.user, secrets=command.secrets, unreadable=command.unreadable)]
 
 
 def check_admin(state: State, command: ClusterCommand) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.notice import (
     NUMBERS_MAX,
+    WebhookChanged,
     WebhookCreated,
     WebhookDelayed,
     WebhookDelivered,
@@ -17,18 +18,20 @@ from tenuto.schemas.events.notice import (
     WebhookSecretChanged,
 )
 from tenuto.schemas.sentences.notices import TargetRefused, Tested, TriedTooLong
-from tenuto.schemas.webhooks import EventTrigger
+from tenuto.schemas.webhooks import EventTrigger, Trigger
 from tenuto.services.gateway.commands import (
+    ChangeWebhook,
     ChangeWebhookSecret,
     CreateWebhook,
     NoteDelivery,
     Redeliver,
     RemoveWebhook,
+    TellWaits,
     TryWebhook,
 )
 from tenuto.services.gateway.policies.delivering import TRY_SECONDS
+from tenuto.services.gateway.policies.following import follow_waits, triggered
 from tenuto.services.gateway.policies.notice_state import WEBHOOKS_MAX, WEBHOOKS_PER_USER_MAX, Webhook
-from tenuto.services.gateway.policies.notices import triggered
 from tenuto.services.gateway.policies.triggers import CAUSES, Fired
 from tenuto.services.gateway.state import State
 
@@ -51,12 +54,7 @@ def create(state: State, command: CreateWebhook) -> Sequence[EventData]:
         raise Refused(f"There are {WEBHOOKS_MAX} webhooks, and no more are kept; remove one.", "conflict")
     if sum(known[name].owner == command.user for name in sorted(known)) >= WEBHOOKS_PER_USER_MAX:
         raise Refused(f"You have {WEBHOOKS_PER_USER_MAX} webhooks, and no more are kept; remove one.", "conflict")
-    for trigger in command.triggers:
-        wrong = sorted(set(trigger.types) - CAUSES) if isinstance(trigger, EventTrigger) else []
-        if wrong:
-            raise Refused(
-                f"{wrong[0]} is no type of event that a notice can be about; docs/webhooks.md says which are.", "invalid"
-            )
+    _check_triggers(command.triggers)
     created = WebhookCreated(
         name=command.name,
         owner=command.user,
@@ -69,6 +67,34 @@ def create(state: State, command: CreateWebhook) -> Sequence[EventData]:
         recoveries=command.recoveries,
     )
     return [created]
+
+
+def change(state: State, command: ChangeWebhook) -> Sequence[EventData]:
+    webhook = own(state, command.name, command.user)
+    _check_triggers(command.triggers or ())
+    asked = {
+        "triggers": command.triggers,
+        "filters": command.filters,
+        "group_seconds": command.group_seconds,
+        "recoveries": command.recoveries,
+        "paused": command.paused,
+    }
+    changed = {name: value for name, value in asked.items() if value is not None and value != getattr(webhook, name)}
+    return [WebhookChanged(name=webhook.name, **changed)] if changed else []  # type: ignore[arg-type]
+
+
+def tell_waits(state: State, command: TellWaits) -> Sequence[EventData]:
+    return follow_waits(state.notices, command.time_us)
+
+
+def _check_triggers(triggers: Iterable[Trigger]) -> None:
+    """Raises Refused."""
+    for trigger in triggers:
+        wrong = sorted(set(trigger.types) - CAUSES) if isinstance(trigger, EventTrigger) else []
+        if wrong:
+            raise Refused(
+                f"{wrong[0]} is no type of event that a notice can be about; docs/webhooks.md says which are.", "invalid"
+            )
 
 
 def remove(state: State, command: RemoveWebhook) -> Sequence[EventData]:
@@ -84,6 +110,10 @@ def change_secret(state: State, command: ChangeWebhookSecret) -> Sequence[EventD
 
 def try_out(state: State, command: TryWebhook) -> Sequence[EventData]:
     webhook = own(state, command.name, command.user)
+    if webhook.paused:
+        raise Refused(
+            f"Webhook {webhook.name} is paused, so nothing is sent there: `tenuto webhook resume {webhook.name}`.", "conflict"
+        )
     return [triggered(webhook, command.time_us, Fired("info", Tested(user=command.user).reason()))]
 
 

@@ -23,26 +23,54 @@ MARKS_MAX = 10_000
 """Trials that a webhook's metric triggers look at; beyond it the first of them are looked at anew."""
 
 
+class Demand(NamedTuple):
+    """What a trial asks of the scheduler."""
+
+    since_us: int
+    """When it began to wait; without meaning where it does not."""
+    idle: bool = False
+    """The search wants nothing of it now."""
+    running: bool = False
+    """It has slots."""
+
+    @property
+    def waits(self) -> bool:
+        return not self.idle and not self.running
+
+
+class Trouble(NamedTuple):
+    """What is not well."""
+
+    number: int
+    """Of the first notice about it."""
+    passing: bool
+    """It is over when no metric is beyond its limit and no trial waits any more. False: when the experiment is over."""
+
+
 @dataclass(frozen=True)
 class Watched:
-    """What filters and triggers ask about an experiment."""
+    """What filters and triggers ask about an experiment, and which of its trials wait for slots."""
 
     user: str
     workspace: str
     labels: tuple[str, ...]
     metric: str
     smaller_is_better: bool
+    paused: bool = False
+    demands: Map[str, Demand] = field(default_factory=Map)
+    """By trial, of those that the search has not stopped."""
 
 
 class Mark(NamedTuple):
-    """Where a trial's metric stands, by one trigger."""
+    """Where a trial's metric, or its wait, stands by one trigger."""
 
     best: float | None = None
     since: int = 0
     """Validations in a row that were not better."""
     beyond: bool = False
+    """The limit of a metric, the validations of a stall, or the seconds of a wait that was told."""
     was_beyond: bool = False
-    """At the validation before."""
+    """Before the last event that this mark is about."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +113,7 @@ class Webhook:
     created_us: int
     sealed_id: str
     """Of its addresses and secrets."""
+    paused: bool = False
     number: int = 0
     """Of the last notice."""
     group: int = 0
@@ -96,8 +125,8 @@ class Webhook:
     parked: Map[int, Notice] = field(default_factory=Map)
     marks: Map[str, Mark] = field(default_factory=Map)
     """By `<trigger>/<trial>`, of trials whose experiment has not ended."""
-    troubles: Map[str, int] = field(default_factory=Map)
-    """Subject -> number of the first notice of what is not well since."""
+    troubles: Map[str, Trouble] = field(default_factory=Map)
+    """By the subject of notices."""
     references: Map[int, str] = field(default_factory=Map)
     """Experiment -> what the target calls the message about it."""
 

@@ -1,4 +1,4 @@
-"""Folds what notices are about and what became of them, and decides which follow from an event."""
+"""Folds what notices are about, and what became of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from immutables import Map
 
-from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
-from tenuto.schemas.events.agent import AgentJoined
 from tenuto.schemas.events.notice import (
     NoticeData,
+    WebhookChanged,
     WebhookCreated,
     WebhookDelayed,
     WebhookDelivered,
@@ -21,32 +20,33 @@ from tenuto.schemas.events.notice import (
     WebhookSecretChanged,
     WebhookTriggered,
 )
+from tenuto.schemas.events.pool import AllocationGranted
 from tenuto.schemas.events.request import ExperimentDescribed, ExperimentSubmitted
-from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed
+from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
 from tenuto.schemas.events.trial import ValidationReported
 from tenuto.schemas.ids import name_id
-from tenuto.schemas.sentences.notices import Recovered, TooManyWait
+from tenuto.schemas.sentences.notices import TrialWaits
 from tenuto.services.gateway.policies.notice_state import (
     PARKED_MAX,
     REFERENCES_MAX,
-    TROUBLES_MAX,
-    WAITING_MAX,
     Notice,
     Notices,
     Watched,
     Webhook,
 )
+from tenuto.services.gateway.policies.recoveries import opened
 from tenuto.services.gateway.policies.triggers import (
-    Fired,
     experiment_id_of,
-    first_fired,
     marked,
     passes,
     without_experiment,
+    without_trial,
 )
+from tenuto.services.gateway.policies.waits import OF_DEMANDS, demanding, marked_over, marked_told
 
 OF_WEBHOOKS: tuple[type[EventData], ...] = (
     WebhookCreated,
+    WebhookChanged,
     WebhookSecretChanged,
     WebhookRemoved,
     WebhookTriggered,
@@ -71,10 +71,14 @@ def fold(notices: Notices, data: EventData, time_us: int) -> Notices:
     if isinstance(data, WebhookRemoved):
         known = data.name in notices.webhooks
         return replace(notices, webhooks=notices.webhooks.delete(data.name)) if known else notices
+    if isinstance(data, WebhookChanged) and data.name in notices.webhooks:
+        return _with(notices, _changed(notices.webhooks[data.name], data, time_us))
     if isinstance(data, WebhookSecretChanged) and data.name in notices.webhooks:
         return _with(notices, replace(notices.webhooks[data.name], sealed_id=data.sealed_id))
     if isinstance(data, NoticeData) and data.webhook in notices.webhooks:
         return _with(notices, _fold_notice(notices.webhooks[data.webhook], data, time_us))
+    if isinstance(data, OF_DEMANDS):
+        return _fold_demand(notices, data, time_us)
     if isinstance(data, ValidationReported):
         return _fold_validation(notices, data)
     return notices
@@ -101,6 +105,48 @@ def _fold_description(notices: Notices, data: ExperimentDescribed) -> Notices:
     if watched is None or data.labels is None:
         return notices
     return replace(notices, experiments=notices.experiments.set(data.experiment_id, replace(watched, labels=data.labels)))
+
+
+def _fold_demand(notices: Notices, data: EventData, time_us: int) -> Notices:
+    experiment_id = experiment_id_of(data)
+    watched = None if experiment_id is None else notices.experiments.get(experiment_id)
+    if watched is None or experiment_id is None:
+        return notices
+    changed = demanding(watched, data, time_us)
+    if changed is not watched:
+        notices = replace(notices, experiments=notices.experiments.set(experiment_id, changed))
+    if not isinstance(data, (AllocationGranted, TrialStopped)):
+        return notices
+    webhooks = notices.webhooks
+    for name in sorted(webhooks):
+        webhook = webhooks[name]
+        if not webhook.marks:
+            continue
+        stopped = isinstance(data, TrialStopped)
+        left = without_trial(webhook, data.trial_id) if stopped else marked_over(webhook, data.trial_id)
+        if left is not webhook:
+            webhooks = webhooks.set(name, left)
+    return notices if webhooks is notices.webhooks else replace(notices, webhooks=webhooks)
+
+
+def _changed(webhook: Webhook, data: WebhookChanged, time_us: int) -> Webhook:
+    if data.triggers is not None:
+        webhook = replace(webhook, triggers=data.triggers, marks=Map())
+    if data.filters is not None:
+        webhook = replace(webhook, filters=data.filters)
+    if data.group_seconds is not None:
+        webhook = replace(webhook, group_seconds=data.group_seconds)
+    if data.recoveries is not None:
+        webhook = replace(webhook, recoveries=data.recoveries)
+    if data.paused is None or data.paused == webhook.paused:
+        return webhook
+    # What waited meanwhile has a day from now on, as its target was not even tried.
+    waiting = webhook.waiting if data.paused else _queued_anew(webhook.waiting, time_us)
+    return replace(webhook, paused=data.paused, waiting=waiting)
+
+
+def _queued_anew(waiting: Map[int, Notice], time_us: int) -> Map[int, Notice]:
+    return Map({number: replace(notice, queued_us=time_us) for number, notice in waiting.items()})
 
 
 def _created(data: WebhookCreated, time_us: int) -> Webhook:
@@ -186,18 +232,15 @@ def _fold_triggered(webhook: Webhook, data: WebhookTriggered, time_us: int) -> W
         trial_id=data.trial_id,
         agent_id=data.agent_id,
     )
-    troubles = webhook.troubles
-    if data.recovered:
-        troubles = troubles.delete(notice.subject) if notice.subject in troubles else troubles
-    elif data.severity != "info" and notice.subject not in troubles and len(troubles) < TROUBLES_MAX:
-        troubles = troubles.set(notice.subject, data.number)
+    if data.reason.rule in TrialWaits.RULES and data.trial_id is not None:
+        webhook = marked_told(webhook, data.trial_id, float(str(data.reason.numbers["limit_seconds"])))
     return replace(
         webhook,
         number=data.number,
         group=data.group,
         group_until_us=data.group_until_us,
         waiting=webhook.waiting.set(data.number, notice),
-        troubles=troubles,
+        troubles=opened(webhook.troubles, notice.subject, data),
     )
 
 
@@ -215,83 +258,3 @@ def _bounded(kept: Map, most: int) -> Map:  # type: ignore[type-arg]
     for key in sorted(kept)[: len(kept) - most]:
         kept = kept.delete(key)
     return kept
-
-
-def follow(notices: Notices, event: Event) -> list[EventData]:
-    """The notices that follow from an event of another service, which is folded already."""
-    webhooks = notices.webhooks
-    if not webhooks:
-        return []
-    data = event.data
-    experiment_id = experiment_id_of(data)
-    watched = notices.watched(experiment_id)
-    found: list[EventData] = []
-    for name in sorted(webhooks):
-        webhook = webhooks[name]
-        fired = first_fired(webhook, watched, event) if passes(webhook.filters, experiment_id, watched) else None
-        well = _well_again(webhook, data, experiment_id)
-        if fired is None and well:
-            fired = Fired("info", Recovered().reason())
-        if fired is not None:
-            found += _queued(webhook, _noticed(webhook, event, fired, well, experiment_id))
-    return found
-
-
-def _well_again(webhook: Webhook, data: EventData, experiment_id: int | None) -> bool:
-    """Whether the event ends what the webhook had a notice about."""
-    if not webhook.recoveries:
-        return False
-    if isinstance(data, (ExperimentCompleted, ExperimentCanceled)):
-        return f"experiment/{experiment_id}" in webhook.troubles
-    return isinstance(data, AgentJoined) and f"agent/{data.agent_id}" in webhook.troubles
-
-
-def _noticed(webhook: Webhook, event: Event, fired: Fired, well: bool, experiment_id: int | None) -> WebhookTriggered:
-    data = event.data
-    return triggered(
-        webhook,
-        event.time_us,
-        fired,
-        event_type=event.type,
-        recovered=well,
-        experiment_id=experiment_id,
-        trial_id=getattr(data, "trial_id", None),
-        agent_id=getattr(data, "agent_id", None),
-    )
-
-
-def triggered(
-    webhook: Webhook,
-    time_us: int,
-    fired: Fired,
-    *,
-    event_type: str = "",
-    recovered: bool = False,
-    experiment_id: int | None = None,
-    trial_id: str | None = None,
-    agent_id: str | None = None,
-) -> WebhookTriggered:
-    """Its next notice. What comes within `group_seconds` of the first of a group belongs to it."""
-    joins = webhook.group_seconds > 0 and time_us < webhook.group_until_us
-    group_us = int(webhook.group_seconds * 1e6)
-    return WebhookTriggered(
-        webhook=webhook.name,
-        number=webhook.number + 1,
-        event_type=event_type,
-        experiment_id=experiment_id,
-        trial_id=trial_id,
-        agent_id=agent_id,
-        severity=fired.severity,
-        recovered=recovered,
-        group=webhook.group if joins else webhook.group + 1,
-        group_until_us=webhook.group_until_us if joins else time_us + group_us,
-        reason=fired.reason,
-    )
-
-
-def _queued(webhook: Webhook, notice: WebhookTriggered) -> list[EventData]:
-    """The notice; and at once its end, where too many wait."""
-    if len(webhook.waiting) < WAITING_MAX:
-        return [notice]
-    reason = TooManyWait(waiting=WAITING_MAX).reason()
-    return [notice, WebhookFailed(webhook=webhook.name, numbers=(notice.number,), attempts=0, reason=reason)]

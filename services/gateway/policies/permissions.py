@@ -59,6 +59,7 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/webhooks": Right.USER,
     "GET /api/v1/webhooks/{name}": Right.USER,
     "GET /api/v1/webhooks/{name}/deliveries": Right.USER,
+    "GET /api/v1/webhooks/{name}/explanation": Right.USER,
     # What a user makes is the user's own.
     "GET /api/v1/secrets": Right.USER,
     "PUT /api/v1/secrets/{name}": Right.USER,
@@ -83,6 +84,7 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/jobs/{experiment_id}/move": Right.OWNER,
     "POST /api/v1/checkpoints/{checkpoint_id}/verify": Right.OWNER,
     # A user's own webhooks.
+    "PATCH /api/v1/webhooks/{name}": Right.MAKER,
     "DELETE /api/v1/webhooks/{name}": Right.MAKER,
     "POST /api/v1/webhooks/{name}/test": Right.MAKER,
     "POST /api/v1/webhooks/{name}/rotate": Right.MAKER,
@@ -102,6 +104,7 @@ ROUTES: Mapping[str, Right] = {
     "PUT /api/v1/shares/{owner}/{name}": Right.ADMIN,
     "POST /api/v1/agents/{agent_id}/disable": Right.ADMIN,
     "POST /api/v1/agents/{agent_id}/enable": Right.ADMIN,
+    "POST /api/v1/secrets/rotate-key": Right.ADMIN,
     "POST /api/v1/users": Right.ADMIN,
     "DELETE /api/v1/users/{name}": Right.ADMIN,
     "PUT /api/v1/users/{name}/password": Right.ADMIN,

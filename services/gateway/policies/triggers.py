@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 from immutables import Map
 
-from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EVENT_MODELS, EventData
 from tenuto.schemas.events.agent import AgentLost
 from tenuto.schemas.events.registry import Reason
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted, ExperimentFailed, TrialStopped
-from tenuto.schemas.events.trial import CheckpointDamaged, LogMatched, StragglerNoticed, ValidationReported
+from tenuto.schemas.events.trial import CheckpointDamaged, LogMatched, NoticeReported, StragglerNoticed, ValidationReported
 from tenuto.schemas.ids import experiment_of
 from tenuto.schemas.sentences.notices import (
     DamagedCheckpoint,
@@ -22,6 +22,7 @@ from tenuto.schemas.sentences.notices import (
     MetricBeyond,
     MetricStalled,
     Recorded,
+    SaidByModel,
     SlowRank,
     TrialEnded,
 )
@@ -33,6 +34,7 @@ from tenuto.schemas.webhooks import (
     Filters,
     LogTrigger,
     MetricTrigger,
+    NoticeTrigger,
     Severity,
     StallTrigger,
     StragglerTrigger,
@@ -43,8 +45,16 @@ from tenuto.services.gateway.policies.notice_state import MARKS_MAX, Mark, Watch
 
 NOT_CAUSES = frozenset({"TrialProgressed", "ReportRefused"})
 """Events that come every few seconds of a trial, and say nothing that a person waits for."""
-CAUSES = frozenset(name for name, kind in EVENT_MODELS.items() if kind.OWNER != "gateway") - NOT_CAUSES
-"""Types of events that a notice can be about."""
+CAUSES_ELSEWHERE = frozenset(name for name, kind in EVENT_MODELS.items() if kind.OWNER != "gateway") - NOT_CAUSES
+"""Types of events of other services that a notice can be about."""
+OWN_CAUSES = frozenset(name for name, kind in EVENT_MODELS.items() if kind.OWNER == "gateway" and kind.STREAM == "request") - {
+    "WebhookCreated",
+    "WebhookChanged",
+    "WebhookSecretChanged",
+    "WebhookRemoved",
+}
+"""The gateway's own: requests of users. Not what it records of webhooks, as a notice about a notice would never end."""
+CAUSES = CAUSES_ELSEWHERE | OWN_CAUSES
 ENDS: tuple[tuple[type[EventData], str], ...] = (
     (ExperimentCompleted, "completed"),
     (ExperimentFailed, "failed"),
@@ -85,14 +95,16 @@ def passes(filters: Filters, experiment_id: int | None, watched: Watched | None)
     )
 
 
-def first_fired(webhook: Webhook, watched: Watched | None, event: Event) -> Fired | None:
+def first_fired(webhook: Webhook, watched: Watched | None, data: EventData) -> Fired | None:
     """What the first of the triggers says that the event sets off. The event's validations are marked already."""
-    data = event.data
-    for index, trigger in enumerate(webhook.triggers):
-        found = _measured(webhook, index, trigger, data, watched) or _fired(trigger, data)
-        if found is not None:
-            return found
-    return None
+    found = (fired_by(webhook, index, watched, data) for index in range(len(webhook.triggers)))
+    return next((item for item in found if item is not None), None)
+
+
+def fired_by(webhook: Webhook, index: int, watched: Watched | None, data: EventData) -> Fired | None:
+    """What one of the triggers says."""
+    trigger = webhook.triggers[index]
+    return _measured(webhook, index, trigger, data, watched) or _fired(trigger, data)
 
 
 def _fired(trigger: Trigger, data: EventData) -> Fired | None:
@@ -103,6 +115,8 @@ def _fired(trigger: Trigger, data: EventData) -> Fired | None:
     if isinstance(trigger, TrialTrigger) and isinstance(data, TrialStopped) and data.outcome in trigger.states:
         severity: Severity = "error" if data.outcome == "failed" else "info"
         return Fired(severity, TrialEnded(state=data.outcome).reason())
+    if isinstance(trigger, NoticeTrigger) and isinstance(data, NoticeReported) and data.level in trigger.levels:
+        return Fired(data.level, SaidByModel(text=data.text).reason())
     if isinstance(trigger, LogTrigger) and isinstance(data, LogMatched) and trigger.contains in data.line:
         return Fired("warning", LineMatched(pattern=data.pattern, line=data.line[:TEXT_MAX]).reason())
     if isinstance(trigger, AgentLostTrigger) and isinstance(data, AgentLost):
@@ -141,7 +155,7 @@ def marked(webhook: Webhook, watched: Watched | None, data: ValidationReported) 
     for index, trigger in enumerate(webhook.triggers):
         if not isinstance(trigger, (MetricTrigger, StallTrigger)):
             continue
-        value = data.metrics.get(_metric(trigger, watched))
+        value = data.metrics.get(metric_of(trigger, watched))
         if value is None:
             continue
         key = mark_key(index, data.trial_id)
@@ -159,21 +173,30 @@ def without_experiment(marks: Map[str, Mark], experiment_id: int) -> Map[str, Ma
     return marks
 
 
-def _metric(trigger: MetricTrigger | StallTrigger, watched: Watched | None) -> str:
+def without_trial(webhook: Webhook, trial_id: str) -> Webhook:
+    marks = webhook.marks
+    for index in range(len(webhook.triggers)):
+        key = mark_key(index, trial_id)
+        marks = marks.delete(key) if key in marks else marks
+    return webhook if marks is webhook.marks else replace(webhook, marks=marks)
+
+
+def metric_of(trigger: MetricTrigger | StallTrigger, watched: Watched | None) -> str:
     return trigger.metric or (watched.metric if watched is not None else "")
 
 
 def _moved(trigger: MetricTrigger | StallTrigger, mark: Mark, value: float, watched: Watched | None) -> Mark:
     if isinstance(trigger, MetricTrigger):
-        return mark._replace(was_beyond=mark.beyond, beyond=_beyond(trigger, value))
+        return mark._replace(was_beyond=mark.beyond, beyond=beyond(trigger, value))
     smaller = trigger.smaller_is_better
     if smaller is None:
         smaller = watched is None or watched.smaller_is_better
     better = not math.isnan(value) and (mark.best is None or (value < mark.best if smaller else value > mark.best))
-    return Mark(best=value, since=0) if better else mark._replace(since=mark.since + 1)
+    since = 0 if better else mark.since + 1
+    return Mark(value if better else mark.best, since, beyond=since >= trigger.validations, was_beyond=mark.beyond)
 
 
-def _beyond(trigger: MetricTrigger, value: float) -> bool:
+def beyond(trigger: MetricTrigger, value: float) -> bool:
     if math.isnan(value):
         return True
     return value > trigger.above if trigger.above is not None else trigger.below is not None and value < trigger.below
@@ -182,7 +205,7 @@ def _beyond(trigger: MetricTrigger, value: float) -> bool:
 def _measured(webhook: Webhook, index: int, trigger: Trigger, data: EventData, watched: Watched | None) -> Fired | None:
     if not isinstance(data, ValidationReported) or not isinstance(trigger, (MetricTrigger, StallTrigger)):
         return None
-    name = _metric(trigger, watched)
+    name = metric_of(trigger, watched)
     mark = webhook.marks.get(mark_key(index, data.trial_id))
     if mark is None or name not in data.metrics:
         return None
@@ -194,7 +217,7 @@ def _measured(webhook: Webhook, index: int, trigger: Trigger, data: EventData, w
         return None
     limit = trigger.above if trigger.above is not None else trigger.below
     assert limit is not None
-    beyond = MetricBeyond(
+    numbers = MetricBeyond(
         metric=name, value=data.metrics[name], limit=limit, above=trigger.above is not None, batches=data.batches
     )
-    return Fired("warning", beyond.reason())
+    return Fired("warning", numbers.reason())

@@ -22,6 +22,7 @@ from tenuto.kernel.settings import Settings
 from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
+from tenuto.schemas.events.notice import WebhookFailed, WebhookTriggered
 from tenuto.schemas.ids import name_id
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
@@ -50,6 +51,8 @@ UNCERTAIN = (
     "The database went away while this was recorded. It may still be carried out: look at the experiment, "
     "or send it again with the same Idempotency-Key."
 )
+_NOTICES = frozenset({WebhookTriggered.TYPE, WebhookFailed.TYPE})
+"""Types of events that may follow from a request, and are not its answer."""
 ASKING: ContextVar[str] = ContextVar("asking", default="")
 """User who sent the request that is being answered."""
 
@@ -175,7 +178,7 @@ class Gateway:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(VIEWS_SECONDS_MAX):
                     await self.views_reached(events[-1].position)
-        return events
+        return tuple(event for event in events if event.type not in _NOTICES)
 
     async def up_to_date(self) -> None:
         """Returns when the views show all that is recorded by now, so that whoever has seen an experiment end in the events

@@ -59,3 +59,12 @@ class NewUserView(UserView):
 class NewTokenView(TokenView):
     token: str
     """Shown here and never again."""
+
+
+class SecretKeyView(Model):
+    secrets: int
+    """Number of secrets and webhooks' targets that are sealed with the new key."""
+    unreadable: int
+    """Those that were sealed with a key that was lost before: set them anew."""
+    position: int
+    """Of the event in the log."""

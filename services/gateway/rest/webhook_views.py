@@ -34,6 +34,29 @@ class NewWebhookBody(Model):
     """A notice follows when what there was a notice about is well again. null: only for PagerDuty, which resolves its alert."""
 
 
+class ChangedWebhookBody(Model):
+    """What is left out, or null, stays as it is."""
+
+    triggers: tuple[Trigger, ...] | None = Field(default=None, min_length=1, max_length=TRIGGERS_MAX)
+    """In place of all that there are. Metrics, stalls and waits begin anew: what is beyond a limit is told again."""
+    filters: Filters | None = None
+    """In place of all that there are."""
+    group_seconds: float | None = Field(default=None, ge=0, le=GROUP_SECONDS_MAX)
+    recoveries: bool | None = None
+    paused: bool | None = None
+    """True: nothing triggers a notice, and what waits is not sent. False: it is sent, and tried for a day from now on."""
+
+
+class ExplanationView(Model):
+    event_id: str
+    event_type: str
+    position: int
+    number: int | None
+    """Of the notice that was triggered by the event. null: there is none."""
+    sentences: tuple[str, ...]
+    """Why: one for each filter and trigger that did not fit, or the reason of the notice."""
+
+
 class RotateBody(Model):
     secret: str | None = Field(default=None, pattern=r"^whsec_[A-Za-z0-9+/]{32,88}={0,2}$")
     """null: the gateway makes one."""
@@ -56,6 +79,8 @@ class WebhookView(Model):
     filters: Filters
     group_seconds: float
     recoveries: bool
+    paused: bool
+    """True: nothing triggers a notice, and what waits is not sent."""
     created_us: int
     notices: int
     """Triggered so far."""

@@ -1,4 +1,4 @@
-"""secret set, ls, rm."""
+"""secret set, ls, rm, rotate-key."""
 
 from __future__ import annotations
 
@@ -46,3 +46,12 @@ def remove(context: typer.Context, name: Name) -> None:
     """Remove a secret. Workers that run keep what they were given; those that start need it."""
     client(context).delete(f"/secrets/{name}")
     say(f"Secret {name} is removed.")
+
+
+@app.command("rotate-key")
+def rotate_key(context: typer.Context) -> None:
+    """Seal all secrets and webhooks' targets with a new key, and forget the old one (for admins)."""
+    done = client(context).post("/secrets/rotate-key")
+    say(f"{done['secrets']} secrets are sealed with a new key. Keep a copy of the key's file: the old one opens none of them.")
+    if done["unreadable"]:
+        say(f"{done['unreadable']} were sealed with a key that was lost before, and cannot be read: set them anew.")

@@ -1,4 +1,4 @@
-"""webhook create, ls, show, test, deliveries, redeliver, rotate, rm."""
+"""webhook create, edit, pause, resume, explain, ls, show, test, deliveries, redeliver, rotate, rm."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import typer
 
@@ -21,17 +22,34 @@ POLL_SECONDS = 0.2
 FORMS = (
     "experiment:STATE, trial:STATE (completed, failed, canceled, early_stopped; several with commas), metric:NAME>VALUE, "
     "metric:NAME<VALUE, stall:VALIDATIONS, stall:NAME:VALIDATIONS, log, log:TEXT, agent_lost, checkpoint_damaged, straggler, "
-    "event:TYPE,TYPE"
+    "notice, notice:LEVEL,LEVEL, wait:SECONDS, event:TYPE,TYPE"
 )
+
+OPTIONS = {
+    "http": {"url"},
+    "slack": {"channel", "api_url"},
+    "pagerduty": {"api_url"},
+    "email": {"host", "port", "security", "username", "sender", "recipient"},
+    "apprise": set[str](),
+}
+"""Options of `create` that are for one kind of target."""
 
 
 @app.command()
 def create(
     context: typer.Context,
     name: Name,
-    to: Annotated[Literal["http", "slack", "pagerduty"], typer.Option(help="Kind of target.")],
+    to: Annotated[Literal["http", "slack", "pagerduty", "email", "apprise"], typer.Option(help="Kind of target.")],
     on: Annotated[list[str], typer.Option(help=f"What triggers a notice, several times if need be: {FORMS}.")],
     url: Annotated[str | None, typer.Option(help="http: the receiver's address.")] = None,
+    host: Annotated[str | None, typer.Option(help="email: the server that takes mail (SMTP).")] = None,
+    port: Annotated[int | None, typer.Option(min=1, help="email: its port (587 with starttls, 465 with tls).")] = None,
+    security: Annotated[
+        Literal["starttls", "tls", "none"] | None, typer.Option(help="email: encryption; starttls unless given.")
+    ] = None,
+    username: Annotated[str | None, typer.Option(help="email: to log in with; the password is asked for.")] = None,
+    sender: Annotated[str | None, typer.Option(help="email: address that mails are from.")] = None,
+    recipient: Annotated[list[str] | None, typer.Option(help="email: address that mails go to; may be repeated.")] = None,
     channel: Annotated[str | None, typer.Option(help="slack: id of the channel that a bot posts to.")] = None,
     api_url: Annotated[str | None, typer.Option(help="pagerduty, slack with a bot: another address of their API.")] = None,
     own_secret: Annotated[bool, typer.Option("--own-secret", help="http: ask for the secret, and make none.")] = False,
@@ -45,13 +63,17 @@ def create(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Make a webhook. Addresses and tokens of Slack and keys of PagerDuty are asked for, or read from standard input; they are
-    never arguments, which others on this machine could see."""
+    """Make a webhook. Passwords, tokens, keys, and addresses of Slack and apprise are asked for, or read from standard input;
+    they are never arguments, which others on this machine could see."""
     from tenuto.cli.output import print_json
 
+    options = {
+        "url": url, "channel": channel, "api_url": api_url, "host": host, "port": port, "security": security,
+        "username": username, "sender": sender, "recipient": recipient,
+    }  # fmt: skip
     body = {
         "name": name,
-        "target": _target(to, url, channel, api_url, own_secret),
+        "target": _target(to, options, own_secret),
         "triggers": [_trigger(text) for text in on],
         "filters": {"experiments": experiment or [], "users": user or [], "workspaces": workspace or [], "labels": label or []},
         "group_seconds": group,
@@ -66,25 +88,38 @@ def create(
         say(f"Its receiver checks messages with this secret, which is shown this once: {made['secret']}")
 
 
-def _target(kind: str, url: str | None, channel: str | None, api_url: str | None, own_secret: bool) -> dict[str, Any]:
-    target: dict[str, Any] = {"kind": kind}
-    if api_url is not None:
-        target["api_url"] = api_url
+def _target(kind: str, options: dict[str, Any], own_secret: bool) -> dict[str, Any]:
+    """`options`: those of one kind only; None where not given. Raises CliError."""
+    given = {name for name, value in options.items() if value}
+    wrong = sorted(given - OPTIONS[kind])
+    if wrong:
+        raise CliError(f"--{wrong[0].replace('_', '-')} is not for a target of kind {kind}: what {kind} needs is asked for.")
+    target = {"kind": kind} | {name: options[name] for name in sorted(given & {"api_url", "channel", "url", "host", "port"})}
     if kind == "http":
-        if url is None:
+        if options["url"] is None:
             raise CliError("--url is needed: the address of the receiver.")
-        target["url"] = url
-        if own_secret:
-            target["secret"] = _asked("Secret (whsec_...)")
-    elif url is not None:
-        raise CliError(f"--url is for a target of kind http: what {kind} needs is asked for.")
-    elif kind == "pagerduty":
-        target["routing_key"] = _asked("Integration key of the PagerDuty service")
-    elif channel is not None:
-        target |= {"channel": channel, "token": _asked("Token of the Slack bot (xoxb-...)")}
-    else:
-        target["url"] = _asked("Address of the Slack incoming webhook")
-    return target
+        return target | ({"secret": _asked("Secret (whsec_...)")} if own_secret else {})
+    if kind == "pagerduty":
+        return target | {"routing_key": _asked("Integration key of the PagerDuty service")}
+    if kind == "apprise":
+        return target | {"url": _asked("Address as apprise has it (discord://..., tgram://..., msteams://...)")}
+    if kind == "email":
+        return target | _mail(options)
+    if options["channel"] is not None:
+        return target | {"token": _asked("Token of the Slack bot (xoxb-...)")}
+    return target | {"url": _asked("Address of the Slack incoming webhook")}
+
+
+def _mail(options: dict[str, Any]) -> dict[str, Any]:
+    for needed in ("host", "sender", "recipient"):
+        if not options[needed]:
+            raise CliError(f"--{needed} is needed: a server, a sender and at least one recipient.")
+    found = {"sender": options["sender"], "recipients": options["recipient"], "security": options["security"] or "starttls"}
+    if options["port"] is None:
+        found["port"] = {"starttls": 587, "tls": 465, "none": 25}[found["security"]]
+    if options["username"] is not None:
+        found |= {"username": options["username"], "password": _asked(f"Password of {options['username']}")}
+    return found
 
 
 def _asked(what: str) -> str:
@@ -99,6 +134,10 @@ def _trigger(text: str) -> dict[str, Any]:
     kind, _, rest = text.partition(":")
     if kind in ("experiment", "trial") and rest:
         return {"on": kind, "states": rest.split(",")}
+    if kind == "notice":
+        return {"on": kind, "levels": rest.split(",")} if rest else {"on": kind}
+    if kind == "wait" and rest:
+        return {"on": kind, "seconds": _number(rest, text)}
     if kind == "event" and rest:
         return {"on": kind, "types": rest.split(",")}
     if kind == "log":
@@ -120,6 +159,70 @@ def _number(text: str, trigger: str) -> float:
         raise CliError(f"--on {trigger!r} is no trigger: {text!r} must be a number.") from None
 
 
+@app.command()
+def edit(
+    context: typer.Context,
+    name: Name,
+    on: Annotated[list[str] | None, typer.Option(help=f"Triggers in place of those there are: {FORMS}.")] = None,
+    experiment: Annotated[list[int] | None, typer.Option(min=1, help="Only of these experiments.")] = None,
+    user: Annotated[list[str] | None, typer.Option(help="Only of these users' experiments.")] = None,
+    workspace: Annotated[list[str] | None, typer.Option(help="Only of these workspaces.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="Only of experiments with all these labels.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="Of all experiments: without the filters that there are.")] = False,
+    group: Annotated[float | None, typer.Option(min=0, help="Seconds: what comes within them goes into one message.")] = None,
+    recoveries: Annotated[bool | None, typer.Option("--recoveries/--no-recoveries", help="Say when it is well again.")] = None,
+) -> None:
+    """Change a webhook's triggers, filters, grouping or recoveries. What is not given stays; of the filters, those that are given
+    replace those of their kind."""
+    filters = {"experiments": experiment, "users": user, "workspaces": workspace, "labels": label}
+    given = {key: value for key, value in filters.items() if value}
+    if all and given:
+        raise CliError("--all takes all filters away: give it without others.")
+    rest, body = client(context), dict[str, Any]()
+    if on:
+        body["triggers"] = [_trigger(text) for text in on]
+    if all or given:
+        body["filters"] = {} if all else rest.get(f"/webhooks/{name}")["filters"] | given
+    if group is not None:
+        body["group_seconds"] = group
+    if recoveries is not None:
+        body["recoveries"] = recoveries
+    if not body:
+        raise CliError("Nothing is to be changed: give --on, a filter, --all, --group or --recoveries.")
+    rest.patch(f"/webhooks/{name}", body)
+    say(f"Webhook {name} is changed; `tenuto webhook show {name}` shows it.")
+
+
+@app.command()
+def pause(context: typer.Context, name: Name) -> None:
+    """Let nothing trigger notices, and keep what waits to be sent."""
+    waiting = client(context).patch(f"/webhooks/{name}", {"paused": True})["waiting"]
+    say(f"Webhook {name} is paused; {waiting} notices wait until `tenuto webhook resume {name}`.")
+
+
+@app.command()
+def resume(context: typer.Context, name: Name) -> None:
+    """Let events trigger notices again, and send what waits. What happened meanwhile is not told."""
+    waiting = client(context).patch(f"/webhooks/{name}", {"paused": False})["waiting"]
+    say(f"Webhook {name} sends again; {waiting} notices wait.")
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    name: Name,
+    event: Annotated[str, typer.Argument(help="Id or position of the event: `tenuto event tail --json` shows both.")],
+) -> None:
+    """Say why the webhook has, or has not, a notice about an event, by its triggers and filters as they were then."""
+    query = f"position={event}" if event.isascii() and event.isdigit() else f"event_id={quote(event, safe='')}"
+    found = client(context).get(f"/webhooks/{name}/explanation?{query}")
+    about = f"{found['event_type']} at position {found['position']}"
+    fired = f"triggered notice {found['number']}" if found["number"] else "triggered no notice"
+    say(f"{about} {fired} of webhook {name}:")
+    for sentence in found["sentences"]:
+        say(f"  {sentence}")
+
+
 @app.command("ls")
 def list_webhooks(context: typer.Context, json: Json = False) -> None:
     """Show webhooks, and how their targets take what is sent."""
@@ -139,6 +242,8 @@ def list_webhooks(context: typer.Context, json: Json = False) -> None:
 def _state(item: dict[str, Any]) -> str:
     from tenuto.cli.output import when
 
+    if item["paused"]:
+        return "paused"
     if not item["attempts"]:
         return f"is tried again {when(item['next_us'])}" if item["next_us"] else "well"
     return f"{item['answer']} (attempt {item['attempts']}, next {when(item['next_us'])})"

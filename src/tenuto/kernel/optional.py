@@ -24,6 +24,7 @@ EXTRAS = {
     "matplotlib": "pictures",
     "pandas": "frames",
     "pyarrow": "frames",
+    "apprise": "apprise",
     "opentelemetry.exporter": "otlp",
 }
 """Extra of `tenuto` that installs each package, as pyproject.toml declares it."""

@@ -20,9 +20,9 @@ def private(path: str, flags: int) -> int:
     return descriptor
 
 
-def write_private(file: Path, text: str) -> None:
+def write_private(file: Path, content: str | bytes) -> None:
     """Writes the file atomically, with mode 0600. Raises OSError."""
-    with _temporary(file, text.encode()) as temporary:
+    with _temporary(file, content.encode() if isinstance(content, str) else content) as temporary:
         os.replace(temporary, file)
 
 

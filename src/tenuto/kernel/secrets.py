@@ -4,25 +4,18 @@ never part of an event, a view or a log line."""
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from Crypto.Cipher import AES
+from tenuto.kernel.secret_keys import Keys, SecretKeyError, opened, sealed
 
-from tenuto.kernel.private_files import make_private
-from tenuto.kernel.settings import SettingsError
+__all__ = ["PER_USER_MAX", "KeyChange", "SecretKeyError", "Secrets", "Stored"]
 
-KEY_BYTES = 32
-NONCE_BYTES, TAG_BYTES = 12, 16
 PER_USER_MAX = 100
-
-
-class SecretKeyError(SettingsError):
-    """`str(error)` is one sentence for the operator: what, why, what to do."""
+CHANGED_AT_ONCE = 500
+"""Secrets that are read in one piece while the key is changed."""
 
 
 @dataclass(frozen=True)
@@ -31,24 +24,30 @@ class Stored:
     updated_us: int
 
 
+@dataclass(frozen=True)
+class KeyChange:
+    secrets: int
+    """Sealed with the new key."""
+    unreadable: int
+    """Sealed with a key that the file does not have: they were lost before."""
+
+
 class Secrets:
     def __init__(self, pool: Any, key_file: Path | None) -> None:
         """`pool`: asyncpg's. The key is read, or made, when it is first needed; without a file there are no secrets."""
-        self._pool, self._key_file = pool, key_file
-        self._key = b""
+        self._pool, self._keys = pool, Keys(key_file)
 
     async def names(self, user: str) -> list[Stored]:
         rows = await self._pool.fetch("SELECT name, updated_us FROM secrets WHERE user_name = $1 ORDER BY name", user)
         return [Stored(row["name"], row["updated_us"]) for row in rows]
 
     async def set(self, user: str, name: str, value: str, time_us: int) -> None:
-        sealed = self._sealed(user, name, value)
         await self._pool.execute(
             """INSERT INTO secrets VALUES ($1, $2, $3, $4)
                ON CONFLICT (user_name, name) DO UPDATE SET value = excluded.value, updated_us = excluded.updated_us""",
             user,
             name,
-            sealed,
+            self._sealed(user, name, value),
             time_us,
         )
 
@@ -60,7 +59,7 @@ class Secrets:
     async def values(self, references: Iterable[str]) -> dict[str, str]:
         """Values by reference (`user/name`); missing secrets, and those sealed with another key, are left out. Raises
         SecretKeyError."""
-        self._load_key()  # outside the loop below: its errors concern all secrets, not one
+        self._keys.load()  # outside the loop below: its errors concern all secrets, not one
         pairs = [tuple(reference.split("/", 1)) for reference in sorted(set(references))]
         rows = await self._pool.fetch(
             """SELECT user_name, name, value FROM secrets
@@ -69,49 +68,59 @@ class Secrets:
             [name for _, name in pairs],
         )
         found = {}
-        for user, name, sealed in rows:
+        for user, name, value in rows:
             with contextlib.suppress(ValueError):  # sealed with another key
-                found[f"{user}/{name}"] = self._opened(user, name, bytes(sealed))
+                found[f"{user}/{name}"] = self._opened(user, name, bytes(value))
         return found
 
     async def forget(self, user: str) -> None:
         """Removes all secrets of a user."""
         await self._pool.execute("DELETE FROM secrets WHERE user_name = $1", user)
 
+    async def change_key(self) -> KeyChange:
+        """Seals all secrets with a new key. May be broken off anywhere, and begun again: until all are sealed anew, the file has
+        the old keys as well. Raises SecretKeyError."""
+        self._keys.begin_change()
+        count, unreadable, last = 0, 0, ("", "")
+        while True:
+            rows = await self._pool.fetch(
+                """SELECT user_name, name, value FROM secrets WHERE (user_name, name) > ($1, $2)
+                   ORDER BY user_name, name LIMIT $3""",
+                *last,
+                CHANGED_AT_ONCE,
+            )
+            for user, name, value in rows:
+                anew = self._sealed_anew(user, name, bytes(value))
+                if anew is None:
+                    unreadable += 1
+                    continue
+                # What was set meanwhile is sealed with the new key already.
+                await self._pool.execute(
+                    "UPDATE secrets SET value = $4 WHERE user_name = $1 AND name = $2 AND value = $3", user, name, value, anew
+                )
+                count += 1
+            if len(rows) < CHANGED_AT_ONCE:
+                break
+            last = (rows[-1]["user_name"], rows[-1]["name"])
+        self._keys.end_change()
+        return KeyChange(count, unreadable)
+
+    def _sealed_anew(self, user: str, name: str, value: bytes) -> bytes | None:
+        """None: no key of the file fits."""
+        try:
+            return self._sealed(user, name, self._opened(user, name, value))
+        except ValueError:
+            return None
+
     def _sealed(self, user: str, name: str, value: str) -> bytes:
-        nonce = os.urandom(NONCE_BYTES)
-        ciphertext, tag = self._cipher(nonce, user, name).encrypt_and_digest(value.encode())
-        return nonce + bytes(tag) + bytes(ciphertext)
+        return sealed(self._keys.load()[0], f"{user}/{name}", value)
 
-    def _opened(self, user: str, name: str, sealed: bytes) -> str:
-        """The decrypted value. Raises ValueError if it was changed, or sealed with another key or for another name."""
-        nonce, tag = sealed[:NONCE_BYTES], sealed[NONCE_BYTES : NONCE_BYTES + TAG_BYTES]
-        opened = self._cipher(nonce, user, name).decrypt_and_verify(sealed[NONCE_BYTES + TAG_BYTES :], tag)
-        return bytes(opened).decode()
-
-    def _load_key(self) -> bytes:
-        if not self._key:
-            self._key = _load_or_make(self._key_file)
-        return self._key
-
-    def _cipher(self, nonce: bytes, user: str, name: str) -> Any:
-        cipher = AES.new(self._load_key(), AES.MODE_GCM, nonce=nonce)
-        cipher.update(f"{user}/{name}".encode())
-        return cipher
-
-
-def _load_or_make(path: Path | None) -> bytes:
-    """Key from the file, which is made if it does not exist. Raises SecretKeyError."""
-    if path is None:
-        raise SecretKeyError("TENUTO_SECRET_KEY_FILE is not set: name the file of the users' secrets for gateway and launcher.")
-    try:
-        make_private(path, os.urandom(KEY_BYTES))
-        key = path.read_bytes()
-        mode = stat.S_IMODE(path.stat().st_mode)
-    except OSError as error:
-        raise SecretKeyError(f"The key of the secrets, {path}, cannot be used: {error.strerror}.") from error
-    if mode & 0o077:
-        raise SecretKeyError(f"The key of the secrets, {path}, can be read by other users; run `chmod 600 {path}`.")
-    if len(key) != KEY_BYTES:
-        raise SecretKeyError(f"The key of the secrets, {path}, is damaged: it has {len(key)} bytes, not {KEY_BYTES}.")
-    return key
+    def _opened(self, user: str, name: str, value: bytes) -> str:
+        """Raises ValueError, and SecretKeyError."""
+        for key in self._keys.load():
+            with contextlib.suppress(ValueError):
+                return opened(key, f"{user}/{name}", value)
+        for key in self._keys.load(again=True):  # another process may have changed it
+            with contextlib.suppress(ValueError):
+                return opened(key, f"{user}/{name}", value)
+        raise ValueError("sealed with another key")

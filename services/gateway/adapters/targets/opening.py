@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from tenuto.kernel.secrets import Secrets
 from tenuto.schemas.base import Model
-from tenuto.schemas.webhooks import HttpTarget, PagerDutyTarget, SlackTarget
+from tenuto.schemas.webhooks import AppriseTarget, HttpTarget, MailTarget, PagerDutyTarget, SlackTarget
 from tenuto.schemas.webhooks import Target as TargetSettings
 from tenuto.services.gateway.adapters.addresses import Guard, Network
 from tenuto.services.gateway.adapters.targets.target import NotEver, Target
@@ -49,6 +49,11 @@ def shown(target: TargetSettings) -> str:
     """What people may see of the target: an address may be as secret as a password."""
     if isinstance(target, SlackTarget):
         return f"channel {target.channel}" if target.token is not None else _host(target.url or "")
+    if isinstance(target, MailTarget):
+        others = len(target.recipients) - 1
+        return f"{target.recipients[0]}{f' and {others} more' if others else ''} by {target.host}"[:256]
+    if isinstance(target, AppriseTarget):
+        return target.url.partition("://")[0]
     return _host(target.api_url if isinstance(target, PagerDutyTarget) else target.url)
 
 
@@ -101,6 +106,14 @@ def open_target(sealed: Sealed, allowed: Sequence[Network]) -> Target:
             if target.token is not None:
                 return SlackBot(target.token, target.channel or "", target.api_url, guard)
             return SlackWebhook(target.url or "", guard)
+        if isinstance(target, MailTarget):
+            from tenuto.services.gateway.adapters.targets.mail import Mail
+
+            return Mail(target, guard)
+        if isinstance(target, AppriseTarget):
+            from tenuto.services.gateway.adapters.targets.other import Other
+
+            return Other(target.url, allowed)
         from tenuto.services.gateway.adapters.targets.pager import PagerDuty
 
         return PagerDuty(target.routing_key, target.api_url, guard)

@@ -10,10 +10,11 @@ from tenuto.kernel.secrets import PER_USER_MAX
 from tenuto.schemas.config import ExperimentConfig
 from tenuto.schemas.config.errors import ConfigError, Problem
 from tenuto.schemas.config.experiment import SECRET_NAME_PATTERN
+from tenuto.services.gateway.commands import NoteSecretKey
 from tenuto.services.gateway.rest.bodies import SecretBody
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
-from tenuto.services.gateway.rest.user_views import SecretView
+from tenuto.services.gateway.rest.user_views import SecretKeyView, SecretView
 
 router = APIRouter(tags=["secrets"])
 SecretName = Annotated[str, Path(pattern=SECRET_NAME_PATTERN)]
@@ -36,6 +37,23 @@ async def put(door: Door, name: SecretName, body: SecretBody) -> Response:
         now_us = door.clock.now_us()
         await door.secrets.set(asking(), name, body.value, now_us)
     return answer(SecretView(name=name, updated_us=now_us))
+
+
+@router.post("/secrets/rotate-key", response_model=SecretKeyView)
+async def rotate_key(door: Door) -> Response:
+    """Seals all users' secrets and webhooks' targets with a new key, and forgets the old one. For admins. What was broken off is
+    done by the next request."""
+    async with door.secrets_change:
+        changed = await door.secrets.change_key()
+    command = NoteSecretKey(
+        id=door.clock.new_id(),
+        time_us=door.clock.now_us(),
+        user=asking(),
+        secrets=changed.secrets,
+        unreadable=changed.unreadable,
+    )
+    [event] = await door.carry_out(command)
+    return answer(SecretKeyView(secrets=changed.secrets, unreadable=changed.unreadable, position=event.position))
 
 
 @router.delete("/secrets/{name}", response_model=list[SecretView])

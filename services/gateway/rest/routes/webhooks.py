@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from typing import Annotated
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Path, Query, Response
 
+from tenuto.schemas.envelope import Event
 from tenuto.schemas.webhooks import WEBHOOK_NAME_PATTERN, HttpTarget
+from tenuto.services.gateway.adapters.notice_history import explain
 from tenuto.services.gateway.adapters.targets.opening import OldSecret, Sealed, new_secret, shown
-from tenuto.services.gateway.commands import ChangeWebhookSecret, CreateWebhook, Redeliver, RemoveWebhook, TryWebhook
+from tenuto.services.gateway.commands import (
+    ChangeWebhook,
+    ChangeWebhookSecret,
+    CreateWebhook,
+    Redeliver,
+    RemoveWebhook,
+    TryWebhook,
+)
 from tenuto.services.gateway.decide.webhooks import own
 from tenuto.services.gateway.policies.notice_state import Webhook
 from tenuto.services.gateway.projections.views import WebhookTroubleView
@@ -17,7 +26,9 @@ from tenuto.services.gateway.rest.bodies import Recorded
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.webhook_views import (
+    ChangedWebhookBody,
     DeliveryView,
+    ExplanationView,
     NewWebhookBody,
     NewWebhookView,
     RedeliverBody,
@@ -76,6 +87,56 @@ async def create(door: Door, body: NewWebhookBody) -> Response:
 async def show(door: Door, name: WebhookName) -> Response:
     await door.users_known()
     return answer(_view(door, _found(door, name)))
+
+
+@router.patch("/webhooks/{name}", response_model=WebhookView)
+async def change(door: Door, name: WebhookName, body: ChangedWebhookBody) -> Response:
+    """Changes triggers, filters, grouping and recoveries, pauses and resumes. The target stays: for another one make another
+    webhook."""
+    command = ChangeWebhook(
+        id=door.clock.new_id(),
+        time_us=door.clock.now_us(),
+        user=asking(),
+        name=name,
+        triggers=body.triggers,
+        filters=body.filters,
+        group_seconds=body.group_seconds,
+        recoveries=body.recoveries,
+        paused=body.paused,
+    )
+    await door.carry_out(command)
+    return answer(_view(door, _found(door, name)))
+
+
+@router.get("/webhooks/{name}/explanation", response_model=ExplanationView)
+async def explanation(
+    door: Door,
+    name: WebhookName,
+    event_id: Annotated[UUID | None, Query(description="Id of an event.")] = None,
+    position: Annotated[int | None, Query(ge=1, le=2**62, description="Its position in the log, instead.")] = None,
+) -> Response:
+    """Why the webhook has, or has not, a notice about an event: by its triggers and filters as they were then."""
+    await door.users_known()
+    _found(door, name)
+    if (event_id is None) == (position is None):
+        raise DoorError("invalid", "Give either event_id or position of the event.", "event_id")
+    event = await door.log.find(event_id) if event_id is not None else await _at(door, position or 0)
+    if event is None:
+        raise not_found(f"event {event_id or position}")
+    found = await explain(door.log, name, event)
+    view = ExplanationView(
+        event_id=str(event.id),
+        event_type=event.type,
+        position=event.position,
+        number=found.number,
+        sentences=found.sentences,
+    )
+    return answer(view)
+
+
+async def _at(door: Gateway, position: int) -> Event | None:
+    page = await door.log.read(position - 1, 1, upto=position)
+    return page[0] if len(page) else None
 
 
 @router.delete("/webhooks/{name}", response_model=Recorded)
@@ -185,6 +246,7 @@ def _view(door: Gateway, webhook: Webhook) -> WebhookView:
         filters=webhook.filters,
         group_seconds=webhook.group_seconds,
         recoveries=webhook.recoveries,
+        paused=webhook.paused,
         created_us=webhook.created_us,
         notices=webhook.number,
         waiting=len(webhook.waiting),
