@@ -26,7 +26,7 @@ class Target:
         else those of the cluster on this machine. Raises ClientError."""
         url = url or os.environ.get("TENUTO_URL")
         source = "the argument `token`" if token else "TENUTO_TOKEN"
-        token = token or os.environ.get("TENUTO_TOKEN", "")
+        token = (token or os.environ.get("TENUTO_TOKEN", "")).strip()  # a file that was read by a shell ends with a line feed
         token_file = os.environ.get("TENUTO_TOKEN_FILE", "")
         if not url or not (token or token_file):
             from tenuto.embedded.files import Layout, read_state
