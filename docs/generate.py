@@ -67,6 +67,24 @@ def events_schema() -> dict[str, Any]:
     }
 
 
+RELIED_ON = """What subscribers may rely on.
+
+Of `tenuto.log.>` (stream TENUTO_LOG), which is for programs of others, too:
+- Each event comes at least once, and in the order of the log. Its stream sequence is its `position`; `Nats-Msg-Id` is its `id`.
+  An event that comes again has the same position, so who notes the last position sees each once.
+- A gap in the positions of what you filter by means nothing; a stream that begins behind your position means that older events
+  are read from the gateway (`GET /api/v1/events`), which has all of them.
+- The third part of a subject is the kind of the event's stream, the fourth its key, the last its type. Types and their members
+  keep their meaning for ever. A change that old readers would misread gets a higher `schema_version`; new types and members may
+  come in any release, so pass over what you do not know.
+- `data` is byte for byte what is in the hash chain. Sentences are not recorded: make them of `reason`, or ask the gateway.
+- Only the relay can publish there. Who may subscribe reads all of it; rights of users are judged by the gateway's stream of
+  events (`GET /api/v1/events/stream`), and not here.
+
+All other subjects (`tenuto.ingress.>`, `tenuto.committed.>`, `tenuto.agent.>`) are between the parts of one release, and may
+change with any: subscribe to none of them."""
+
+
 def asyncapi() -> dict[str, Any]:
     broker = NatsBroker()
     kinds: dict[str, list[type[EventData]]] = {}
@@ -122,6 +140,7 @@ def asyncapi() -> dict[str, Any]:
     )
     spec = AsyncAPI(broker, title="Tenuto", version="1", schema_version="3.0.0").to_specification()
     document: dict[str, Any] = json.loads(spec.to_json())
+    document["info"]["description"] = RELIED_ON
     return document
 
 

@@ -52,6 +52,7 @@ from tenuto.services.gateway.projections.metric_tables import MetricTables
 from tenuto.services.gateway.projections.queries import Views
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.door import make_door
+from tenuto.services.gateway.rest.origins import origins
 from tenuto.services.gateway.rest.server import bind, serve
 from tenuto.services.gateway.rest.tail import Tail
 from tenuto.services.gateway.state import State
@@ -117,7 +118,8 @@ class GatewayService:
 async def build(
     settings: Settings, log: EventLog, bus: Client | None, clock: Clock, *, feed: Callable[[], Feed] | None = None
 ) -> GatewayService:
-    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. Raises TokenError."""
+    """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. Raises TokenError, SettingsError."""
+    origins(settings.cors_origins)  # so that a wrong one is said at the start
     if feed is None:
         assert bus is not None
         feed = _over(log, bus)

@@ -21,6 +21,7 @@ class Right(Enum):
 ROUTES: Mapping[str, Right] = {
     "GET /healthz": Right.OPEN,
     "GET /api/v1/openapi.json": Right.OPEN,
+    "GET /api/v1/docs": Right.OPEN,
     # Who signs in has no token yet.
     "POST /api/v1/login": Right.OPEN,
     "POST /api/v1/logout": Right.USER,

@@ -15,6 +15,7 @@ NAME = "views"
 """The projection's name: its cursor and its parked events."""
 TABLES = (
     "experiments", "trials", "trial_validations", "trial_checkpoints", "allocations", "agents", "closed_slots", "user_names",
+    "trial_hyperparameters",
 )  # fmt: skip
 """Tables that a rebuild empties first."""
 HANDLERS: dict[str, Handler] = {

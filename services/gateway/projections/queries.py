@@ -10,7 +10,9 @@ from typing import Any
 
 from tenuto.schemas.bus import Backlog, BusState
 from tenuto.services.gateway.explain import DECISIONS, positions_of, told
-from tenuto.services.gateway.projections.rows import Fetching, Rows
+from tenuto.services.gateway.projections.experiment_search import EXPERIMENT, ExperimentLists
+from tenuto.services.gateway.projections.log_lines import LogLines
+from tenuto.services.gateway.projections.rows import Rows
 from tenuto.services.gateway.projections.views import (
     AgentView,
     AllocationView,
@@ -18,8 +20,6 @@ from tenuto.services.gateway.projections.views import (
     CheckpointView,
     ConsumerView,
     ExperimentDetail,
-    ExperimentView,
-    LogLineView,
     MetricPointView,
     SlotView,
     StatusView,
@@ -38,10 +38,6 @@ PAGE_MAX = 1_000
 POINTS_MAX = 50_000
 """Metric points or log lines of one answer: usually some megabytes."""
 
-_EXPERIMENT = """experiment_id AS id, name, description, labels, archived, deletion_due_us, deleted_us,
-    user_name AS "user", state, method, metric,
-    smaller_is_better, pool, slots_per_trial, priority, weight, max_slots, max_trials, max_concurrent_trials, seed, context_hash,
-    context_size_bytes, submitted_us, ended_us, error, best_trial_id, best_metric"""
 _TRIAL = """trial_id AS id, experiment_id, trial_number AS number, state, hyperparameters, seed, target_length, batches, length,
     latest_metric, best_metric, best_batches, allocation_id, allocations, failures, error, decided_position AS reason,
     excluded_agents, stragglers, breaks, requested_us, ended_us, setbacks, restart_at_us, leaving_us"""
@@ -54,52 +50,25 @@ _TRIAL += f", {_SAID} AS said_us, {_SILENCE}"
 _TRIAL_ID = "experiment_id || '-' || trial_number AS trial_id"
 _VALIDATION = f"{_TRIAL_ID}, batches, length, time_us, metrics, metric"
 _POINT = f"{_TRIAL_ID}, batches, time_us, metrics"
-_LINE = f"line, {_TRIAL_ID}, allocation_id, rank, stream, time_us, text"
 _CHECKPOINT = """checkpoint_id AS id, trial_id, experiment_id, allocation_id, batches, length, size_bytes, location, metric,
     saved_us, deleted_us, deleted_position AS delete_reason, damaged_us, damage, resumed_from"""
 _ALLOCATION = """allocation_id AS id, trial_id, experiment_id, pool, state, slots, granted_position AS reason, outcome, exit_code,
     error, granted_us, started_us, exited_us, released_us"""
+CheckpointPlace = tuple[int, int, int, int, str]
+"""Of the last checkpoint of a page: experiment, trial number, batches, when it was saved, and id."""
+FIRST_CHECKPOINT: CheckpointPlace = (0, 0, -1, 0, "")
 
 
-class Views(Fetching):
+class Views(ExperimentLists, LogLines):
     async def _told(self, query: str, *values: Any, column: str = "reason") -> list[dict[str, Any]]:
         """Rows that name a decision in that column, with its sentence."""
         rows = await self._rows(query, *values)
         positions = positions_of(rows, column)
         return told(rows, column, await self._rows(DECISIONS, positions)) if positions else rows
 
-    async def experiments(
-        self,
-        limit: int,
-        before: int | None = None,
-        state: str | None = None,
-        *,
-        name: str | None = None,
-        label: str | None = None,
-        archived: bool = False,
-        deleted: bool = False,
-    ) -> list[ExperimentView]:
-        """The newest first. `name`: a part of the name, in small or large letters. `archived`: archived ones, too."""
-        rows = await self._rows(
-            f"""SELECT {_EXPERIMENT} FROM experiments
-                WHERE ($2::bigint IS NULL OR experiment_id < $2) AND ($3::text IS NULL OR state = $3)
-                    AND ($4::text IS NULL OR strpos(lower(name), lower($4)) > 0) AND ($5::text IS NULL OR $5 = ANY(labels))
-                    AND ($6 OR NOT archived) AND ($7 OR deleted_us IS NULL)
-                ORDER BY experiment_id DESC LIMIT $1""",
-            limit,
-            before,
-            state,
-            name,
-            label,
-            archived,
-            deleted,
-        )
-        counts = await self._trial_counts([row["id"] for row in rows])
-        return [ExperimentView(**row, trials=counts.get(row["id"], {})) for row in rows]
-
     async def experiment(self, experiment_id: int) -> ExperimentDetail | None:
         rows, counts, best = await asyncio.gather(
-            self._rows(f"SELECT {_EXPERIMENT}, note, config FROM experiments WHERE experiment_id = $1", experiment_id),
+            self._rows(f"SELECT {EXPERIMENT}, note, config FROM experiments WHERE experiment_id = $1", experiment_id),
             self._trial_counts([experiment_id]),
             self._rows(
                 """SELECT c.checkpoint_id FROM trial_checkpoints c JOIN experiments e USING (experiment_id)
@@ -123,17 +92,6 @@ class Views(Fetching):
         rows = await self._rows("SELECT user_name FROM experiments WHERE experiment_id = $1", experiment_id)
         return str(rows[0]["user_name"]) if rows else None
 
-    async def _trial_counts(self, experiment_ids: Sequence[int]) -> Mapping[int, dict[Any, int]]:
-        rows = await self._rows(
-            """SELECT experiment_id, state, count(*) AS trials FROM trials WHERE experiment_id = ANY($1::bigint[])
-               GROUP BY experiment_id, state ORDER BY experiment_id, state""",
-            list(experiment_ids),
-        )
-        counts: dict[int, dict[Any, int]] = {}
-        for row in rows:
-            counts.setdefault(row["experiment_id"], {})[row["state"]] = row["trials"]
-        return counts
-
     async def trials(self, experiment_id: int, after: int, limit: int) -> list[TrialView]:
         rows = await self._told(
             f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number > $2 ORDER BY trial_number LIMIT $3",
@@ -147,13 +105,18 @@ class Views(Fetching):
         rows = await self._told(f"SELECT {_TRIAL} FROM trials WHERE trial_id = $1", trial_id)
         return _trial(rows[0]) if rows else None
 
-    async def validations(self, experiment_id: int, trial_number: int | None, limit: int) -> Rows[ValidationView]:
+    async def validations(
+        self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
+    ) -> Rows[ValidationView]:
+        """`after`: trial number and batches of the last one of the page before; the same below."""
         rows, more = await self._many(
             limit,
             f"""SELECT {_VALIDATION} FROM trial_validations
-                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) ORDER BY trial_number, batches LIMIT $3""",
+                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND (trial_number, batches) > ($3, $4)
+                ORDER BY trial_number, batches LIMIT $5""",
             experiment_id,
             trial_number,
+            *after,
             limit,
         )
         return Rows(rows, lambda row: ValidationView(**_parsed(row, "metrics")), more)
@@ -184,38 +147,24 @@ class Views(Fetching):
         query = f"SELECT {_TRIAL} FROM trials WHERE experiment_id = $1 AND trial_number = ANY($2::int[])"
         return {row["number"]: _trial(row) for row in await self._told(query, experiment_id, list(numbers))}
 
-    async def points(self, experiment_id: int, trial_number: int | None, after_batches: int, limit: int) -> Rows[MetricPointView]:
+    async def points(
+        self, experiment_id: int, trial_number: int | None, after: tuple[int, int], limit: int
+    ) -> Rows[MetricPointView]:
         rows, more = await self._many(
             limit,
             f"""SELECT {_POINT} FROM trial_metrics
-                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND batches > $3
-                ORDER BY trial_number, batches LIMIT $4""",
+                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND (trial_number, batches) > ($3, $4)
+                ORDER BY trial_number, batches LIMIT $5""",
             experiment_id,
             trial_number,
-            after_batches,
+            *after,
             limit,
         )
         return Rows(rows, lambda row: MetricPointView(**_parsed(row, "metrics")), more)
 
-    async def lines(
-        self, experiment_id: int, trial_number: int | None, after: int, limit: int, tail: bool = False
-    ) -> Rows[LogLineView]:
-        """In the order of arrival; with `tail` the last ones."""
-        rows, more = await self._many(
-            limit,
-            f"""SELECT {_LINE} FROM trial_logs
-                WHERE experiment_id = $1 AND ($2::int IS NULL OR trial_number = $2) AND line > $3
-                ORDER BY line {"DESC" if tail else ""} LIMIT $4""",
-            experiment_id,
-            trial_number,
-            after,
-            limit,
-        )
-        return Rows(rows[::-1] if tail else rows, lambda row: LogLineView(**row), more)
-
     async def checkpoints(
         self, experiment_id: int | None, deleted: bool, limit: int, trial_id: str | None = None, damaged: bool = False,
-        latest: bool = False,
+        latest: bool = False, behind: CheckpointPlace = FIRST_CHECKPOINT,
     ) -> Rows[CheckpointView]:  # fmt: skip
         """`deleted`: these, too. `damaged`: only those that a run found damaged. `latest`: only the last one of each trial."""
         distinct, down = ("DISTINCT ON (experiment_id, trial_number)", "DESC") if latest else ("", "")
@@ -223,12 +172,14 @@ class Views(Fetching):
             f"""SELECT {distinct} {_CHECKPOINT} FROM trial_checkpoints
                 WHERE ($1::bigint IS NULL OR experiment_id = $1) AND ($2 OR deleted_us IS NULL)
                     AND ($4::text IS NULL OR trial_id = $4) AND (NOT $5 OR damaged_us IS NOT NULL)
-                ORDER BY experiment_id, trial_number, batches {down}, saved_us {down} LIMIT $3""",
+                    AND (experiment_id, trial_number, batches, saved_us, checkpoint_id) > ($6, $7, $8, $9, $10)
+                ORDER BY experiment_id, trial_number, batches {down}, saved_us {down}, checkpoint_id {down} LIMIT $3""",
             experiment_id,
             deleted,
             limit,
             trial_id,
             damaged,
+            *behind,
             column="delete_reason",
         )
         return Rows(rows, lambda row: CheckpointView(**row), len(rows) == limit)
@@ -241,14 +192,19 @@ class Views(Fetching):
         )
         return CheckpointDetail(**_parsed(rows[0], "files")) if rows else None
 
-    async def allocations(self, live: bool, experiment_id: int | None, limit: int) -> list[AllocationView]:
+    async def allocations(
+        self, live: bool, experiment_id: int | None, limit: int, behind: tuple[int, str] | None = None
+    ) -> list[AllocationView]:
+        """The latest first. `behind`: when the last one of the page before was granted, and its id."""
         rows = await self._told(
             f"""SELECT {_ALLOCATION} FROM allocations
                 WHERE (NOT $1 OR released_us IS NULL) AND ($2::bigint IS NULL OR experiment_id = $2)
-                ORDER BY granted_us DESC, allocation_id LIMIT $3""",
+                    AND ($4::bigint IS NULL OR (granted_us, allocation_id) < ($4, $5))
+                ORDER BY granted_us DESC, allocation_id DESC LIMIT $3""",
             live,
             experiment_id,
             limit,
+            *(behind or (None, None)),
         )
         return [AllocationView(**_parsed(row, "slots")) for row in rows]
 

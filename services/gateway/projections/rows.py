@@ -22,15 +22,22 @@ T = TypeVar("T")
 class Rows(Generic[M]):
     """Many rows of a table, each made a model only when it is looked at: 50,000 at once would hold up everybody for seconds."""
 
-    def __init__(self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M], more: bool = False) -> None:
-        """`more`: the answer was full, by number or by bytes."""
-        self._rows, self._make, self.more = rows, make, more
+    def __init__(
+        self, rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], M], more: bool = False, last: int | None = None
+    ) -> None:
+        """`more`: the answer was full, by number or by bytes. `last`: what was looked at last, where the next page begins."""
+        self._rows, self._make, self.more, self.last = rows, make, more, last
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[M]:
         return (self._make(dict(row)) for row in self._rows)
+
+    @property
+    def end(self) -> dict[str, Any] | None:
+        """The last row as it was read."""
+        return self._rows[-1] if self._rows else None
 
     def encoded(self, first: int, count: int) -> bytes:
         """Some of them as elements of a JSON array."""

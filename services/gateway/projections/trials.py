@@ -21,6 +21,12 @@ async def _requested(db: Connection, event: Event, data: search.TrialRequested) 
         event.position,
         event.time_us,
     )
+    if data.hyperparameters:
+        await db.execute(_FLAT, data.experiment_id, data.trial_number, to_json(data.hyperparameters))
+
+
+_FLAT = """INSERT INTO trial_hyperparameters SELECT $1, $2, h.* FROM flat_hyperparameters($3::jsonb) h
+           ON CONFLICT DO NOTHING"""  # two names may begin alike
 
 
 async def _leaves(db: Connection, event: Event, trial_id: str) -> None:

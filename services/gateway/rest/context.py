@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,13 +213,14 @@ ROWS_AT_ONCE = 500
 """Encoded in one piece, off the event loop: about 20 ms."""
 
 
-def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200) -> Response:
+def answer(body: Model | Sequence[Model] | Rows[Any], status: int = 200, *, headers: Mapping[str, str] | None = None) -> Response:
     """JSON as the models write it: NaN as a string, fields in order. Twice as fast as through FastAPI's own encoder."""
+    told = dict(headers or {})
     if isinstance(body, Rows):
-        return StreamingResponse(_pieces(body), status, media_type="application/json", headers=more(body.more))
+        return StreamingResponse(_pieces(body), status, media_type="application/json", headers=more(body.more) | told)
     if isinstance(body, Model):
-        return Response(body.to_json(), status, media_type="application/json")
-    return Response(b"[" + b",".join(item.to_json() for item in body) + b"]", status, media_type="application/json")
+        return Response(body.to_json(), status, told, media_type="application/json")
+    return Response(b"[" + b",".join(item.to_json() for item in body) + b"]", status, told, media_type="application/json")
 
 
 MORE_HEADER = "Tenuto-More"

@@ -7,10 +7,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
 
-from tenuto.services.gateway.rest import errors
+from tenuto.services.gateway.rest import errors, reference_page
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
+from tenuto.services.gateway.rest.origins import allow, origins
 from tenuto.services.gateway.rest.problems import ErrorView
 from tenuto.services.gateway.rest.routes import (
     checkpoints,
@@ -32,6 +34,7 @@ from tenuto.services.gateway.rest.routes import (
     webhooks,
 )
 from tenuto.services.gateway.rest.statuses import declare
+from tenuto.services.gateway.rest.transfer import Transfer
 
 PREFIX = "/api/v1"
 API_VERSION = "1.0.0"
@@ -59,7 +62,9 @@ MODULES = (
 def make_door(gateway: Gateway) -> FastAPI:
     app = _routes()
     app.state.gateway = gateway
+    app.add_middleware(Transfer)
     app.add_middleware(Gate, gateway=gateway, parameters=query_parameters(app.openapi()))
+    allow(app, origins(gateway.settings.cors_origins))
     return app
 
 
@@ -87,6 +92,10 @@ def _routes() -> FastAPI:
     @app.get("/healthz", include_in_schema=False)
     async def health() -> dict[str, bool]:
         return {"ok": True}
+
+    @app.get(f"{PREFIX}/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(reference_page.page(app.openapi()), headers=reference_page.HEADERS)
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.adapters.turns import Turns
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
@@ -59,6 +60,7 @@ class Gate:
         """`parameters`: what each route takes in its query, as its document says."""
         self._app, self._gateway, self._parameters = app, gateway, parameters
         self._users_pace = Pace(gateway.settings.requests_per_second_max)
+        self._tokens_pace = Pace(gateway.settings.token_requests_per_second_max)
         self._histories = Turns(of_one_user=HISTORIES_PER_USER_MAX)
         self._strangers_pace = Pace(STRANGERS_PER_SECOND_MAX if gateway.settings.requests_per_second_max else 0)
 
@@ -74,7 +76,7 @@ class Gate:
                 return
             body = _Body(receive, _bytes_max(self._gateway, route))
             body.announced(_header(scope, b"content-length"))
-            if route != UPLOAD and scope["method"] != "GET":
+            if route != UPLOAD and scope["method"] not in ("GET", "HEAD"):
                 await body.check_json()
         except DoorError as error:
             await error_response(error.code, str(error), error.path, headers=error.headers)(scope, receive, send)
@@ -83,15 +85,40 @@ class Gate:
         dear = route in HISTORIES and asking_token() is not None
         try:
             async with self._histories.turn(asking()) if dear else contextlib.nullcontext():
-                await self._app(scope, body.receive, sent)
+                await (self._head if scope["method"] == "HEAD" else self._app)(scope, body.receive, sent)
         except BodyRefused as error:
             if sent.started:
                 raise
             await error_response(error.code, str(error))(scope, receive, send)
 
+    async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What GET would begin with. Its work ends there, as a body may be gigabytes, or endless."""
+        begun: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def begin(message: Message) -> None:
+            if not begun.done():
+                begun.set_result(message)
+            await asyncio.Event().wait()  # until the work is ended
+
+        async def work() -> None:
+            await self._app({**scope, "method": "GET"}, receive, begin)
+
+        working = asyncio.create_task(work(), name="head")
+        try:
+            either: set[asyncio.Future[Any]] = {working, begun}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not begun.done():
+                working.result()
+                return
+            await send(begun.result())
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            begun.cancel()
+            await stop_task(working)
+
     async def _judge(self, scope: Scope) -> str:
         """The route of the table. Raises DoorError."""
-        route, found, methods = match(scope["method"], scope["path"])
+        route, found, methods = match("GET" if scope["method"] == "HEAD" else scope["method"], scope["path"])
         right = ROUTES[route] if route else Right.USER
         if right is not Right.OPEN:
             user = await self._user(scope)
@@ -124,6 +151,7 @@ class Gate:
             )
         if (shown := asking_token()) is not None:  # the cluster's own is the operator's, who may do everything
             self._gateway.token_uses.mark(shown.token_hash, self._gateway.clock.now_us())
+            _keep_pace(self._tokens_pace, shown.token_hash, f"the token {shown.id} of {user}")
             _keep_pace(self._users_pace, user, user)
         return user
 
@@ -266,7 +294,7 @@ def _bytes_max(gateway: Gateway, route: str) -> int:
 def _no_route(methods: tuple[str, ...]) -> DoorError:
     if not methods:
         return DoorError("not_found", "There is nothing at this address.")
-    allowed = ", ".join(methods)
+    allowed = ", ".join(sorted({*methods, "HEAD"} if "GET" in methods else methods))
     return DoorError(
         "method_not_allowed", f"This address does not take this method; it takes {allowed}.", headers={"Allow": allowed}
     )

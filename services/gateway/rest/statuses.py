@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenuto.services.gateway.policies.permissions import ROUTES, Right
@@ -27,14 +28,52 @@ _READS_UPLOADS = ("/experiments", "/reproduce", "/fork", "/continue")
 _COMPARES = ("/diff", "/reproduction")
 
 
+HEADERS = {
+    "ETag": ("Of an answer that came in one piece: send it as `If-None-Match`, and 304 says that it is still so.", "string"),
+    "Link": ('`<?...>; rel="next"`: the query of the next page, where this one is full.', "string"),
+    "Tenuto-More": ("`true` where the page is full, by number or by bytes: there may be more behind it.", "string"),
+    "Tenuto-Total": ("With `total=true`: the number on all pages.", "integer"),
+    "Retry-After": ("Seconds until the same request may be answered.", "integer"),
+    "WWW-Authenticate": ("`Bearer`.", "string"),
+    "Connection": ("`close`.", "string"),
+}
+"""Name of a header -> its meaning and its type."""
+OF_STATUS = {401: ("WWW-Authenticate",), 408: ("Connection",), 429: ("Retry-After",), 503: ("Retry-After",)}
+
+
+def _headers(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+
+
+def _declare_transfer(method: str, operation: Mapping[str, Any], answers: dict[str, Any]) -> None:
+    """Headers of what was found, and 304."""
+    found = answers.get("200", {})
+    if method != "get" or not found:
+        return
+    parameters = {item["name"] for item in operation.get("parameters", ())}
+    named = ["ETag"] if "application/json" in found.get("content", {}) else []
+    named += ["Link", "Tenuto-More"] if "limit" in parameters else []
+    named += ["Tenuto-Total"] if "total" in parameters else []
+    if named:
+        found["headers"] = _headers(named)
+    if "ETag" in named:
+        answers["304"] = {"description": "Still as `If-None-Match` says.", "headers": _headers(("ETag",))}
+
+
 def declare(document: dict[str, Any]) -> None:
     """In place of what FastAPI knows: its own 422, which this door never gives, and nothing of the others."""
+    document["components"]["headers"] = {
+        name: {"description": about, "schema": {"type": kind}} for name, (about, kind) in HEADERS.items()
+    }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             answers = {status: answer for status, answer in operation["responses"].items() if status.startswith("2")}
             for status in _statuses(method.upper(), path):
                 schema = {"$ref": "#/components/schemas/ErrorView"}
                 answers[str(status)] = {"description": MEANINGS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
+                if named := OF_STATUS.get(status):
+                    answers[str(status)]["headers"] = _headers(named)
+            _declare_transfer(method, operation, answers)
             operation["responses"] = answers
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)

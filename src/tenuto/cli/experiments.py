@@ -15,7 +15,7 @@ from tenuto.cli.ending import follow_to_end
 from tenuto.cli.errors import CliError
 from tenuto.cli.lineage import lineage
 from tenuto.cli.local import Local, Record, Test, run_here
-from tenuto.cli.logs import show_logs
+from tenuto.cli.logs import Level, Rank, Text, show_logs
 from tenuto.cli.overrides import Settings as Overrides
 from tenuto.cli.pareto import pareto
 from tenuto.cli.preview import preview
@@ -41,6 +41,7 @@ app.command()(lineage)
 app.command()(pareto)
 
 ENDED = ("completed", "failed", "canceled")
+PAGE_EXPERIMENTS = 1_000
 AWAITED_MAX = 5
 """Trials that are named of those that something waits for."""
 
@@ -121,14 +122,34 @@ def list_experiments(
     context: typer.Context,
     name: Annotated[str | None, typer.Option(help="Part of the name.")] = None,
     label: Annotated[str | None, typer.Option(help="Only experiments that have this label.")] = None,
+    user: Annotated[str | None, typer.Option(help="Only experiments of this user.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only experiments in this state, such as completed.")] = None,
+    hyperparameter: Annotated[
+        str | None, typer.Option("--hp", help="Conditions on one of its trials, such as 'lr>=0.001,lr<0.1,optimizer=adam'.")
+    ] = None,
+    metric_above: Annotated[float | None, typer.Option(help="Only where the best metric is larger.")] = None,
+    metric_below: Annotated[float | None, typer.Option(help="Only where the best metric is smaller.")] = None,
+    sort: Annotated[str, typer.Option(help="id, name, user, state, ended or metric.")] = "id",
+    ascending: Annotated[bool, typer.Option("--ascending", help="The smallest first.")] = False,
+    limit: Annotated[int, typer.Option(help="Most experiments to list.", min=1)] = 100,
     archived: Annotated[bool, typer.Option("--archived", help="Archived experiments, too.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Deleted experiments, too.")] = False,
     json: Json = False,
 ) -> None:
-    """List experiments."""
+    """List experiments, the newest first. What is given must all hold."""
+    from itertools import chain, islice
+
     from tenuto.cli.output import print_json, show_rows, when
 
-    query = {"name": name, "label": label, "archived": "true" if archived else None}
-    rows = items(client(context).get("/experiments", **{key: value for key, value in query.items() if value is not None}))
+    given = {
+        "name": name, "label": label, "user": user, "state": state, "hyperparameter": hyperparameter,
+        "metric_above": metric_above, "metric_below": metric_below,
+        "archived": "true" if archived else None, "deleted": "true" if deleted else None,
+    }  # fmt: skip
+    pages = client(context).pages(
+        "/experiments", **given, sort=sort, order="asc" if ascending else "desc", limit=min(limit, PAGE_EXPERIMENTS)
+    )
+    rows = list(islice(chain.from_iterable(pages), limit))
     if json:
         print_json(rows)
         return
@@ -148,7 +169,9 @@ def list_experiments(
     show_rows(
         (">id", "name", "state", "search", ">trials", "metric", ">best", "submitted"),
         cells,
-        "No experiment fits." if name or label else "No experiments yet: `tenuto exp create` submits one.",
+        "No experiment fits."
+        if any(value is not None for value in given.values())
+        else "No experiments yet: `tenuto exp create` submits one.",
     )
 
 
@@ -178,6 +201,9 @@ def logs(
     context: typer.Context,
     experiment: ExperimentId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines, too, until the experiment has ended.")] = False,
+    text: Text = None,
+    rank: Rank = None,
+    level: Level = None,
     json: Json = False,
 ) -> None:
     """Show what the workers of all its trials wrote."""
@@ -186,7 +212,7 @@ def logs(
     def ended() -> bool:
         return rest.get(f"/experiments/{experiment}")["state"] in ENDED
 
-    show_logs(rest, f"/experiments/{experiment}/logs", follow=follow, json=json, ended=ended)
+    show_logs(rest, f"/experiments/{experiment}/logs", follow=follow, json=json, ended=ended, text=text, rank=rank, level=level)
 
 
 @app.command()

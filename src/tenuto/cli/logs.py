@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from tenuto.cli.output import when
 from tenuto.cli.say import json_text, say
-from tenuto.client.messages import items
 
 if TYPE_CHECKING:
     from tenuto.client.blocking.client import Client
@@ -17,12 +18,32 @@ PAGE_LINES = 1_000
 POLL_SECONDS = 0.5
 
 
-def show_logs(rest: Client, path: str, *, follow: bool, json: bool, ended: Callable[[], bool]) -> None:
+Text = Annotated[str | None, typer.Option("--text", help="Only lines with this text, in small or large letters.")]
+Rank = Annotated[int | None, typer.Option("--rank", help="Only lines of this rank.", min=0)]
+Level = Annotated[
+    str | None,
+    typer.Option(
+        "--level", metavar="LEVEL", help="Only lines that say this level or a higher one: debug, info, warning, error, critical."
+    ),
+]
+
+
+def show_logs(
+    rest: Client,
+    path: str,
+    *,
+    follow: bool,
+    json: bool,
+    ended: Callable[[], bool],
+    text: str | None = None,
+    rank: int | None = None,
+    level: str | None = None,
+) -> None:
     """With `json` one object per line, so that a live stream can be read by programs."""
     after = 0
     while True:
         over = follow and ended()  # asked before reading: what came until then is read below
-        while page := items(rest.get(path, after=after, limit=PAGE_LINES)):
+        for page in rest.pages(path, after=after, limit=PAGE_LINES, text=text, rank=rank, level=level):
             for line in page:
                 if json:
                     print(json_text(line), flush=True)
@@ -31,7 +52,7 @@ def show_logs(rest: Client, path: str, *, follow: bool, json: bool, ended: Calla
                         f"{when(line['time_us'])} [{line['trial_id']} rank {line['rank']} {line['stream']}] {line['text']}",
                         flush=True,
                     )
-            after = page[-1]["line"]
+            after = page[-1]["line"] if page else after
         if not follow or over:
             return
         time.sleep(POLL_SECONDS)

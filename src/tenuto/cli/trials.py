@@ -8,7 +8,7 @@ import typer
 
 from tenuto.cli.common import Json, TrialId, client
 from tenuto.cli.diff import record
-from tenuto.cli.logs import show_logs
+from tenuto.cli.logs import Level, Rank, Text, show_logs
 from tenuto.cli.say import say
 from tenuto.cli.why import straggler
 from tenuto.client.messages import items
@@ -84,6 +84,9 @@ def logs(
     context: typer.Context,
     trial: TrialId,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines, too, until the trial has ended.")] = False,
+    text: Text = None,
+    rank: Rank = None,
+    level: Level = None,
     json: Json = False,
 ) -> None:
     """Show what a trial's workers wrote."""
@@ -92,4 +95,4 @@ def logs(
     def ended() -> bool:
         return rest.get(f"/trials/{trial}")["ended_us"] is not None
 
-    show_logs(rest, f"/trials/{trial}/logs", follow=follow, json=json, ended=ended)
+    show_logs(rest, f"/trials/{trial}/logs", follow=follow, json=json, ended=ended, text=text, rank=rank, level=level)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from tenuto.client.errors import Away, ClientError, Failed, Refused
 from tenuto.client.target import Target
@@ -18,6 +19,7 @@ TIMEOUT_SECONDS = 60.0
 AWAY_STATUSES = frozenset({429, 502, 503, 504})
 MORE_HEADER = "Tenuto-More"
 """Of a page that was full, by number or by bytes."""
+LINK_HEADER = "Link"
 AFTER_HEADER = "Retry-After"
 TOLD_401 = (b'"expired"', b'"wrong_password"')
 """Codes of a refusal whose sentence says more than that the token is wrong."""
@@ -61,6 +63,23 @@ class Request:
             size_bytes = self.body.size_bytes if isinstance(self.body, Upload) else len(self.body)
             sent["Content-Length"] = str(size_bytes)
         return sent
+
+
+class Page(NamedTuple):
+    body: bytes
+    more: bool
+    """There is more behind it."""
+    onward: str
+    """The query of the next page; empty where the answer names none."""
+
+
+_NEXT = re.compile(r'<\?([^>]*)>; rel="next"')
+
+
+def onward(link: str | None) -> str:
+    """The query of the next page, out of the header `Link`."""
+    found = _NEXT.search(link or "")
+    return found[1] if found else ""
 
 
 def new_key() -> str:

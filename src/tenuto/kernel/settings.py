@@ -46,6 +46,11 @@ class Settings:
     requests_per_second_max: float = 100.0
     """Most requests per second of one user to the REST door, over all the user's tokens; ten seconds' worth may come at once.
     It is a tenth of the door's capacity, so that one user's loop leaves room for others. 0: no limit."""
+    token_requests_per_second_max: float = 50.0
+    """The same of one token: a program in a loop leaves room for its user's others. 0: no limit."""
+    cors_origins: str = ""
+    """Origins of pages whose scripts may use the REST door, with commas between, such as https://page.example.com; * for all.
+    Empty: none."""
     deletion_grace_hours: float = 24.0
     """Time in which the deletion of an experiment can be taken back. 0: it is deleted at once."""
     public_url: str = ""

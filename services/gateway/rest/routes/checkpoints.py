@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
@@ -18,6 +18,7 @@ from tenuto.services.gateway.projections.views import CheckpointDetail, Checkpoi
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, Gateway, answer, asking
 from tenuto.services.gateway.rest.downloads import Opened, open_checkpoint, tar_size_bytes, tar_stream, verify_checkpoint
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.listing import Cursor, behind_checkpoint, onward_of_checkpoints
 
 router = APIRouter(tags=["checkpoints"])
 ORPHAN_SECONDS_MIN = 24 * 3600
@@ -26,14 +27,17 @@ ORPHAN_SECONDS_MIN = 24 * 3600
 
 @router.get("/checkpoints", response_model=list[CheckpointView])
 async def list_checkpoints(
+    request: Request,
     door: Door,
     experiment: ExperimentFilter = None,
     deleted: Annotated[bool, Query(description="Also those that the policy has deleted.")] = False,
     limit: Annotated[int, Query(ge=1, le=POINTS_MAX)] = POINTS_MAX,
     trial: Annotated[str | None, Query(max_length=64)] = None,
     damaged: Annotated[bool, Query(description="Only those that a run could not resume from.")] = False,
+    cursor: Cursor = None,
 ) -> Response:
-    return answer(await door.views.checkpoints(experiment, deleted, limit, trial, damaged))
+    rows = await door.views.checkpoints(experiment, deleted, limit, trial, damaged, behind=behind_checkpoint(cursor))
+    return answer(rows, headers=onward_of_checkpoints(request, rows))
 
 
 @router.get("/checkpoints/{checkpoint_id}", response_model=CheckpointDetail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
@@ -24,6 +24,9 @@ from tenuto.services.gateway.projections.views import (
 from tenuto.services.gateway.rest.bodies import VerifyBody
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, answer
 from tenuto.services.gateway.rest.errors import DoorError
+from tenuto.services.gateway.rest.listing import Cursor
+from tenuto.services.gateway.rest.paging import cursor as made
+from tenuto.services.gateway.rest.paging import next_page, read_cursor
 from tenuto.services.gateway.rest.routes.webhooks import troubles
 
 router = APIRouter(tags=["cluster"])
@@ -39,12 +42,18 @@ async def agents(door: Door) -> Response:
 
 @router.get("/allocations", response_model=list[AllocationView])
 async def allocations(
+    request: Request,
     door: Door,
     live: Annotated[bool, Query(description="Only those that hold slots now.")] = True,
     experiment: ExperimentFilter = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_MAX,
+    cursor: Cursor = None,
 ) -> Response:
-    return answer(await door.views.allocations(live, experiment, limit))
+    """The latest first."""
+    behind = None if cursor is None else read_cursor(cursor, (int, str))
+    found = await door.views.allocations(live, experiment, limit, behind)
+    full = len(found) == limit
+    return answer(found, headers=next_page(request, cursor=made(found[-1].granted_us, found[-1].id)) if full else {})
 
 
 @router.get("/status", response_model=StatusView)

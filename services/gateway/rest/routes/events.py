@@ -15,6 +15,7 @@ from tenuto.schemas.text import visible
 from tenuto.services.gateway.explain import encode_told
 from tenuto.services.gateway.rest.context import Door, ExperimentFilter, asking, more
 from tenuto.services.gateway.rest.errors import DoorError, error_response
+from tenuto.services.gateway.rest.paging import next_page
 from tenuto.services.gateway.rest.tail import TooManyClients
 
 router = APIRouter(tags=["events"])
@@ -50,6 +51,7 @@ class _Stream(StreamingResponse):
 
 @router.get("/events", response_class=Response, responses=_ARRAY)
 async def page(
+    request: Request,
     door: Door,
     after: Position = 0,
     limit: Annotated[int, Query(ge=1, le=EVENTS_MAX)] = 500,
@@ -62,7 +64,8 @@ async def page(
     correlation_id = None if experiment is None else str(experiment)
     events = await door.log.read(after, limit, upto=upto, correlation_id=correlation_id)
     body = b"[" + b",".join(encode_told(event) for event in events) + b"]"
-    return Response(body, media_type="application/json", headers=more(events.more))
+    onward = next_page(request, after=events[-1].position) if events.more and events else more(events.more)
+    return Response(body, media_type="application/json", headers=onward)
 
 
 @router.get("/events/stream", response_class=StreamingResponse, responses=_STREAM)

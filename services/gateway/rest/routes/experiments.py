@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -22,7 +23,6 @@ from tenuto.services.gateway.projections.queries import PAGE_MAX, POINTS_MAX
 from tenuto.services.gateway.projections.views import (
     CheckpointView,
     ExperimentDetail,
-    ExperimentState,
     ExperimentView,
     LogLineView,
     MetricPointView,
@@ -30,8 +30,19 @@ from tenuto.services.gateway.projections.views import (
     ValidationView,
 )
 from tenuto.services.gateway.rest.bodies import ChangeBody, Done, Submitted
-from tenuto.services.gateway.rest.context import After, Door, Gateway, answer, asked
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.listing import (
+    AfterBatches,
+    AfterTrial,
+    Cursor,
+    ExperimentQuery,
+    LogQuery,
+    behind_checkpoint,
+    onward_by_batches,
+    onward_of_checkpoints,
+)
+from tenuto.services.gateway.rest.paging import next_page, total
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
 from tenuto.services.gateway.rest.submission import receive
@@ -90,19 +101,13 @@ async def submit(
 
 
 @router.get("/experiments", response_model=list[ExperimentView])
-async def list_experiments(
-    door: Door,
-    limit: Limit = 100,
-    before: Annotated[int | None, Query(ge=0, le=2**62, description="Only those with a smaller id.")] = None,
-    state: ExperimentState | None = None,
-    name: Annotated[str | None, Query(max_length=256, description="Part of the name, in small or large letters.")] = None,
-    label: Annotated[str | None, Query(max_length=100, description="Only those that have this label.")] = None,
-    archived: Annotated[bool, Query(description="Archived ones, too.")] = False,
-    deleted: Annotated[bool, Query(description="Deleted ones, too.")] = False,
-) -> Response:
-    """The newest first."""
-    found = await door.views.experiments(limit, before, state, name=name, label=label, archived=archived, deleted=deleted)
-    return answer(found)
+async def list_experiments(request: Request, door: Door, query: Annotated[ExperimentQuery, Query()]) -> Response:
+    """The newest first, or as `sort` and `order` say."""
+    search = query.search()
+    found, place = await door.views.experiments(search, query.limit)
+    count = await door.views.count_experiments(search) if query.total else None
+    onward = next_page(request, cursor=query.cursor_of(place)) if place is not None else {}
+    return answer(found, headers={**onward, **total(count)})
 
 
 @router.get("/experiments/{experiment_id}", response_model=ExperimentDetail)
@@ -119,41 +124,69 @@ async def describe(door: Door, experiment_id: ExperimentId) -> Response:
 
 @router.get("/experiments/{experiment_id}/trials", response_model=list[TrialView])
 async def trials(
+    request: Request,
     door: Door,
     experiment_id: ExperimentId,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only trials with a larger number.")] = 0,
     limit: Limit = PAGE_MAX,
 ) -> Response:
-    return await _of(door, experiment_id, await door.views.trials(experiment_id, after, limit))
+    found = await door.views.trials(experiment_id, after, limit)
+    return await _of(door, experiment_id, found, next_page(request, after=found[-1].number) if len(found) == limit else {})
 
 
 @router.get("/experiments/{experiment_id}/metrics", response_model=list[MetricPointView])
-async def metrics(door: Door, experiment_id: ExperimentId, limit: Points = POINTS_MAX) -> Response:
+async def metrics(
+    request: Request,
+    door: Door,
+    experiment_id: ExperimentId,
+    limit: Points = POINTS_MAX,
+    after_trial: AfterTrial = 0,
+    after_batches: AfterBatches = -1,
+) -> Response:
     """Training metrics of all trials, by trial and batches."""
-    return await _of(door, experiment_id, await door.views.points(experiment_id, None, -1, limit))
+    rows = await door.views.points(experiment_id, None, (after_trial, after_batches), limit)
+    return await _of(door, experiment_id, rows, onward_by_batches(request, rows, trial=True))
 
 
 @router.get("/experiments/{experiment_id}/validations", response_model=list[ValidationView])
-async def validations(door: Door, experiment_id: ExperimentId, limit: Points = POINTS_MAX) -> Response:
+async def validations(
+    request: Request,
+    door: Door,
+    experiment_id: ExperimentId,
+    limit: Points = POINTS_MAX,
+    after_trial: AfterTrial = 0,
+    after_batches: AfterBatches = -1,
+) -> Response:
     """Validation metrics of all trials, by trial and batches."""
-    return await _of(door, experiment_id, await door.views.validations(experiment_id, None, limit))
+    rows = await door.views.validations(experiment_id, None, (after_trial, after_batches), limit)
+    return await _of(door, experiment_id, rows, onward_by_batches(request, rows, trial=True))
 
 
 @router.get("/experiments/{experiment_id}/logs", response_model=list[LogLineView])
-async def logs(door: Door, experiment_id: ExperimentId, after: After = 0, limit: Points = 1000, tail: bool = False) -> Response:
-    """Log lines of all trials in the order of arrival; with `tail` the last ones."""
-    return await _of(door, experiment_id, await door.views.lines(experiment_id, None, after, limit, tail))
+async def logs(request: Request, door: Door, experiment_id: ExperimentId, query: Annotated[LogQuery, Query()]) -> Response:
+    """Log lines of all trials in the order of arrival; with `tail` the last ones. A search (`text`, `rank`, `level`) looks at
+    20,000 lines at once: `Link` goes on, also where none of them was found."""
+    rows = await door.views.lines(experiment_id, None, query.after, query.limit, query.tail, query.search())
+    return await _of(door, experiment_id, rows, query.onward(request, rows))
 
 
 @router.get("/experiments/{experiment_id}/checkpoints", response_model=list[CheckpointView])
-async def checkpoints(door: Door, experiment_id: ExperimentId, deleted: bool = False, limit: Points = POINTS_MAX) -> Response:
-    return await _of(door, experiment_id, await door.views.checkpoints(experiment_id, deleted, limit))
+async def checkpoints(
+    request: Request,
+    door: Door,
+    experiment_id: ExperimentId,
+    deleted: bool = False,
+    limit: Points = POINTS_MAX,
+    cursor: Cursor = None,
+) -> Response:
+    rows = await door.views.checkpoints(experiment_id, deleted, limit, behind=behind_checkpoint(cursor))
+    return await _of(door, experiment_id, rows, onward_of_checkpoints(request, rows))
 
 
-async def _of(door: Gateway, experiment_id: int, rows: Any) -> Response:
+async def _of(door: Gateway, experiment_id: int, rows: Any, headers: Mapping[str, str] | None = None) -> Response:
     if not rows and not await door.views.exists(experiment_id):
         raise not_found(f"experiment {experiment_id}")
-    return answer(rows)
+    return answer(rows, headers=headers)
 
 
 async def submitted(door: Gateway, command: SubmitExperiment) -> Response:

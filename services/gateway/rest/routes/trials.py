@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from tenuto.services.gateway.policies.pareto import Goal, front, measured
 from tenuto.services.gateway.projections.common import numbers
@@ -19,8 +19,9 @@ from tenuto.services.gateway.projections.views import (
     TrialView,
     ValidationView,
 )
-from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
+from tenuto.services.gateway.rest.context import Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.listing import LogQuery, onward_by_batches
 
 router = APIRouter(tags=["trials"])
 TrialId = Annotated[str, Path(pattern=r"^[1-9][0-9]{0,17}-[1-9][0-9]{0,8}$")]
@@ -34,27 +35,39 @@ async def describe(door: Door, trial_id: TrialId) -> Response:
 
 @router.get("/trials/{trial_id}/metrics", response_model=list[MetricPointView])
 async def metrics(
+    request: Request,
     door: Door,
     trial_id: TrialId,
     after: Annotated[int, Query(ge=-1, le=2**62, description="Only points at more batches.")] = -1,
     limit: Points = POINTS_MAX,
 ) -> Response:
     """Training metrics."""
-    rows = await door.views.points(*numbers(trial_id), after, limit)
-    return answer(rows) if rows else await _empty(door, trial_id)
+    experiment_id, number = numbers(trial_id)
+    rows = await door.views.points(experiment_id, number, (number, after), limit)
+    return answer(rows, headers=onward_by_batches(request, rows, trial=False)) if rows else await _empty(door, trial_id)
 
 
 @router.get("/trials/{trial_id}/validations", response_model=list[ValidationView])
-async def validations(door: Door, trial_id: TrialId, limit: Points = POINTS_MAX) -> Response:
-    rows = await door.views.validations(*numbers(trial_id), limit)
-    return answer(rows) if rows else await _empty(door, trial_id)
+async def validations(
+    request: Request,
+    door: Door,
+    trial_id: TrialId,
+    after: Annotated[int, Query(ge=-1, le=2**62, description="Only validations at more batches.")] = -1,
+    limit: Points = POINTS_MAX,
+) -> Response:
+    experiment_id, number = numbers(trial_id)
+    rows = await door.views.validations(experiment_id, number, (number, after), limit)
+    return answer(rows, headers=onward_by_batches(request, rows, trial=False)) if rows else await _empty(door, trial_id)
 
 
 @router.get("/trials/{trial_id}/logs", response_model=list[LogLineView])
-async def logs(door: Door, trial_id: TrialId, after: After = 0, limit: Points = 1000, tail: bool = False) -> Response:
-    """Log lines in the order of arrival; with `tail` the last ones."""
-    rows = await door.views.lines(*numbers(trial_id), after, limit, tail)
-    return answer(rows) if rows else await _empty(door, trial_id)
+async def logs(request: Request, door: Door, trial_id: TrialId, query: Annotated[LogQuery, Query()]) -> Response:
+    """Log lines in the order of arrival; with `tail` the last ones. A search (`text`, `rank`, `level`) looks at 20,000 lines at
+    once: `Link` goes on, also where none of them was found."""
+    rows = await door.views.lines(*numbers(trial_id), query.after, query.limit, query.tail, query.search())
+    if not rows:
+        await _trial(door, trial_id)
+    return answer(rows, headers=query.onward(request, rows))
 
 
 @router.get("/experiments/{experiment_id}/pareto", response_model=ParetoView)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from tenuto.services.gateway.adapters.upkeep import PARKED_PAGE_MAX, ParkedDetail, ParkedView, Rebuilding
 from tenuto.services.gateway.rest.context import After, Door, Gateway, answer
 from tenuto.services.gateway.rest.errors import DoorError, not_found
+from tenuto.services.gateway.rest.paging import next_page
 
 router = APIRouter(tags=["cluster"])
 Number = Annotated[int, Path(ge=1, le=2**62)]
@@ -16,13 +17,15 @@ Number = Annotated[int, Path(ge=1, le=2**62)]
 
 @router.get("/parked", response_model=list[ParkedView])
 async def parked(
+    request: Request,
     door: Door,
     after: After = -1,
     limit: Annotated[int, Query(ge=1, le=PARKED_PAGE_MAX)] = PARKED_PAGE_MAX,
 ) -> Response:
     """Events and reports that could not be handled, in the order in which they were parked. `after`: the last number of the page
     before."""
-    return answer(await door.upkeep.parked(after, limit))
+    found = await door.upkeep.parked(after, limit)
+    return answer(found, headers=next_page(request, after=found[-1].number) if len(found) == limit else {})
 
 
 @router.get("/parked/{number}", response_model=ParkedDetail)

@@ -12,7 +12,7 @@ from tenuto.client import messages, waiting
 from tenuto.client.aio.pauses import sleep
 from tenuto.client.aio.transport import AsyncTransport, Response
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
-from tenuto.client.messages import Messages, Request, with_json
+from tenuto.client.messages import Messages, Page, Request, with_json
 from tenuto.client.target import Target
 from tenuto.client.waiting import Deadline, Notice, Outage, Tries
 
@@ -64,14 +64,24 @@ class AsyncDoor:
 
     async def fetch(self, path: str, **query: Any) -> tuple[bytes, bool]:
         """An answer's body, and whether there is more behind it."""
-        return await self._send(Request("GET", path, query))
+        return (await self._send(Request("GET", path, query)))[:2]
+
+    async def pages(self, path: str, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        """Pages of a list, as long as an answer names a next one."""
+        request = Request("GET", path, query)
+        while True:
+            page = await self._send(request)
+            yield messages.items(json.loads(page.body))
+            if not page.onward:
+                return
+            request = Request("GET", f"{path}?{page.onward}")
 
     async def wait_get(self, path: str) -> Any:
         """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
         outage = Outage(self._notice)
         while True:
             try:
-                body, _ = await self._once(Request("GET", path))
+                page = await self._once(Request("GET", path))
             except ClientError as error:
                 away = isinstance(error, Away) and not isinstance(error, (Unreachable, Interrupted))
                 if not (away or outage.lasts):
@@ -79,7 +89,7 @@ class AsyncDoor:
                 await sleep(outage.pause(error))
             else:
                 outage.over()
-                return json.loads(body)
+                return json.loads(page.body)
 
     async def submit(
         self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
@@ -132,10 +142,10 @@ class AsyncDoor:
         raise TimedOut(f"What was waited for has not come within {timeout_seconds:g} s; it goes on.")
 
     async def _json(self, request: Request) -> Any:
-        body, _ = await self._send(request)
+        body = (await self._send(request)).body
         return json.loads(body) if body else None
 
-    async def _send(self, request: Request) -> tuple[bytes, bool]:
+    async def _send(self, request: Request) -> Page:
         tries = Tries(self._patience_seconds if request.repeatable else 0.0, answered=self._answered)
         while True:
             try:
@@ -143,8 +153,8 @@ class AsyncDoor:
             except ClientError as error:
                 await sleep(tries.pause(error))
 
-    async def _once(self, request: Request) -> tuple[bytes, bool]:
+    async def _once(self, request: Request) -> Page:
         async with self._transport.open(request) as response:
             body = await response.read()
             self._answered = True
-            return body, response.more
+            return Page(body, response.more, response.onward)

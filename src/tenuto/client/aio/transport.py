@@ -11,7 +11,7 @@ import httpx
 
 from tenuto.client.blocking.transport import unreachable
 from tenuto.client.errors import Interrupted, Unreachable
-from tenuto.client.messages import AFTER_HEADER, CHUNK_BYTES, MORE_HEADER, Request, Upload, refusal
+from tenuto.client.messages import AFTER_HEADER, CHUNK_BYTES, LINK_HEADER, MORE_HEADER, Request, Upload, onward, refusal
 from tenuto.client.target import Address, Target
 from tenuto.client.waiting import Deadline
 
@@ -24,6 +24,7 @@ class Response:
         self._raw = raw
         self.more = raw.headers.get(MORE_HEADER) == "true"
         """There is more behind this answer."""
+        self.onward = onward(raw.headers.get(LINK_HEADER))
 
     async def read(self) -> bytes:
         return await self._raw.aread()

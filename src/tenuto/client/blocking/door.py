@@ -13,7 +13,7 @@ from tenuto.client import messages, waiting
 from tenuto.client.blocking.pauses import sleep
 from tenuto.client.blocking.transport import Response, Transport
 from tenuto.client.errors import Away, ClientError, Interrupted, Refused, TimedOut, Unreachable
-from tenuto.client.messages import Messages, Request, with_json
+from tenuto.client.messages import Messages, Page, Request, with_json
 from tenuto.client.target import Target
 from tenuto.client.waiting import Deadline, Notice, Outage, Tries
 
@@ -65,14 +65,24 @@ class Door:
 
     def fetch(self, path: str, **query: Any) -> tuple[bytes, bool]:
         """An answer's body, and whether there is more behind it."""
-        return self._send(Request("GET", path, query))
+        return (self._send(Request("GET", path, query)))[:2]
+
+    def pages(self, path: str, **query: Any) -> Iterator[list[dict[str, Any]]]:
+        """Pages of a list, as long as an answer names a next one."""
+        request = Request("GET", path, query)
+        while True:
+            page = self._send(request)
+            yield messages.items(json.loads(page.body))
+            if not page.onward:
+                return
+            request = Request("GET", f"{path}?{page.onward}")
 
     def wait_get(self, path: str) -> Any:
         """As `get`; waits through an outage of the cluster's database, and of all once the cluster has answered."""
         outage = Outage(self._notice)
         while True:
             try:
-                body, _ = self._once(Request("GET", path))
+                page = self._once(Request("GET", path))
             except ClientError as error:
                 away = isinstance(error, Away) and not isinstance(error, (Unreachable, Interrupted))
                 if not (away or outage.lasts):
@@ -80,7 +90,7 @@ class Door:
                 sleep(outage.pause(error))
             else:
                 outage.over()
-                return json.loads(body)
+                return json.loads(page.body)
 
     def submit(
         self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
@@ -132,10 +142,10 @@ class Door:
         raise TimedOut(f"What was waited for has not come within {timeout_seconds:g} s; it goes on.")
 
     def _json(self, request: Request) -> Any:
-        body, _ = self._send(request)
+        body = (self._send(request)).body
         return json.loads(body) if body else None
 
-    def _send(self, request: Request) -> tuple[bytes, bool]:
+    def _send(self, request: Request) -> Page:
         tries = Tries(self._patience_seconds if request.repeatable else 0.0, answered=self._answered)
         while True:
             try:
@@ -143,8 +153,8 @@ class Door:
             except ClientError as error:
                 sleep(tries.pause(error))
 
-    def _once(self, request: Request) -> tuple[bytes, bool]:
+    def _once(self, request: Request) -> Page:
         with self._transport.open(request) as response:
             body = response.read()
             self._answered = True
-            return body, response.more
+            return Page(body, response.more, response.onward)

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterator
 
 from tenuto.client.errors import Interrupted, Unreachable
-from tenuto.client.messages import AFTER_HEADER, CHUNK_BYTES, MORE_HEADER, Request, Upload, refusal
+from tenuto.client.messages import AFTER_HEADER, CHUNK_BYTES, LINK_HEADER, MORE_HEADER, Request, Upload, onward, refusal
 from tenuto.client.target import Address, Target
 from tenuto.client.waiting import Deadline
 
@@ -24,6 +24,7 @@ class Response:
         """A file of its body."""
         self.more = raw.headers.get(MORE_HEADER) == "true"
         """There is more behind this answer."""
+        self.onward = onward(raw.headers.get(LINK_HEADER))
         self._wire, self._timeout_seconds = wire, timeout_seconds
 
     def read(self) -> bytes:

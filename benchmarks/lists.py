@@ -1,0 +1,182 @@
+"""Lists of 10,000 experiments over REST, beside a select of the same page by its keys: `python benchmarks/lists.py`.
+
+A real gateway and PostgreSQL, whose log is filled as the services fill it: experiments, trials with hyperparameters, validations,
+log lines. Each list is asked for many times, with other values each time; the median and the 99th percentile of the whole request
+count. The reference is one plain select of 100 experiments by their keys, on a connection of its own, in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import asyncpg
+
+from tenuto.embedded.postgres import PostgresServer
+from tenuto.kernel.migrations import migrate
+from tenuto.schemas.config import ExperimentConfig
+from tenuto.schemas.events import EventData
+from tenuto.schemas.events.request import ExperimentSubmitted
+from tenuto.schemas.events.search import ExperimentCanceled, TrialRequested
+from tenuto.schemas.events.trial import ValidationReported
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.support.facts import recorded
+from tests.support.gateway_world import WHY, World, gateway_world
+
+BATCH_EXPERIMENTS = 50
+WORDS = ("lenet", "resnet", "gpt", "vit", "wide", "deep", "nightly", "paper")
+USERS = tuple(f"user-{number}" for number in range(20))
+
+
+def events_of(number: int, trials: int, rng: random.Random) -> list[EventData]:
+    config = ExperimentConfig.model_validate(
+        {
+            "name": f"{rng.choice(WORDS)} {rng.choice(WORDS)} {number}",
+            "entrypoint": "model_def:Trial",
+            "labels": rng.sample(WORDS, 2),
+            "hyperparameters": {"lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1}},
+            "searcher": {"name": "random", "metric": "loss", "max_trials": trials, "max_length": {"batches": 100}},
+        }
+    )
+    told: list[EventData] = [
+        ExperimentSubmitted(
+            experiment_id=number, config=config, seed=1, context_hash="0" * 64, context_size_bytes=1, user=rng.choice(USERS)
+        )
+    ]
+    for trial in range(1, trials + 1):
+        told.append(
+            TrialRequested(
+                experiment_id=number, trial_id=f"{number}-{trial}", trial_number=trial, seed=trial, target_length=100, reason=WHY,
+                hyperparameters={"lr": 10 ** rng.uniform(-4, -1), "optimizer": "adam", "net": {"layers": trial}},
+            )
+        )  # fmt: skip
+        told.append(
+            ValidationReported(
+                trial_id=f"{number}-{trial}", allocation_id=f"{number}-{trial}-1", batches=100, length=100,
+                metrics={"loss": rng.random()},
+            )
+        )  # fmt: skip
+    if rng.random() < 0.8:
+        told.append(ExperimentCanceled(experiment_id=number, trials=trials))
+    return told
+
+
+async def fill(world: World, connection: asyncpg.Connection, experiments: int, trials: int, lines: int) -> None:
+    rng, position = random.Random(1), 0
+    for first in range(1, experiments + 1, BATCH_EXPERIMENTS):
+        batch = range(first, min(first + BATCH_EXPERIMENTS, experiments + 1))
+        position = await recorded(world.log, *(event for number in batch for event in events_of(number, trials, rng)))
+    await world.service.gateway.views_reached(position)
+    await connection.execute(
+        """INSERT INTO trial_logs (experiment_id, trial_number, allocation_id, agent_id, rank, stream, time_us, text, report_id,
+               report_index)
+           SELECT 1, 1 + n % 4, '1-1-1', 'node', n % 8, 'stdout', n, '2026-01-01 00:00:00 INFO step ' || n || ' of the epoch, '
+               || 'loss ' || n / 7.0 || ', and words enough to fill a line of the usual length', gen_random_uuid(), n
+           FROM generate_series(1, $1) n""",
+        lines,
+    )
+    await connection.execute("ANALYZE")
+
+
+async def timed(work: Callable[[], Awaitable[object]], count: int) -> list[float]:
+    taken = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        await work()
+        taken.append(time.perf_counter() - begin)
+    return sorted(taken)
+
+
+def told(name: str, taken: list[float], reference: float) -> float:
+    """Prints a line; returns the 99th percentile."""
+    median, p99 = taken[len(taken) // 2], taken[-1 - len(taken) // 100]
+    print(f"{name:36} median {median * 1e3:7.2f} ms  p99 {p99 * 1e3:7.2f} ms  median / reference {median / reference:6.1f}")
+    return p99
+
+
+async def measure(world: World, url: str, experiments: int, requests: int) -> None:
+    rng = random.Random(2)
+    keyed = await asyncpg.connect(url)
+    statement = await keyed.prepare(
+        "SELECT * FROM experiments WHERE experiment_id = ANY($1::bigint[]) ORDER BY experiment_id DESC"
+    )
+
+    async def select() -> None:
+        first = rng.randrange(1, experiments - 100)
+        assert len(await statement.fetch(list(range(first, first + 100)))) == 100
+
+    def low() -> str:
+        return f"{10 ** rng.uniform(-4, -1.5):.6f}"
+
+    lists: dict[str, Callable[[], str]] = {
+        "the newest": lambda: "/experiments",
+        "a page within": lambda: f"/experiments?before={rng.randrange(200, experiments)}",
+        "1,000 at once": lambda: f"/experiments?limit=1000&before={rng.randrange(1_200, experiments)}",
+        "by a part of the name": lambda: f"/experiments?name={rng.choice(WORDS)}%20{rng.choice(WORDS)}",
+        "by a name that none has": lambda: f"/experiments?name=none{rng.randrange(10**6)}",
+        "by label, user and state": lambda: f"/experiments?label={rng.choice(WORDS)}&user={rng.choice(USERS)}&state=canceled",
+        "by the best metric": lambda: f"/experiments?metric_below={rng.uniform(0.001, 0.3):.4f}",
+        "by a hyperparameter": lambda: f"/experiments?hyperparameter=lr%3E{low()}",
+        "by a narrow range of two": lambda: (
+            f"/experiments?hyperparameter=lr%3E%3D0.01,lr%3C0.0101,net.layers%3D{rng.randint(1, 4)}"
+        ),
+        "sorted by the best metric": lambda: f"/experiments?sort=metric&order={rng.choice(('asc', 'desc'))}",
+        "sorted by name": lambda: "/experiments?sort=name&order=asc",
+        "with the total": lambda: f"/experiments?total=true&user={rng.choice(USERS)}",
+        "trials of one": lambda: f"/experiments/{rng.randrange(1, experiments)}/trials",
+        "a search in 200,000 log lines": lambda: f"/experiments/1/logs?limit=100&text=step%20{rng.randrange(10**6)}%20of",
+    }
+    await timed(select, 20)
+    reference = await timed(select, requests)
+    median = reference[len(reference) // 2]
+    told("reference: 100 experiments by key", reference, median)
+    worst = 0.0
+    for name, address in lists.items():
+
+        async def ask(address: Callable[[], str] = address) -> None:
+            answer = await world.http.get(f"/api/v1{address()}")
+            assert answer.status_code == 200, answer.text
+
+        await timed(ask, 5)
+        taken = await timed(ask, requests)
+        worst = max(worst, told(name, taken, median))
+    print(f"the slowest p99 is {worst * 1e3:.1f} ms (bar: 150 ms)")
+    await keyed.close()
+
+
+async def run(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="tenuto-lists-") as name:
+        directory = Path(name)
+        directory.chmod(0o711)
+        server = PostgresServer(directory / "postgres")
+        await server.start()
+        try:
+            database = SimpleNamespace(url=server.url)
+            await migrate(server.owner_url)
+            async with gateway_world(database, directory) as world:
+                connection = await asyncpg.connect(database.url)
+                begin = time.perf_counter()
+                await fill(world, connection, options.experiments, options.trials, options.lines)
+                what = f"{options.experiments} experiments with {options.trials} trials each"
+                print(f"{what}: filled in {time.perf_counter() - begin:.0f} s")
+                await measure(world, database.url, options.experiments, options.requests)
+                await connection.close()
+        finally:
+            await server.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--experiments", type=int, default=10_000)
+    parser.add_argument("--trials", type=int, default=4)
+    parser.add_argument("--lines", type=int, default=200_000)
+    parser.add_argument("--requests", type=int, default=200)
+    asyncio.run(run(parser.parse_args()))
