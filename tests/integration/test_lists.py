@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,10 @@ from urllib.parse import quote
 
 import asyncpg
 import pytest
+from typer.testing import CliRunner
 
+from tenuto.cli.main import app
+from tenuto.client import AsyncClient, Target
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.search import ExperimentCanceled, TrialRequested
 from tenuto.schemas.events.trial import ValidationReported
@@ -172,6 +176,38 @@ async def test_every_list_that_can_grow_comes_in_pages(world: World) -> None:
         assert count in (None, len(whole)), path
     for path in ("/checkpoints", "/allocations"):
         assert (await world.error("GET", f"{path}?cursor=WzFd"))[:2] == (400, "invalid")
+
+
+async def test_the_command_line_and_the_client_search(world: World, database: Any) -> None:
+    await filled(world)
+    token = world.http.headers["Authorization"].removeprefix("Bearer ")
+    environment = {"TENUTO_URL": str(world.http.base_url), "TENUTO_TOKEN": token}
+
+    async def tenuto(*words: str) -> str:
+        done = await asyncio.to_thread(CliRunner().invoke, app, [*words], env=environment)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    async def listed(*words: str) -> list[int]:
+        return [item["id"] for item in json.loads(await tenuto("exp", "ls", "--json", *words))]
+
+    assert await listed("--hp", "lr<0.1,optimizer=adam") == [2]
+    assert await listed("--sort", "metric", "--ascending", "--limit", "3") == [1, 5, 4]
+    assert await listed("--metric-above", "0.5", "--state", "canceled", "--user", "admin", "--limit", "1") == [4]
+    assert "No experiment fits." in await tenuto("exp", "ls", "--user", "ada")
+    connection = await asyncpg.connect(database.url)
+    await connection.execute(
+        """INSERT INTO trial_logs (experiment_id, trial_number, allocation_id, agent_id, rank, stream, time_us, text, report_id,
+               report_index) SELECT 1, 1, '1-1-1', 'node', n % 2, 'stdout', 0, CASE WHEN n % 7 = 0 THEN 'ERROR ' ELSE '' END || n,
+               gen_random_uuid(), 0 FROM generate_series(1, 70) n"""
+    )
+    await connection.close()
+    assert (await tenuto("exp", "logs", "1", "--text", "error", "--rank", "0")).count("ERROR") == 5
+    assert len((await tenuto("trial", "logs", "1-1", "--level", "warning")).splitlines()) == 10
+    async with AsyncClient(Target(environment["TENUTO_URL"], token, "the test")) as client:
+        found = await client.list_experiments(hyperparameter="lr=0.01", sort="id", order="asc", limit=1)
+        assert [item.id for item in found] == [1]
+        assert [item.id for item in await client.list_experiments()] == [5, 4, 3, 2, 1]
 
 
 async def test_a_log_is_searched_in_bounded_steps(world: World, database: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,17 +60,18 @@ class AsyncClient(AsyncDoor):
         """Raises Refused where there is none."""
         return AsyncExperiment(self, await self.get(f"/experiments/{experiment_id}"))
 
-    async def list_experiments(self, *, state: str | None = None, limit: int | None = None) -> list[AsyncExperiment]:
-        """The newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled."""
+    async def list_experiments(
+        self, *, state: str | None = None, limit: int | None = None, **search: Any
+    ) -> list[AsyncExperiment]:
+        """The newest first. `state`: only those that are active, paused, canceling, completed, failed or canceled. `search`: what
+        else `GET /experiments` takes, such as name, label, user, hyperparameter="lr<0.1", metric_below, sort and order."""
         found: list[dict[str, Any]] = []
-        while limit is None or len(found) < limit:
-            wanted = EXPERIMENTS_PAGE if limit is None else min(EXPERIMENTS_PAGE, limit - len(found))
-            before = found[-1]["id"] if found else None
-            page = items(await self.get("/experiments", state=state, limit=wanted, before=before))
+        page_limit = EXPERIMENTS_PAGE if limit is None else min(EXPERIMENTS_PAGE, limit)
+        async for page in self.pages("/experiments", state=state, limit=page_limit, **search):
             found += page
-            if len(page) < wanted:
+            if limit is not None and len(found) >= limit:
                 break
-        return [AsyncExperiment(self, data) for data in found]
+        return [AsyncExperiment(self, data) for data in found[:limit]]
 
     async def get_trial(self, trial_id: str) -> AsyncTrial:
         """Such as 3-7, the seventh of experiment 3. Raises Refused where there is none."""
