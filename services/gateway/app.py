@@ -36,7 +36,7 @@ from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
-from tenuto.services.gateway.adapters.deleting import CodeRemover, Deleter
+from tenuto.services.gateway.adapters.deleting import CodeRemover, Deleter, check_grace
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.targets.opening import Vault, open_target
@@ -120,6 +120,7 @@ async def build(
 ) -> GatewayService:
     """`feed` makes a feed for each of the two readers; tests pass one that needs no bus. Raises TokenError, SettingsError."""
     origins(settings.cors_origins)  # so that a wrong one is said at the start
+    check_grace(settings.deletion_grace_hours)
     if feed is None:
         assert bus is not None
         feed = _over(log, bus)

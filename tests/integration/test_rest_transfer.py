@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tenuto.kernel.settings import SettingsError
 from tenuto.services.gateway.policies.permissions import ROUTES
 from tests.support.gateway_world import World, gateway_world, granted, requested, saved, validated
 
@@ -153,7 +155,15 @@ async def check_paces(world: World) -> None:
     assert 0 < int(answers[1].headers["Retry-After"]) <= 100
 
 
-async def test_a_wrong_origin_is_said_at_the_start(database: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"TENUTO_CORS_ORIGINS names 'page\.example\.com', which is no origin"):
-        async with gateway_world(database, tmp_path, cors_origins="page.example.com"):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"cors_origins": "page.example.com"}, "TENUTO_CORS_ORIGINS names 'page.example.com', which is no origin"),
+        ({"deletion_grace_hours": -1.0}, "TENUTO_DELETION_GRACE_HOURS is -1.0, but must be from 0 to 87600."),
+        ({"deletion_grace_hours": float("nan")}, "TENUTO_DELETION_GRACE_HOURS is nan, but must be from 0 to 87600."),
+    ],
+)
+async def test_a_wrong_setting_is_said_at_the_start(database: Any, tmp_path: Path, settings: Any, says: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(says)):
+        async with gateway_world(database, tmp_path, **settings):
             pass

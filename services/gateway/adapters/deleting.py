@@ -16,6 +16,7 @@ from tenuto.kernel.database_away import DATABASE_FAILED
 from tenuto.kernel.effects import Nack
 from tenuto.kernel.eventlog import LogUnavailable, VersionConflict
 from tenuto.kernel.loop import ServiceLoop
+from tenuto.kernel.settings import SettingsError
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.request import ExperimentDeleted
 from tenuto.schemas.ids import name_id
@@ -31,10 +32,18 @@ CODE_SECONDS_MIN = 600.0
 """Age of packed code that may be removed. A submission with the same code may be under way, whose experiment is recorded after
 its code is stored: within the time that reading a submission may take."""
 VIEWS_RETRY_SECONDS = 5.0
+GRACE_HOURS_MAX = 87_600.0
+"""Ten years: who means "never" should not delete."""
 _IN_USE = """
 SELECT (SELECT position FROM projection_cursors WHERE projection = $1) >= $2 AS known, context_hash,
     EXISTS (SELECT 1 FROM experiments other WHERE other.context_hash = e.context_hash AND other.deleted_us IS NULL) AS used
 FROM experiments e WHERE experiment_id = $3"""
+
+
+def check_grace(hours: float) -> None:
+    """Raises SettingsError."""
+    if not 0 <= hours <= GRACE_HOURS_MAX:
+        raise SettingsError(f"TENUTO_DELETION_GRACE_HOURS is {hours}, but must be from 0 to {GRACE_HOURS_MAX:.0f}.")
 
 
 class Deleter:

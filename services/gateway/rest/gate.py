@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tenuto.kernel.tasks import stop_task
 from tenuto.schemas.text import unacceptable, unstorable, visible
 from tenuto.services.gateway.adapters.turns import Turns
 from tenuto.services.gateway.policies.permissions import ROUTES, Right, match, refusal
@@ -22,6 +21,7 @@ from tenuto.services.gateway.rest.context import ASKING, ASKING_TOKEN, Gateway, 
 from tenuto.services.gateway.rest.cookies import credentials, is_session
 from tenuto.services.gateway.rest.errors import DATABASE_ERRORS, DoorError, error_response, unavailable
 from tenuto.services.gateway.rest.pace import Pace
+from tenuto.services.gateway.rest.transfer import head
 
 JSON_BYTES_MAX = 1 << 20
 """Body of a request in JSON: the largest (1,000 operations of a search) takes some hundred kilobytes."""
@@ -85,36 +85,11 @@ class Gate:
         dear = route in HISTORIES and asking_token() is not None
         try:
             async with self._histories.turn(asking()) if dear else contextlib.nullcontext():
-                await (self._head if scope["method"] == "HEAD" else self._app)(scope, body.receive, sent)
+                await (head(self._app) if scope["method"] == "HEAD" else self._app)(scope, body.receive, sent)
         except BodyRefused as error:
             if sent.started:
                 raise
             await error_response(error.code, str(error))(scope, receive, send)
-
-    async def _head(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What GET would begin with. Its work ends there, as a body may be gigabytes, or endless."""
-        begun: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-
-        async def begin(message: Message) -> None:
-            if not begun.done():
-                begun.set_result(message)
-            await asyncio.Event().wait()  # until the work is ended
-
-        async def work() -> None:
-            await self._app({**scope, "method": "GET"}, receive, begin)
-
-        working = asyncio.create_task(work(), name="head")
-        try:
-            either: set[asyncio.Future[Any]] = {working, begun}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not begun.done():
-                working.result()
-                return
-            await send(begun.result())
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            begun.cancel()
-            await stop_task(working)
 
     async def _judge(self, scope: Scope) -> str:
         """The route of the table. Raises DoorError."""

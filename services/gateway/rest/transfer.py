@@ -1,13 +1,16 @@
-"""How answers travel: with an `ETag`, so that who asks again is told that nothing changed, and compressed."""
+"""How answers travel: with an `ETag`, so that who asks again is told that nothing changed, and compressed; and HEAD."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import zlib
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tenuto.kernel.tasks import stop_task
 
 COMPRESSED_BYTES_MIN = 1_400
 """What fits into one packet travels no faster for being smaller."""
@@ -34,6 +37,36 @@ class Transfer:
         headers = Headers(scope=scope)
         known = headers.get("if-none-match", "")
         await self._app(scope, receive, _Answer(send, known, takes_gzip(headers.get("accept-encoding", ""))))
+
+
+def head(app: ASGIApp) -> ASGIApp:
+    """Answers HEAD with what GET would begin with. The work ends there, as a body may be gigabytes, or endless."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        begun: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+
+        async def begin(message: Message) -> None:
+            if not begun.done():
+                begun.set_result(message)
+            await asyncio.Event().wait()  # until the work is ended
+
+        async def work() -> None:
+            await app({**scope, "method": "GET"}, receive, begin)
+
+        working = asyncio.create_task(work(), name="head")
+        try:
+            either: set[asyncio.Future[Any]] = {working, begun}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not begun.done():
+                working.result()
+                return
+            await send(begun.result())
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            begun.cancel()
+            await stop_task(working)
+
+    return answer
 
 
 class _Answer:
