@@ -83,8 +83,8 @@ def _where(search: ExperimentSearch) -> _Where:
     where.add("user_name = {}", search.user)
     where.add("submitted_us >= {}", search.submitted_after_us)
     where.add("submitted_us < {}", search.submitted_before_us)
-    where.add("best_metric > {}", search.metric_above)
-    where.add("best_metric < {}", search.metric_below)
+    where.add("coalesce(best_metric, '-Infinity') > {}", search.metric_above)  # as the indexes have it
+    where.add("coalesce(best_metric, 'Infinity') < {}", search.metric_below)
     if not search.archived:
         where.add("NOT archived")
     if not search.deleted:

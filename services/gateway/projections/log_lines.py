@@ -8,8 +8,8 @@ from typing import Literal
 from tenuto.services.gateway.projections.rows import Fetching, Rows
 from tenuto.services.gateway.projections.views import LogLineView
 
-LINES_SEARCHED_MAX = 20_000
-"""Lines that one request looks at: some ten milliseconds, and a second where each line is as long as lines get."""
+LINES_SEARCHED_MAX = 10_000
+"""Lines that one request looks at: some ten milliseconds, and some hundred where each line is as long as lines get."""
 Level = Literal["debug", "info", "warning", "error", "critical"]
 _LEVELS = (("DEBUG",), ("INFO",), ("WARN", "WARNING"), ("ERROR",), ("CRITICAL", "FATAL"))
 _LEVEL_OF = r"substring(left(text, 100) FROM '\m(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\M')"

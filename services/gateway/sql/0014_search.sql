@@ -36,5 +36,7 @@ CREATE INDEX experiments_user ON experiments (user_name, experiment_id);
 CREATE INDEX experiments_state ON experiments (state, experiment_id);
 CREATE INDEX experiments_name ON experiments (lower(name), experiment_id);
 CREATE INDEX experiments_submitted ON experiments (submitted_us);
-CREATE INDEX experiments_metric ON experiments (best_metric);
+CREATE INDEX experiments_smallest ON experiments (coalesce(best_metric, 'Infinity'), experiment_id);
+CREATE INDEX experiments_largest ON experiments (coalesce(best_metric, '-Infinity'), experiment_id);
+CREATE INDEX experiments_ended ON experiments (coalesce(ended_us, 9223372036854775807), experiment_id);
 CREATE INDEX experiments_labels ON experiments USING gin (labels);

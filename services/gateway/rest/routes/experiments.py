@@ -165,7 +165,7 @@ async def validations(
 @router.get("/experiments/{experiment_id}/logs", response_model=list[LogLineView])
 async def logs(request: Request, door: Door, experiment_id: ExperimentId, query: Annotated[LogQuery, Query()]) -> Response:
     """Log lines of all trials in the order of arrival; with `tail` the last ones. A search (`text`, `rank`, `level`) looks at
-    20,000 lines at once: `Link` goes on, also where none of them was found."""
+    10,000 lines at once: `Link` goes on, also where none of them was found."""
     rows = await door.views.lines(experiment_id, None, query.after, query.limit, query.tail, query.search())
     return await _of(door, experiment_id, rows, query.onward(request, rows))
 

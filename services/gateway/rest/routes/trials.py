@@ -62,7 +62,7 @@ async def validations(
 
 @router.get("/trials/{trial_id}/logs", response_model=list[LogLineView])
 async def logs(request: Request, door: Door, trial_id: TrialId, query: Annotated[LogQuery, Query()]) -> Response:
-    """Log lines in the order of arrival; with `tail` the last ones. A search (`text`, `rank`, `level`) looks at 20,000 lines at
+    """Log lines in the order of arrival; with `tail` the last ones. A search (`text`, `rank`, `level`) looks at 10,000 lines at
     once: `Link` goes on, also where none of them was found."""
     rows = await door.views.lines(*numbers(trial_id), query.after, query.limit, query.tail, query.search())
     if not rows:
