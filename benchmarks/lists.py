@@ -1,8 +1,8 @@
 """Lists of 10,000 experiments over REST, beside a select of the same page by its keys: `python benchmarks/lists.py`.
 
-A real gateway and PostgreSQL, whose views are filled by statements: experiments, trials with hyperparameters, log lines. Each list
-is asked for many times, with other values each time; the median and the 99th percentile of the whole request count. The reference
-is one plain select of 100 experiments by their keys, on a connection of its own, in the same run.
+A real gateway and PostgreSQL, whose views are filled by statements: experiments, trials with hyperparameters, log lines. Each
+list is asked for many times, with other values each time; the median and the 99th percentile of the whole request count. The
+reference is one plain select of 100 experiments by their keys, on a connection of its own, in the same run.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ async def run(options: argparse.Namespace) -> None:
             database = SimpleNamespace(url=server.url)
             await migrate(server.owner_url)
             async with gateway_world(database, directory) as world:
-                connection = await asyncpg.connect(database.url)
+                connection = await asyncpg.connect(server.owner_url)
                 begin = time.perf_counter()
                 await fill(connection, options.experiments, options.trials, options.lines)
                 what = f"{options.experiments} experiments with {options.trials} trials each"
