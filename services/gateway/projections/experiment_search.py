@@ -90,15 +90,16 @@ def _where(search: ExperimentSearch) -> _Where:
     if not search.deleted:
         where.add("deleted_us IS NULL")
     if search.conditions:
+        names = list(dict.fromkeys(condition.name for condition in search.conditions))  # a range is one row, looked up once
         joined = " JOIN ".join(
             f"trial_hyperparameters h{index}" + (" USING (experiment_id, trial_number)" if index else "")
-            for index in range(len(search.conditions))
+            for index in range(len(names))
         )
-        holds, values = [], list[Any]()
-        for index, (name, operator, value) in enumerate(search.conditions):
+        holds, values = [f"h{index}.name = {{}}" for index in range(len(names))], list[Any](names)
+        for name, operator, value in search.conditions:
             column, kind = ("text", "text") if isinstance(value, str) else ("number", "float8")
-            holds.append(f"h{index}.name = {{}} AND h{index}.{column} {operator} {{}}::{kind}")
-            values += [name, value]
+            holds.append(f"h{names.index(name)}.{column} {operator} {{}}::{kind}")
+            values.append(value)
         where.add(f"experiment_id IN (SELECT experiment_id FROM {joined} WHERE {' AND '.join(holds)})", *values)
     return where
 
