@@ -14,7 +14,7 @@ def served() -> set[str]:
     routes = {
         f"{method} {PREFIX}{route.path}" for module in MODULES for route in module.router.routes for method in route.methods
     }
-    return routes | {"GET /healthz", f"GET {PREFIX}/openapi.json"}
+    return routes | {"GET /healthz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs"}
 
 
 def test_the_table_names_every_route_and_no_other() -> None:
@@ -32,7 +32,7 @@ def test_every_route_is_found_by_its_own_path() -> None:
 
 
 def test_only_health_the_document_and_the_sign_in_are_open() -> None:
-    open_to_all = {"GET /healthz", f"GET {PREFIX}/openapi.json", f"POST {PREFIX}/login"}
+    open_to_all = {"GET /healthz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"POST {PREFIX}/login"}
     assert {route for route in ROUTES if ROUTES[route] is Right.OPEN} == open_to_all
 
 

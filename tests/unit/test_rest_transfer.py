@@ -59,7 +59,7 @@ def test_the_page_has_every_operation_and_schema_and_runs_nothing() -> None:
     linked = set(re.findall(r'href="#([^"]+)"', page))
     assert linked <= set(re.findall(r'id="([^"]+)"', page)), "no link leads nowhere"
     assert set(document["components"]["schemas"]) <= set(re.findall(r'<details id="([^"]+)"', page))
-    assert not re.search(r"<script|javascript:|\son\w+=|https?://|<img|<link|@import|url\(", page)
+    assert not re.search(r"<script|javascript:|\son\w+=|(?:href|src)=.[a-z]+:|<img|<link|@import|url\(", page)
     [style] = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
     assert base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() in reference_page.HEADERS["Content-Security-Policy"]
 
