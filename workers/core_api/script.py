@@ -56,7 +56,8 @@ def _remind(script: Script, context_directory: Path, begun: threading.Event) -> 
 
 
 def mentions_tenuto(context_directory: Path) -> bool:
-    """True if one of the Python files searched has the word; otherwise only an installed package could call `tenuto.init()`."""
+    """True if one of the Python files searched has the word, or `determined`, which Tenuto stands in for; otherwise only an
+    installed package could call `tenuto.init()`."""
     looked_at = 0
     for directory, folders, names in os.walk(context_directory):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -68,7 +69,8 @@ def mentions_tenuto(context_directory: Path) -> bool:
                 return True
             try:
                 with (Path(directory) / name).open("rb") as file:
-                    if b"tenuto" in file.read(FILE_BYTES_MAX):
+                    text = file.read(FILE_BYTES_MAX)
+                    if b"tenuto" in text or b"determined" in text:
                         return True
             except OSError:
                 return True  # nobody knows
@@ -94,6 +96,8 @@ def _verdict(script: Script, session: Session) -> Action:
     """The action by which a script ended. It may end because it was told to leave, or after the validation that the search
     waits for."""
     run, box = session.run, session.box
+    if session.trained is not None:
+        return session.trained
     if session.gang is not None:
         session.gang.progress.idle()
         if not session.gang.leads:  # rank 0 reports, and waits for what the search says

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from tenuto.kernel.clock import Clock
 from tenuto.kernel.storage.stores import Stores
-from tenuto.schemas.assignments import Assignment
+from tenuto.schemas.assignments import Action, Assignment
 from tenuto.schemas.base import Model
 from tenuto.workers.harness.directives import DirectiveBox
 from tenuto.workers.harness.gang import Gang
@@ -59,6 +59,8 @@ class Session:
     """Makes the schedule of a rehearsal."""
     run: Run | None = None
     """Result of `tenuto.init()`."""
+    trained: Action | None = None
+    """Action by which a training loop in the script was told to leave; None if the script has none, or it is not over."""
 
 
 _current: Session | None = None

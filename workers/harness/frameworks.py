@@ -16,7 +16,7 @@ FRAMEWORK_VARIABLE = "TENUTO_WARM_FRAMEWORK"
 FILES_MAX = 100
 FILE_BYTES_MAX = 256 << 10
 """Most bytes read of a model directory: code is smaller, and more need not be known."""
-_IMPORTS_KERAS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:tensorflow|keras|tenuto\.keras)\b", re.MULTILINE)
+_IMPORTS_KERAS = re.compile(rb"^[ \t]*(?:import|from)[ \t]+(?:tensorflow|keras|tenuto\.keras|determined\.keras)\b", re.MULTILINE)
 _SETS_VARIABLES = re.compile(rb"\benviron\b|\bputenv\b|\bset_backend\b")
 _READ_BY_IMPORTS = re.compile(rb"\b(?:KERAS|TF|XLA|CUDA|OMP|MKL|ONEDNN)_")
 """Prefixes of variables that these libraries read when they are imported. Code that sets one must run before the import."""

@@ -26,6 +26,7 @@ from tenuto.schemas.config.entrypoint import Script, script_of
 from tenuto.schemas.events.run import EXIT_CODE_FOLLOWED, EXIT_CODE_INVALID_HYPERPARAMETERS, EXIT_CODE_WILL_REPEAT
 from tenuto.schemas.reports import StragglerReport
 from tenuto.schemas.text import storable
+from tenuto.workers.determined import naming
 from tenuto.workers.harness import notifier
 from tenuto.workers.harness.agent_client import AgentClient, Welcome
 from tenuto.workers.harness.class_training import train_class
@@ -111,6 +112,7 @@ def _train(client: AgentClient, welcome: Welcome, clock: SystemClock, gang: Gang
     if box.current.leave:
         return box.current.action  # nothing was trained here, so there is nothing to save
     enter_context(welcome.context_directory)
+    naming.provide(assignment, gang)
     tell = say if leads else _unsaid
     if gang is not None:
         gang.on_straggler = _tells_stragglers(assignment, gang, reporter)

@@ -54,9 +54,10 @@ class TrainingLoop:
         gang: Gang | None = None,
         stores: Stores | None = None,
         shorten: Shorten | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         """`gang`: this process is one of several ranks, all of which call everything at the same positions. Rank 0 saves and
-        reports; the others give it their parts of a checkpoint."""
+        reports; the others give it their parts of a checkpoint. `schedule`: in the place of the configuration's."""
         self._assignment, self._trainer, self._box, self._reporter = assignment, trainer, box, reporter
         self._clock, self._sleep = clock, sleep
         self._gang, self._follows = gang, gang is not None and not gang.leads
@@ -67,7 +68,7 @@ class TrainingLoop:
             raise UserError(f"The checkpoints' store cannot be opened: {error}") from error
         if not trainer.has_batch_rules:
             _refuse_batch_rules(assignment)
-        schedule = Schedule.of(assignment.config, trainer.epoch_batches)
+        schedule = schedule or Schedule.of(assignment.config, trainer.epoch_batches)
         self._schedule = schedule if shorten is None else shorten(schedule)
         self._validation: dict[str, float] | None = None
         self._validated_at: int | None = None

@@ -72,6 +72,10 @@ class TrialContext:
         self._asked_per_slot = True
         return PerSlotBatchSize(size) if self.may_have_several_slots else size
 
+    def _batch_of_all_slots(self, per_slot: int) -> int:
+        """Records of a step over all slots, for a loader that holds those of one slot."""
+        return self.get_global_batch_size()
+
     @property
     def may_have_several_slots(self) -> bool:
         """True if the configuration allows several slots, also while an elastic trial has one."""

@@ -17,6 +17,7 @@ from tenuto.workers.core_api.local_record import Body, RunDescription, checkpoin
 from tenuto.workers.core_api.local_session import SCRIPT_ENDS, lock, open_record
 from tenuto.workers.core_api.script import run_script
 from tenuto.workers.core_api.session import Session, say, set_current
+from tenuto.workers.determined import naming
 from tenuto.workers.harness.class_training import train_class
 from tenuto.workers.harness.entrypoint import enter_context, load_trial_class
 from tenuto.workers.harness.errors import InvalidHyperparameters, describe
@@ -84,6 +85,7 @@ class Foreground:
                 say(sentence)
             if model_directory is not None:
                 enter_context(model_directory)
+            naming.provide(session.assignment)
             entrypoint = self.description.config.entrypoint
             script = script_of(entrypoint)
             if trial_class is None and script is not None:

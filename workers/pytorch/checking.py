@@ -155,6 +155,11 @@ def check_callback(callback: PyTorchCallback) -> None:
         )
 
 
+def saves_on_the_way(config: Mapping[str, Any]) -> bool:
+    """True if checkpoints are made during training, and not only where it waits for the search."""
+    return any(config.get(name) for name in ("min_validation_period", "min_checkpoint_period", "checkpoint_period_minutes"))
+
+
 def epoch_batches(trial: PyTorchTrial, context: PyTorchTrialContext, training: DataLoader[Any]) -> int | None:
     """Batches of an epoch of the training data; None: not known. Raises UserError if a length is then given in epochs."""
     given = trial.batches_per_epoch

@@ -165,12 +165,15 @@ class PyTorchTrialContext(PositionedContext):
     ) -> Any:
         """Wraps a scheduler. The harness steps it after every `frequency` epochs, batches or optimizer steps, or never with
         MANUAL_STEP."""
-        wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
+        wrapped = self._make_lr_scheduler(lr_scheduler, step_mode, frequency)
         optimizer = getattr(lr_scheduler, "optimizer", None)
         if optimizer is not None and not any(one is optimizer for one in self._optimizers):
             raise UserError("wrap_lr_scheduler needs a scheduler of a wrapped optimizer: call wrap_optimizer before.")
         self._schedulers.append(wrapped)
         return lr_scheduler
+
+    def _make_lr_scheduler(self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int) -> LRScheduler:
+        return LRScheduler(lr_scheduler, step_mode, frequency)
 
     def wrap_scaler(self, scaler: Any) -> Any:
         """Wraps a torch.amp.GradScaler of your own: its scale is saved with the checkpoint. Pass it to `step_optimizer`; it is

@@ -36,7 +36,7 @@ def with_whole_batches(loader: DataLoader[Any], context: PyTorchTrialContext, bu
                 "that it makes among the slots: give it context.get_global_batch_size().",
                 at=build,
             )
-        return _again(loader, context.get_global_batch_size())
+        return _again(loader, context._batch_of_all_slots(size))
     elastic = isinstance((context.get_experiment_config().get("resources") or {}).get("slots_per_trial"), Mapping)
     if context.may_have_several_slots and (elastic or size != context.get_global_batch_size()):
         raise WillRepeat(

@@ -35,29 +35,46 @@ class PyTorchTrainer(Trainer):
 
     def __init__(self, trial_class: type[PyTorchTrial], info: TrialInfo) -> None:
         """Builds the user's trial. Raises errors of the user's code."""
+        self._prepare(info, trial_class.deterministic)
+        signatures.check_class(trial_class, PyTorchTrial)
+        self._adopt(trial_class(self.context), info)
+
+    def _prepare(self, info: TrialInfo, deterministic: bool = True) -> None:
+        """Everything before the user's trial is made: the device, the context, the generators."""
         self._seed = info.trial_seed
-        exact = trial_class.deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
+        exact = deterministic and Reproducibility.model_validate(info.config.get("reproducibility") or {}).exact
         gang = info.gang
         device = prepare_torch(info.local_slots, exact, 0 if gang is None else gang.local_rank)
         if gang is not None:
             seeds.use_one_device()
         self._exactness = Exactness(exact, device, _say)
         self._exactness.watch()
-        self.context = PyTorchTrialContext(info, device)
+        self.context = self._make_context(info, device)
         self._ranks = self.context._ranks
         self._shard = None if self._ranks is None else Shard(self._ranks.rank, self._ranks.size)
         if self._shard is None and isinstance((info.config.get("resources") or {}).get("slots_per_trial"), Mapping):
             self._shard = Shard(0, 1)  # it may have had ranks, or have some later: records are drawn as they draw them
         self.step_batches = self.context._rules.step_batches
         seeds.seed_everything(seeds.derive_seed(self._seed, "trial"))
-        signatures.check_class(trial_class, PyTorchTrial)
-        self.trial = trial_class(self.context)
+
+    def _make_context(self, info: TrialInfo, device: torch.device) -> PyTorchTrialContext:
+        return PyTorchTrialContext(info, device)
+
+    def _make_callbacks(self) -> dict[str, PyTorchCallback]:
+        return checking.checked_callbacks(self.trial)
+
+    def _elsewhere(self) -> str:
+        return checking.elsewhere(self.trial, self.context)
+
+    def _adopt(self, trial: PyTorchTrial, info: TrialInfo) -> None:
+        """Makes a trainer of the user's trial, which was made with the context."""
+        self.trial = trial
         checking.check_trial(self.trial, self.context)
         self._train_batch = checking.training_step(self.trial)
         self._evaluate_batch = checking.evaluation_step(self.trial)
         given = options.given(self.context._optimizers)
         with seeds.isolated_randomness(seeds.derive_seed(self._seed, "loaders")):
-            self._callbacks = checking.checked_callbacks(self.trial)
+            self._callbacks = self._make_callbacks()
             build = self.trial.build_training_data_loader
             training = data.check_loader(build(), build.__name__, build)
             self._training = per_slot.with_whole_batches(training, self.context, build)
@@ -92,11 +109,13 @@ class PyTorchTrainer(Trainer):
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
         if leads:
-            doubts = [*checking.doubts(self.trial), checking.elsewhere(self.trial, self.context)]
+            doubts = [*checking.doubts(self.trial), self._elsewhere()]
             for sentence in (*doubts, self.context._scaling.sentence()):
                 if sentence:
                     _say(sentence)
-        self._prepare_in = self.context._optimizations.aggregation_frequency if leads and _saves_on_the_way(info.config) else 0
+        self._prepare_in = (
+            self.context._optimizations.aggregation_frequency if leads and checking.saves_on_the_way(info.config) else 0
+        )
         """Batches until memory for copies is made: by then each optimizer has taken a step."""
         if self.context._shards is not None:
             self.has_snapshots, self._prepare_in = False, 0
@@ -326,11 +345,6 @@ class PyTorchTrainer(Trainer):
 def rank_seed(seed: int, rank: int) -> int:
     """Seed of random operations in training, such as dropout: rank 0 draws as a single process does."""
     return seeds.derive_seed(seed, "training") if rank == 0 else seeds.derive_seed(seed, "training", rank)
-
-
-def _saves_on_the_way(config: Mapping[str, Any]) -> bool:
-    """True if checkpoints are made during training, and not only where it waits for the search."""
-    return any(config.get(name) for name in ("min_validation_period", "min_checkpoint_period", "checkpoint_period_minutes"))
 
 
 def _say(sentence: str) -> None:
