@@ -13,6 +13,7 @@ from tenuto.cli.from_determined import convert
 from tenuto.schemas.reports import CheckpointReport
 from tests.support.agent_stand_in import AgentStandIn, WorkerBench
 from tests.support.reactions import stop_at
+from tests.support.warm_starts import KERAS
 from tests.support.worker_run import WorkerRun
 
 CODE = Path(__file__).parents[1] / "support" / "trials" / "from_determined"
@@ -35,11 +36,11 @@ def benches() -> Iterator[list[WorkerBench]]:
         bench.__exit__()
 
 
-def bench(benches: list[WorkerBench], directory: Path, **changes: Any) -> WorkerBench:
+def bench(benches: list[WorkerBench], directory: Path, modules: tuple[str, ...] = (), **changes: Any) -> WorkerBench:
     """A trial of the configuration, as it is converted."""
     conversion = convert({**CONFIG, **changes})
     assert conversion.config is not None, conversion.notes
-    benches.append(WorkerBench(directory, CODE, conversion.config, CONFIG["hyperparameters"]))
+    benches.append(WorkerBench(directory, CODE, conversion.config, CONFIG["hyperparameters"], modules=modules))
     return benches[-1].__enter__()
 
 
@@ -134,3 +135,15 @@ def test_a_script_with_the_core_api(benches: list[WorkerBench], tmp_path: Path, 
     done(trial, again)
     assert [report.batches for report in again.validations()][-2:] == [4, 6]
     assert [point.batches for report in again.metrics for point in report.points] == [3, 4, 5, 6]
+
+
+def test_a_keras_trial(benches: list[WorkerBench], tmp_path: Path) -> None:
+    searcher = {"name": "single", "metric": "val_loss", "max_length": {"epochs": 2}}
+    variables = ["KERAS_BACKEND=torch"]
+    changes = {"entrypoint": "keras_def:Circles", "searcher": searcher, "environment": {"environment_variables": variables}}
+    trial = bench(benches, tmp_path, KERAS["torch"], **changes)
+    agent = trial.agent(2)
+    agent.react = stop_at(2)
+    assert hooks(done(trial, agent)) == ["facts {'place': 'here'} 1000001 10 10"]
+    assert [(report.batches, report.length) for report in agent.validations()] == [(3, 0), (6, 1), (8, 2)]
+    assert sorted(agent.validations()[-1].metrics) == ["val_loss", "val_mean_absolute_error"]

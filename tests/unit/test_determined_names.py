@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tenuto.schemas.config.determined_fields import CARRIED_VARIABLE
-from tenuto.workers.determined import core, facts, pytorch
+from tenuto.workers.determined import core, facts, keras, pytorch
 from tenuto.workers.determined.distributed import DistributedContext
 from tenuto.workers.determined.naming import INSTEAD
 from tenuto.workers.determined.pytorch.context import PyTorchTrialContext
@@ -80,6 +80,20 @@ def test_each_name_works_or_is_refused_as_the_table_says() -> None:
                 getattr(pytorch, name)
         else:
             assert hasattr(pytorch, name)
+    for name in MODULES["tenuto.keras"].split():
+        if known[f"keras.{name}"] == "refused":
+            with pytest.raises(UnknownName, match=f"has no '{name}': "):
+                getattr(keras, name)
+        else:
+            assert hasattr(keras, name)
+    of_keras = keras.TFKerasTrialContext(INFO)
+    for name in API["KerasTrialContext"].split():
+        if known.get(f"TFKerasTrialContext.{name}") == "refused" and name != "from_config":
+            with pytest.raises(UnknownName, match=f"context has no '{name}'"):
+                getattr(of_keras, name)
+        else:
+            assert name == "from_config" or hasattr(of_keras, name), name
+    assert (of_keras.get_trial_id(), of_keras.get_data_config(), of_keras.wrap_model(5)) == (3_000_001, {"a": 1}, 5)
     with pytest.raises(UnknownName, match=r"give pytorch\.DataLoader shuffle=True"):
         _ = pytorch.samplers.RepeatSampler
 

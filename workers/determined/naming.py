@@ -18,6 +18,8 @@ from tenuto.workers.harness.trainer import TrialInfo
 NAME, HERE = "determined", "tenuto.workers.determined"
 PUBLIC: Mapping[str, str] = {
     "core": "tenuto.workers.determined.core",
+    "keras": "tenuto.workers.determined.keras",
+    "keras.callbacks": "tenuto.workers.determined.keras.callbacks",
     "pytorch": "tenuto.workers.determined.pytorch",
     "pytorch.samplers": "tenuto.workers.determined.pytorch.samplers",
 }

@@ -49,10 +49,10 @@ class KerasTrainer(Trainer):
         building.apply(info.config)
         self._backend = open_backend(info, exact, _say)
         keras.config.disable_traceback_filtering()  # errors name the user's lines
-        self.context = KerasTrialContext(info)
+        self.context = self._make_context(info)
         randomness.seed_everything(derive_seed(self._seed, "trial"))
         check_class(trial_class, KerasTrial)
-        self.trial = trial_class(self.context)
+        self.trial = self._make_trial(trial_class)
         for sentence in callback_state.check_trial(self.trial):
             _say(sentence)
         with self._backend.scope():
@@ -86,6 +86,12 @@ class KerasTrainer(Trainer):
         self._structure: users.Structure | None = None
         self._collected: tuple[int, Callable[[Path], None]] | None = None
         """(batches, the state there), with several ranks."""
+
+    def _make_context(self, info: TrialInfo) -> KerasTrialContext:
+        return KerasTrialContext(info)
+
+    def _make_trial(self, trial_class: type[KerasTrial]) -> KerasTrial:
+        return trial_class(self.context)
 
     def _open_training_data(self) -> Batches:
         trial, seed = self.trial, derive_seed(self._seed, "training data")
