@@ -17,6 +17,9 @@ class TrialContext:
 
     _names_elsewhere: ClassVar[Mapping[str, str]] = determined_names.TRIAL_CONTEXT
 
+    _by_determineds_rules: ClassVar[bool] = False
+    """True: names mean what they mean in Determined (`tenuto.workers.determined`)."""
+
     def __getattr__(self, name: str) -> Any:
         raise determined_names.missing(self._names_elsewhere, "context", name)
 

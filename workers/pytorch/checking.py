@@ -92,7 +92,7 @@ def doubts(trial: PyTorchTrial) -> list[str]:
 def elsewhere(trial: PyTorchTrial, context: PyTorchTrialContext) -> str:
     """Sentence about code that means something else than in Determined, for a trial that is written as for Determined; empty
     if there is none."""
-    if not (context._asked_per_slot or signatures.takes(trial.evaluate_batch, "batch_idx")):
+    if context._by_determineds_rules or not (context._asked_per_slot or signatures.takes(trial.evaluate_batch, "batch_idx")):
         return ""
     notes = []
     scaled = (context.get_experiment_config().get("distributed") or {}).get("global_batch_size") == "scale"

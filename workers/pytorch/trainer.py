@@ -63,9 +63,6 @@ class PyTorchTrainer(Trainer):
     def _make_callbacks(self) -> dict[str, PyTorchCallback]:
         return checking.checked_callbacks(self.trial)
 
-    def _elsewhere(self) -> str:
-        return checking.elsewhere(self.trial, self.context)
-
     def _adopt(self, trial: PyTorchTrial, info: TrialInfo) -> None:
         """Makes a trainer of the user's trial, which was made with the context."""
         self.trial = trial
@@ -109,7 +106,7 @@ class PyTorchTrainer(Trainer):
         self._buffers = Buffers()
         leads = self._ranks is None or self._ranks.rank == 0
         if leads:
-            doubts = [*checking.doubts(self.trial), self._elsewhere()]
+            doubts = [*checking.doubts(self.trial), checking.elsewhere(self.trial, self.context)]
             for sentence in (*doubts, self.context._scaling.sentence()):
                 if sentence:
                     _say(sentence)

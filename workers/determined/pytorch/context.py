@@ -36,6 +36,7 @@ class PyTorchExperimentalContext:
 
 
 class PyTorchTrialContext(OurContext):
+    _by_determineds_rules: ClassVar[bool] = True
     _names_elsewhere: ClassVar[Mapping[str, str]] = {
         **determined_names.TRIAL_CONTEXT,
         "configure_apex_amp": "apex is not used; write optimizations.mixed_precision: fp16 or bf16, or experimental.use_amp()",

@@ -40,9 +40,6 @@ class DeterminedTrainer(PyTorchTrainer):
     def _make_context(self, info: TrialInfo, device: torch.device) -> PyTorchTrialContext:
         return PyTorchTrialContext(info, device, self._hparams)
 
-    def _elsewhere(self) -> str:
-        return ""  # all is as there
-
     def _make_callbacks(self) -> dict[str, OurCallback]:
         callbacks = checked(self.trial.build_callbacks(), self.trial.build_callbacks)
         by_batches = not checking.evaluates_full_dataset(self.trial)
