@@ -1,0 +1,78 @@
+import {
+  ActionIcon,
+  Alert,
+  AppShell,
+  Group,
+  NavLink,
+  Text,
+  useComputedColorScheme,
+  useMantineColorScheme,
+} from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { Link, Outlet, useRouterState } from '@tanstack/react-router'
+import { useLink, useLive } from './api/live'
+import { status } from './api/queries'
+
+const PAGES = [{ to: '/', label: 'Experiments', inside: ['/', '/experiments'] }]
+
+/** What is around every page: where one is, whether what one sees is live, and light or dark. */
+export function Shell() {
+  const path = useRouterState({ select: (state) => state.location.pathname })
+  const cluster = useQuery({ ...status(), staleTime: Number.POSITIVE_INFINITY })
+  useLive(cluster.data?.head)
+  const link = useLink()
+  return (
+    <AppShell
+      header={{ height: 48 }}
+      navbar={{ width: 180, breakpoint: 'sm', collapsed: { mobile: true } }}
+      padding="md"
+    >
+      <AppShell.Header>
+        <Group h="100%" px="md" justify="space-between">
+          <Text component={Link} to="/" fw={700} size="lg" c="var(--mantine-color-text)" td="none">
+            tenuto
+          </Text>
+          <Group gap="sm">
+            <Text size="xs" c={link === 'live' ? 'teal' : 'dimmed'} role="status">
+              {link === 'live' ? '● live' : link === 'offline' ? '○ offline, trying again' : '○ connecting'}
+            </Text>
+            <SchemeButton />
+          </Group>
+        </Group>
+      </AppShell.Header>
+      <AppShell.Navbar p="xs">
+        {PAGES.map((page) => (
+          <NavLink
+            key={page.to}
+            component={Link}
+            to={page.to}
+            label={page.label}
+            active={page.inside.some((start) => path === start || (start !== '/' && path.startsWith(start)))}
+          />
+        ))}
+      </AppShell.Navbar>
+      <AppShell.Main>
+        {link === 'offline' && (
+          <Alert color="yellow" mb="md">
+            The gateway does not answer. What you see is as of a moment ago; it goes on by itself.
+          </Alert>
+        )}
+        <Outlet />
+      </AppShell.Main>
+    </AppShell>
+  )
+}
+
+function SchemeButton() {
+  const { setColorScheme } = useMantineColorScheme()
+  const dark = useComputedColorScheme() === 'dark'
+  return (
+    <ActionIcon
+      variant="default"
+      aria-label={dark ? 'Light colours' : 'Dark colours'}
+      onClick={() => setColorScheme(dark ? 'light' : 'dark')}
+    >
+      {dark ? '☀' : '☾'}
+    </ActionIcon>
+  )
+}

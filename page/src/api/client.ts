@@ -1,0 +1,43 @@
+import createClient from 'openapi-fetch'
+import type { paths } from './openapi'
+
+/** A refusal of the gateway, with the one sentence that it gives. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+  ) {
+    super(message)
+    this.name = 'Refused'
+  }
+}
+
+const SECONDS_MAX = 30
+/** Longest request; a page of a list takes milliseconds. */
+
+export const api = createClient<paths>({
+  credentials: 'same-origin',
+  fetch: (request) => fetch(new Request(request, { signal: AbortSignal.timeout(SECONDS_MAX * 1000) })),
+})
+
+interface Answer<T> {
+  data?: T
+  error?: unknown
+  response: Response
+}
+
+/** The data of an answer. Throws Refused with the gateway's sentence. */
+export async function answered<T>(asked: Promise<Answer<T>>): Promise<T> {
+  const { data, error, response } = await asked
+  if (response.ok) return data as T
+  throw new Refused(response.status, sentenceOf(error) ?? `The gateway answered with status ${response.status}.`)
+}
+
+/** The sentence for people in an error's body (RFC 9457 problem details). */
+export function sentenceOf(error: unknown): string | undefined {
+  if (typeof error !== 'object' || error === null) return undefined
+  if ('detail' in error && typeof error.detail === 'string') return error.detail
+  if ('error' in error && typeof error.error === 'object' && error.error !== null && 'message' in error.error)
+    return String(error.error.message)
+  return undefined
+}

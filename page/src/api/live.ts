@@ -1,0 +1,57 @@
+/** One stream of the log for the whole page. It goes on by itself after a break, from the last position that it saw. */
+
+import type { QueryClient } from '@tanstack/react-query'
+import { useQueryClient } from '@tanstack/react-query'
+import { useEffect, useSyncExternalStore } from 'react'
+import { FOLLOWED, type Key, type LogEvent, outdated } from '../lib/live'
+
+const REFRESH_MS = 400
+/** At most so often is one query asked again, however many events there are. */
+
+export type Link = 'connecting' | 'live' | 'offline'
+
+let link: Link = 'connecting'
+const listeners = new Set<() => void>()
+
+function setLink(next: Link) {
+  if (next === link) return
+  link = next
+  for (const listener of listeners) listener()
+}
+
+export function useLink(): Link {
+  return useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener)
+      return () => listeners.delete(listener)
+    },
+    () => link,
+  )
+}
+
+/** Follow the log from `position` on, for as long as the page is open. */
+export function useLive(position: number | undefined): void {
+  const client = useQueryClient()
+  useEffect(() => (position === undefined ? undefined : follow(client, position)), [client, position])
+}
+
+function follow(client: QueryClient, position: number): () => void {
+  const waiting = new Map<string, Key>()
+  const refresh = setInterval(() => {
+    const keys = [...waiting.values()]
+    waiting.clear()
+    for (const queryKey of keys) void client.invalidateQueries({ queryKey })
+  }, REFRESH_MS)
+  const source = new EventSource(`/api/v1/events/stream?after=${position}`, { withCredentials: true })
+  const seen = (message: MessageEvent<string>) => {
+    const event = JSON.parse(message.data) as LogEvent
+    for (const key of outdated(event)) waiting.set(key.join('/'), key)
+  }
+  for (const type of FOLLOWED) source.addEventListener(type, seen)
+  source.onopen = () => setLink('live')
+  source.onerror = () => setLink('offline')
+  return () => {
+    clearInterval(refresh)
+    source.close()
+  }
+}

@@ -1,0 +1,74 @@
+/** What the page asks for, as queries of TanStack Query. A key begins with the noun that live events name, see live.ts. */
+
+import { keepPreviousData, queryOptions } from '@tanstack/react-query'
+import type { LogEvent } from '../lib/live'
+import { DECISIONS } from '../lib/rungs'
+import { answered, api } from './client'
+
+const EXPERIMENTS_PAGE = 100
+const TRIALS_MAX = 1000
+const VALIDATIONS_MAX = 10_000
+
+export const whoami = () =>
+  queryOptions({ queryKey: ['user'], queryFn: () => answered(api.GET('/api/v1/user')), retry: false })
+
+export const experiments = () =>
+  queryOptions({
+    queryKey: ['experiments'],
+    queryFn: () => answered(api.GET('/api/v1/experiments', { params: { query: { limit: EXPERIMENTS_PAGE } } })),
+    placeholderData: keepPreviousData,
+  })
+
+export const experiment = (id: number) =>
+  queryOptions({
+    queryKey: ['experiment', id],
+    queryFn: () =>
+      answered(api.GET('/api/v1/experiments/{experiment_id}', { params: { path: { experiment_id: id } } })),
+  })
+
+export const trials = (id: number) =>
+  queryOptions({
+    queryKey: ['trials', id],
+    queryFn: () =>
+      answered(
+        api.GET('/api/v1/experiments/{experiment_id}/trials', {
+          params: { path: { experiment_id: id }, query: { limit: TRIALS_MAX } },
+        }),
+      ),
+  })
+
+export const validations = (id: number) =>
+  queryOptions({
+    queryKey: ['validations', id],
+    queryFn: () =>
+      answered(
+        api.GET('/api/v1/experiments/{experiment_id}/validations', {
+          params: { path: { experiment_id: id }, query: { limit: VALIDATIONS_MAX } },
+        }),
+      ),
+  })
+
+export const agents = () => queryOptions({ queryKey: ['agents'], queryFn: () => answered(api.GET('/api/v1/agents')) })
+
+export const queue = () => queryOptions({ queryKey: ['queue'], queryFn: () => answered(api.GET('/api/v1/jobs')) })
+
+export const status = () => queryOptions({ queryKey: ['status'], queryFn: () => answered(api.GET('/api/v1/status')) })
+
+const EVENTS_PAGE = 5000
+
+/** All decisions of one search, with the sentences for people. The first answer is whole, a later one only asks for what is new. */
+export const decisions = (id: number) =>
+  queryOptions({
+    queryKey: ['decisions', id],
+    queryFn: async ({ client }) => {
+      const found = [...(client.getQueryData<LogEvent[]>(['decisions', id]) ?? [])]
+      let after = found.at(-1)?.position ?? 0
+      for (;;) {
+        const asked = api.GET('/api/v1/events', { params: { query: { experiment: id, after, limit: EVENTS_PAGE } } })
+        const page = (await answered(asked)) as unknown as LogEvent[]
+        found.push(...page.filter((event) => DECISIONS.includes(event.type)))
+        after = page.at(-1)?.position ?? after
+        if ((await asked).response.headers.get('Tenuto-More') !== 'true') return found
+      }
+    },
+  })

@@ -1,0 +1,119 @@
+import 'uplot/dist/uPlot.min.css'
+import { useComputedColorScheme } from '@mantine/core'
+import { useEffect, useRef } from 'react'
+import uPlot from 'uplot'
+import type { Curves as Data } from '../lib/curves'
+import { smoothed } from '../lib/curves'
+import { shownNumber } from '../lib/numbers'
+import { CURVE_COLORS } from '../theme'
+
+const HEIGHT_PX = 360
+const NEAR_PX = 30
+
+interface Props {
+  curves: Data
+  xLabel: string
+  yLabel: string
+  logY: boolean
+  smoothing: number
+  /** Id of the trial that is drawn thick; empty for none. */
+  focused: string
+  onFocus: (trial: string) => void
+}
+
+/** Learning curves of many trials. New points are set into the same plot, so that zoom and pointer stay. */
+export function Curves(props: Props) {
+  const { curves, xLabel, yLabel, logY, smoothing, focused } = props
+  const element = useRef<HTMLDivElement>(null)
+  const plot = useRef<uPlot | null>(null)
+  const onFocus = useRef(props.onFocus)
+  onFocus.current = props.onFocus
+  const dark = useComputedColorScheme() === 'dark'
+  const trials = curves.trials.join(' ')
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the plot is made anew only where its series or axes change
+  useEffect(() => {
+    const parent = element.current
+    if (parent === null) return
+    const made = new uPlot(options(curves.trials, parent.clientWidth, dark, xLabel, yLabel, logY), [[]], parent)
+    plot.current = made
+    const resized = new ResizeObserver(() => made.setSize({ width: parent.clientWidth, height: HEIGHT_PX }))
+    resized.observe(parent)
+    const clicked = () => {
+      const series = made.cursor.idx == null ? 0 : nearest(made)
+      onFocus.current(series > 0 ? (curves.trials[series - 1] ?? '') : '')
+    }
+    made.over.addEventListener('click', clicked)
+    return () => {
+      resized.disconnect()
+      made.destroy()
+      plot.current = null
+    }
+  }, [trials, dark, xLabel, yLabel, logY])
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: a plot that was made anew has no points yet
+  useEffect(() => {
+    plot.current?.setData([curves.x, ...curves.y.map((row) => smoothed(row, smoothing))] as uPlot.AlignedData)
+  }, [curves, smoothing, trials, dark, xLabel, yLabel, logY])
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the same
+  useEffect(() => {
+    const made = plot.current
+    if (made === null) return
+    made.series.forEach((series, index) => {
+      if (index > 0) series.width = curves.trials[index - 1] === focused ? 3 : 1.25
+    })
+    made.redraw(false)
+  }, [focused, trials, dark, xLabel, yLabel, logY])
+
+  return <div ref={element} role="img" aria-label={`Curves of ${yLabel} by ${xLabel}, one per trial`} />
+}
+
+function options(trials: string[], width: number, dark: boolean, x: string, y: string, logY: boolean): uPlot.Options {
+  const ink = dark ? '#c9c9c9' : '#495057'
+  const grid = { stroke: dark ? '#3b3b3b' : '#e9ecef', width: 1 }
+  return {
+    width,
+    height: HEIGHT_PX,
+    cursor: { focus: { prox: NEAR_PX }, drag: { x: true, y: true, uni: 20 } },
+    focus: { alpha: 0.25 },
+    legend: { show: trials.length <= 12, live: true },
+    scales: { x: { time: false }, y: logY ? { distr: 3 } : {} },
+    axes: [
+      { label: x, stroke: ink, grid },
+      { label: y, stroke: ink, grid, size: 64, values: (_, values) => values.map((value) => shownNumber(value)) },
+    ],
+    series: [
+      { label: x },
+      ...trials.map((id, index) => ({
+        label: id,
+        stroke: CURVE_COLORS[index % CURVE_COLORS.length] ?? ink,
+        width: 1.25,
+        spanGaps: true,
+        points: { show: trials.length <= 30, size: 4 },
+        value: (_: uPlot, value: number | null) => shownNumber(value),
+      })),
+    ],
+  }
+}
+
+/** Index of the series whose point is nearest to the pointer; 0 where none is near. */
+function nearest(plot: uPlot): number {
+  const [left, top] = [plot.cursor.left ?? -1, plot.cursor.top ?? -1]
+  let best = 0
+  let distance = NEAR_PX
+  plot.series.forEach((_, index) => {
+    if (index === 0) return
+    const values = plot.data[index] ?? []
+    plot.data[0].forEach((x, at) => {
+      const value = values[at]
+      if (value == null) return
+      const away = Math.hypot(plot.valToPos(x, 'x') - left, plot.valToPos(value, 'y') - top)
+      if (away < distance) {
+        best = index
+        distance = away
+      }
+    })
+  })
+  return best
+}

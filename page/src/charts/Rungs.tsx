@@ -1,0 +1,117 @@
+import { Box, Text, useComputedColorScheme } from '@mantine/core'
+import { useElementSize } from '@mantine/hooks'
+import { useMemo } from 'react'
+import { shownLength } from '../lib/lengths'
+import { shownNumber } from '../lib/numbers'
+import { type Dot, type Fate, promotions, type Rung } from '../lib/rungs'
+
+const HEIGHT_PX = 420
+const TOP_PX = 36
+const BOTTOM_PX = 16
+const SIDE_PX = 70
+const SPREAD_PX = 70
+
+const LIGHT: Record<Fate, string> = { waits: '#E69F00', 'goes on': '#0072B2', stopped: '#868e96', completed: '#009E73' }
+const DARK: Record<Fate, string> = { ...LIGHT, 'goes on': '#56B4E9', stopped: '#909296' }
+const SYMBOLS: Record<Fate, string> = { waits: '◐', 'goes on': '▶', stopped: '✕', completed: '✓' }
+
+interface Props {
+  rungs: Rung[]
+  metric: string
+  smallerIsBetter: boolean
+  picked: string
+  onPick: (trial: string) => void
+}
+
+/** Each rung is a column, each trial a dot at its value; a dashed line is the value that the last promoted one had. */
+export function Rungs({ rungs, metric, smallerIsBetter, picked, onPick }: Props) {
+  const { ref, width } = useElementSize()
+  const colors = useComputedColorScheme() === 'dark' ? DARK : LIGHT
+  const place = useMemo(() => placing(rungs, width, smallerIsBetter), [rungs, width, smallerIsBetter])
+  const lines = useMemo(() => promotions(rungs), [rungs])
+  return (
+    <Box ref={ref}>
+      <svg width={width} height={HEIGHT_PX} role="group" aria-label={`Rungs of the search by ${metric}`}>
+        {lines.map(([from, to]) => (
+          <line
+            key={`${from.trial} ${to.rung}`}
+            x1={place.x(from)}
+            y1={place.y(from.metric)}
+            x2={place.x(to)}
+            y2={place.y(to.metric)}
+            stroke={colors['goes on']}
+            strokeOpacity={picked === '' || picked === from.trial ? 0.5 : 0.08}
+            strokeWidth={picked === from.trial ? 2.5 : 1}
+          />
+        ))}
+        {rungs.map((rung) => (
+          <g key={rung.rung}>
+            <text x={place.column(rung)} y={18} textAnchor="middle" fontSize={13} fontWeight={600} fill="currentColor">
+              {shownLength(rung.length, rung.unit)}
+            </text>
+            {rung.cutOff !== undefined && (
+              <g stroke="currentColor" strokeOpacity={0.7}>
+                <line
+                  x1={place.column(rung) - SPREAD_PX}
+                  x2={place.column(rung) + SPREAD_PX}
+                  y1={place.y(rung.cutOff)}
+                  y2={place.y(rung.cutOff)}
+                  strokeDasharray="5 4"
+                />
+                <title>
+                  The last that may go on has {metric} {shownNumber(rung.cutOff)}
+                </title>
+              </g>
+            )}
+            {rung.dots.map((dot) => (
+              <circle
+                key={dot.trial}
+                cx={place.x(dot)}
+                cy={place.y(dot.metric)}
+                r={picked === dot.trial ? 7 : 5}
+                fill={colors[dot.fate]}
+                fillOpacity={picked === '' || picked === dot.trial ? 0.9 : 0.35}
+                stroke={picked === dot.trial ? 'currentColor' : 'none'}
+                strokeWidth={2}
+                role="button"
+                tabIndex={0}
+                aria-label={`Trial ${dot.trial}, ${metric} ${shownNumber(dot.metric)}, ${dot.fate}`}
+                style={{ cursor: 'pointer' }}
+                onClick={() => onPick(dot.trial)}
+                onKeyDown={(event) => (event.key === 'Enter' || event.key === ' ') && onPick(dot.trial)}
+              />
+            ))}
+          </g>
+        ))}
+      </svg>
+      <Text size="sm" c="dimmed">
+        {(Object.keys(SYMBOLS) as Fate[]).map((fate) => (
+          <span key={fate} style={{ marginRight: 16 }}>
+            <span style={{ color: colors[fate] }}>●</span> {fate}
+          </span>
+        ))}
+        - - the last that may go on; better is up
+      </Text>
+    </Box>
+  )
+}
+
+/** Where things stand: columns side by side, better values higher, and dots beside each other by their trial's number. */
+function placing(rungs: Rung[], width: number, smallerIsBetter: boolean) {
+  const values = rungs.flatMap((rung) => rung.dots.map((dot) => dot.metric))
+  const [low, high] = [Math.min(...values), Math.max(...values)]
+  const span = high - low || 1
+  const index = new Map(rungs.map((rung, at) => [rung.rung, at]))
+  const step = rungs.length > 1 ? (width - 2 * SIDE_PX) / (rungs.length - 1) : 0
+  const column = (rung: Pick<Rung, 'rung'>) => SIDE_PX + step * (index.get(rung.rung) ?? 0)
+  const y = (value: number) => {
+    const part = (value - low) / span
+    return TOP_PX + (smallerIsBetter ? part : 1 - part) * (HEIGHT_PX - TOP_PX - BOTTOM_PX)
+  }
+  const x = (dot: Dot) => {
+    const number = Number(dot.trial.split('-')[1] ?? 0)
+    // The golden ratio spreads successive numbers evenly.
+    return column(dot) + (((number * 0.618034) % 1) - 0.5) * SPREAD_PX
+  }
+  return { column, x, y }
+}

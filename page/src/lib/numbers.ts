@@ -1,0 +1,34 @@
+/** Numbers as people read them. */
+
+/** A metric or hyperparameter: five significant digits, and "–" where there is none. JSON carries NaN and infinities as strings. */
+export function shownNumber(value: number | string | null | undefined): string {
+  if (value === null || value === undefined) return '–'
+  if (typeof value === 'string') return value
+  if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value)
+  const size = Math.abs(value)
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(3)
+  return String(Number(value.toPrecision(5)))
+}
+
+/** A value of the configuration, of any kind, on one line. */
+export function shownValue(value: unknown): string {
+  if (typeof value === 'number') return shownNumber(value)
+  if (typeof value === 'string') return value
+  return JSON.stringify(value)
+}
+
+export function shownBytes(bytes: number): string {
+  const units = ['B', 'KB', 'MB', 'GB', 'TB']
+  let size = bytes
+  let unit = 0
+  while (size >= 999.5 && unit < units.length - 1) {
+    size /= 1000
+    unit += 1
+  }
+  return `${unit === 0 ? size : size.toPrecision(3)} ${units[unit]}`
+}
+
+/** The number of a metric's JSON value; undefined for what cannot be drawn. */
+export function drawable(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isFinite(value) ? value : undefined
+}

@@ -1,0 +1,89 @@
+import { Group, SegmentedControl, Select, Slider, Stack, Switch, Text } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { getRouteApi } from '@tanstack/react-router'
+import { useMemo } from 'react'
+import type { ExperimentDetail } from '../../api/openapi'
+import { validations } from '../../api/queries'
+import { Curves } from '../../charts/Curves'
+import { curvesOf, metricNames, type Point, type XAxis } from '../../lib/curves'
+import type { ExperimentSearch } from '../../lib/experimentSearch'
+import { lengthUnit } from '../../lib/lengths'
+import { Asked } from '../../parts/Asked'
+
+const route = getRouteApi('/experiments/$id')
+
+export function CurvesTab({ item }: { item: ExperimentDetail }) {
+  const query = useQuery(validations(item.id))
+  return <Asked query={query}>{(points) => <Chart item={item} points={points as Point[]} />}</Asked>
+}
+
+function Chart({ item, points }: { item: ExperimentDetail; points: Point[] }) {
+  const search = route.useSearch()
+  const navigate = route.useNavigate()
+  const change = (changed: Partial<ExperimentSearch>) =>
+    navigate({ search: (before) => ({ ...before, ...changed }), replace: true })
+  const names = useMemo(() => metricNames(points), [points])
+  const metric = search.metric ?? item.metric
+  const axis: XAxis = search.x ?? 'length'
+  const unit = lengthUnit(item.config)
+  const curves = useMemo(() => curvesOf(points, metric, axis), [points, metric, axis])
+  const shown = axis === 'length' ? unit : axis === 'time' ? 'seconds' : 'batches'
+  return (
+    <Stack>
+      <Group>
+        <Select
+          aria-label="Metric"
+          data={names}
+          value={metric}
+          onChange={(name) => change({ metric: name ?? undefined })}
+        />
+        <SegmentedControl
+          aria-label="Horizontal axis"
+          value={axis}
+          onChange={(x) => change({ x: x as XAxis })}
+          data={[
+            { value: 'length', label: unit },
+            { value: 'batches', label: 'batches' },
+            { value: 'time', label: 'time' },
+          ]}
+        />
+        <Switch
+          label="log"
+          checked={search.log ?? false}
+          onChange={(event) => change({ log: event.currentTarget.checked || undefined })}
+        />
+        <Group gap="xs">
+          <Text size="sm">Smoothing</Text>
+          <Slider
+            w={140}
+            min={0}
+            max={0.95}
+            step={0.05}
+            label={(value) => value.toFixed(2)}
+            thumbLabel="Smoothing"
+            value={search.smooth ?? 0}
+            onChange={(smooth) => change({ smooth: smooth || undefined })}
+          />
+        </Group>
+        <Text size="sm" c="dimmed">
+          {search.trial ? `Trial ${search.trial}` : `${curves.trials.length} trials; click a curve to name it`}
+        </Text>
+      </Group>
+      {points.length === 0 ? (
+        <Text c="dimmed" py="xl" ta="center">
+          No trial has validated yet.
+        </Text>
+      ) : (
+        <Curves
+          curves={curves}
+          xLabel={shown}
+          yLabel={metric}
+          logY={search.log ?? false}
+          smoothing={search.smooth ?? 0}
+          focused={search.trial ?? ''}
+          onFocus={(trial) => change({ trial: trial || undefined })}
+        />
+      )}
+    </Stack>
+  )
+}

@@ -1,0 +1,65 @@
+import { Paper, Stack, Text } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { getRouteApi } from '@tanstack/react-router'
+import { useMemo } from 'react'
+import type { ExperimentDetail } from '../../api/openapi'
+import { decisions } from '../../api/queries'
+import { Rungs } from '../../charts/Rungs'
+import type { LogEvent } from '../../lib/live'
+import { rungsOf } from '../../lib/rungs'
+import { Asked } from '../../parts/Asked'
+import { Moment } from '../../parts/Moment'
+
+const route = getRouteApi('/experiments/$id')
+
+export function RungsTab({ item }: { item: ExperimentDetail }) {
+  const query = useQuery(decisions(item.id))
+  return <Asked query={query}>{(events) => <Shown item={item} events={events} />}</Asked>
+}
+
+function Shown({ item, events }: { item: ExperimentDetail; events: LogEvent[] }) {
+  const search = route.useSearch()
+  const navigate = route.useNavigate()
+  const rungs = useMemo(() => rungsOf(events, search.at), [events, search.at])
+  const picked = search.trial ?? ''
+  const told = rungs.flatMap((rung) => rung.dots).filter((dot) => dot.trial === picked)
+  return (
+    <Stack>
+      <Moment
+        events={events}
+        at={search.at}
+        onChange={(at) => navigate({ search: (before) => ({ ...before, at }), replace: true })}
+      />
+      {rungs.length === 0 ? (
+        <Text c="dimmed" py="xl" ta="center">
+          {events.length === 0
+            ? 'Nothing was decided yet.'
+            : `Nothing was compared at rungs by then (method ${item.method}).`}
+        </Text>
+      ) : (
+        <Rungs
+          rungs={rungs}
+          metric={item.metric}
+          smallerIsBetter={item.smaller_is_better}
+          picked={picked}
+          onPick={(trial) =>
+            navigate({
+              search: (before) => ({ ...before, trial: trial === picked ? undefined : trial }),
+              replace: true,
+            })
+          }
+        />
+      )}
+      {told.length > 0 && (
+        <Paper withBorder p="sm" role="status">
+          <Text fw={600}>Trial {picked}</Text>
+          {told.map((dot) => (
+            <Text key={dot.position} size="sm">
+              {dot.sentence}
+            </Text>
+          ))}
+        </Paper>
+      )}
+    </Stack>
+  )
+}

@@ -1,0 +1,96 @@
+import { Text, Tooltip } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
+import { getRouteApi } from '@tanstack/react-router'
+import { createColumnHelper, type TableFeatures, tableFeatures, useTable } from '@tanstack/react-table'
+import { useMemo } from 'react'
+import type { ExperimentDetail, TrialView } from '../../api/openapi'
+import { trials } from '../../api/queries'
+import { compared } from '../../lib/filters'
+import { shownNumber, shownValue } from '../../lib/numbers'
+import { Asked } from '../../parts/Asked'
+import { DataTable } from '../../parts/DataTable'
+import { StateBadge } from '../../parts/StateBadge'
+
+const route = getRouteApi('/experiments/$id')
+const features = tableFeatures({})
+const helper = createColumnHelper<TableFeatures, TrialView>()
+const HPARAM = 'hparam:'
+
+export function Trials({ item }: { item: ExperimentDetail }) {
+  const query = useQuery(trials(item.id))
+  return <Asked query={query}>{(list) => <List list={list} metric={item.metric} />}</Asked>
+}
+
+type Value = string | number | null | undefined
+
+function cellValue(trial: TrialView, column: string): Value {
+  if (column.startsWith(HPARAM)) {
+    const value = (trial.hyperparameters as Record<string, unknown>)[column.slice(HPARAM.length)]
+    return typeof value === 'number' ? value : shownValue(value)
+  }
+  const values: Record<string, Value> = {
+    number: trial.number,
+    state: trial.state,
+    best: trial.best_metric,
+    latest: trial.latest_metric,
+    length: trial.length,
+  }
+  return values[column]
+}
+
+function List({ list, metric }: { list: TrialView[]; metric: string }) {
+  const search = route.useSearch()
+  const navigate = route.useNavigate()
+  const sort = { by: search.by ?? 'number', descending: search.down ?? false }
+  const names = useMemo(() => [...new Set(list.flatMap((trial) => Object.keys(trial.hyperparameters)))], [list])
+  const columns = useMemo(() => columnsOf(names, metric), [names, metric])
+  const rows = useMemo(
+    () => [...list].sort((a, b) => compared(cellValue(a, sort.by), cellValue(b, sort.by), sort.descending)),
+    [list, sort.by, sort.descending],
+  )
+  const table = useTable({ features, columns, data: rows })
+  return (
+    <DataTable
+      table={table}
+      label="Trials"
+      sort={sort}
+      sortable={(column) => column !== 'why'}
+      onSort={({ by, descending }) =>
+        navigate({ search: (before) => ({ ...before, by, down: descending }), replace: true })
+      }
+      empty="No trial has been asked for yet."
+    />
+  )
+}
+
+function columnsOf(hyperparameters: string[], metric: string) {
+  return helper.columns([
+    helper.display({ id: 'number', header: 'Trial', cell: ({ row }) => row.original.number }),
+    helper.display({ id: 'state', header: 'State', cell: ({ row }) => <StateBadge state={row.original.state} /> }),
+    helper.display({ id: 'best', header: `Best ${metric}`, cell: ({ row }) => shownNumber(row.original.best_metric) }),
+    helper.display({ id: 'latest', header: 'Latest', cell: ({ row }) => shownNumber(row.original.latest_metric) }),
+    helper.display({
+      id: 'length',
+      header: 'Length',
+      cell: ({ row }) => `${row.original.length} of ${row.original.target_length}`,
+    }),
+    ...hyperparameters.map((name) =>
+      helper.display({
+        id: `${HPARAM}${name}`,
+        header: name,
+        cell: ({ row }) => shownValue((row.original.hyperparameters as Record<string, unknown>)[name]),
+      }),
+    ),
+    helper.display({
+      id: 'why',
+      header: 'Why',
+      cell: ({ row: { original: trial } }) => (
+        <Tooltip label={trial.error ?? trial.reason} multiline maw={520}>
+          <Text size="sm" c={trial.error ? 'red' : 'dimmed'} truncate maw={420}>
+            {trial.error ?? trial.reason}
+          </Text>
+        </Tooltip>
+      ),
+    }),
+  ])
+}
