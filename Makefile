@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 PIP_INSTALL := $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: install demo test lint format bench up down docs clean horovod
+.PHONY: install demo test lint format bench up down docs clean horovod page page-check
 
 $(BIN)/python:
 	@test ! -f src/tenuto/services || { echo 'This checkout has no symbolic links (src/tenuto/services is a file): run `git config core.symlinks true && git checkout -- src/tenuto`.'; exit 1; }
@@ -67,6 +67,15 @@ bench: install
 	$(BIN)/python benchmarks/checkpoint_stall.py
 	$(BIN)/python benchmarks/distributed.py
 	$(BIN)/python benchmarks/client.py
+
+# The web page, built into services/gateway/page with the Node.js that a Python wheel carries.
+page: install
+	$(PIP_INSTALL) -e '.[page]'
+	$(BIN)/python page/build.py
+
+page-check: install
+	$(PIP_INSTALL) -e '.[page]'
+	$(BIN)/python page/build.py check
 
 # Horovod has no wheel: built from its source package for the torch and TensorFlow that are installed here.
 horovod: install

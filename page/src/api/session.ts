@@ -6,9 +6,14 @@ export async function signIn(user: string, password: string): Promise<void> {
     method: 'POST',
     credentials: 'same-origin',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ user, password }),
+    body: JSON.stringify({ name: user, password, cookie: true }),
   })
   if (response.ok) return
   const body: unknown = await response.json().catch(() => undefined)
   throw new Refused(response.status, sentenceOf(body) ?? `The gateway answered with status ${response.status}.`)
+}
+
+/** Ends the session. */
+export async function signOut(): Promise<void> {
+  await fetch('/api/v1/logout', { method: 'POST', credentials: 'same-origin' })
 }

@@ -13,6 +13,7 @@ from tenuto.services.gateway.rest import errors, reference_page
 from tenuto.services.gateway.rest.context import Gateway
 from tenuto.services.gateway.rest.gate import Gate
 from tenuto.services.gateway.rest.origins import allow, origins
+from tenuto.services.gateway.rest.page import Page
 from tenuto.services.gateway.rest.problems import ErrorView
 from tenuto.services.gateway.rest.routes import (
     checkpoints,
@@ -65,6 +66,7 @@ def make_door(gateway: Gateway) -> FastAPI:
     app.add_middleware(Transfer)
     app.add_middleware(Gate, gateway=gateway, parameters=query_parameters(app.openapi()))
     allow(app, origins(gateway.settings.cors_origins))
+    app.add_middleware(Page)
     return app
 
 
