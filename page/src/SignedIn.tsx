@@ -34,10 +34,12 @@ function Form() {
   const client = useQueryClient()
   const [user, setUser] = useState('')
   const [password, setPassword] = useState('')
+  const [chosen, setChosen] = useState('')
   const entering = useMutation({
-    mutationFn: () => signIn(user, password),
+    mutationFn: () => signIn(user, password, chosen),
     onSuccess: () => client.invalidateQueries({ queryKey: ['user'] }),
   })
+  const toChoose = entering.error instanceof Refused && entering.error.code === 'password_change'
   const submit = (event: FormEvent) => {
     event.preventDefault()
     entering.mutate()
@@ -63,7 +65,17 @@ function Form() {
             value={password}
             onChange={(e) => setPassword(e.currentTarget.value)}
           />
-          {entering.error && (
+          {(toChoose || chosen !== '') && (
+            <PasswordInput
+              label="New password"
+              description="An admin has set yours; choose your own."
+              required
+              autoComplete="new-password"
+              value={chosen}
+              onChange={(e) => setChosen(e.currentTarget.value)}
+            />
+          )}
+          {entering.error && !toChoose && (
             <Alert color="red" role="alert">
               {entering.error.message}
             </Alert>

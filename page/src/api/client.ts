@@ -6,6 +6,8 @@ export class Refused extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** The gateway's word for the kind of refusal, such as "password_change". */
+    readonly code = '',
   ) {
     super(message)
     this.name = 'Refused'
@@ -30,7 +32,16 @@ interface Answer<T> {
 export async function answered<T>(asked: Promise<Answer<T>>): Promise<T> {
   const { data, error, response } = await asked
   if (response.ok) return data as T
-  throw new Refused(response.status, sentenceOf(error) ?? `The gateway answered with status ${response.status}.`)
+  throw refused(response.status, error)
+}
+
+export function refused(status: number, body: unknown): Refused {
+  return new Refused(status, sentenceOf(body) ?? `The gateway answered with status ${status}.`, codeOf(body))
+}
+
+function codeOf(body: unknown): string {
+  const error = typeof body === 'object' && body !== null && 'error' in body ? body.error : undefined
+  return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : ''
 }
 
 /** The sentence for people in an error's body (RFC 9457 problem details). */

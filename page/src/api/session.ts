@@ -1,16 +1,14 @@
-import { Refused, sentenceOf } from './client'
+import { refused } from './client'
 
 /** Signs in: the gateway answers with a cookie that no script can read. Throws Refused. */
-export async function signIn(user: string, password: string): Promise<void> {
+export async function signIn(name: string, password: string, newPassword = ''): Promise<void> {
   const response = await fetch('/api/v1/login', {
     method: 'POST',
     credentials: 'same-origin',
     headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({ name: user, password, cookie: true }),
+    body: JSON.stringify({ name, password, cookie: true, ...(newPassword && { new_password: newPassword }) }),
   })
-  if (response.ok) return
-  const body: unknown = await response.json().catch(() => undefined)
-  throw new Refused(response.status, sentenceOf(body) ?? `The gateway answered with status ${response.status}.`)
+  if (!response.ok) throw refused(response.status, await response.json().catch(() => undefined))
 }
 
 /** Ends the session. */

@@ -1,0 +1,64 @@
+"""A real browser for tests of the web page: Debian's Chromium, driven by Playwright, on the page that `make page` built."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tenuto.services.gateway.rest.page import BUILT
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+SECONDS_MAX = 60.0
+"""For anything to appear: several times what a crowded machine takes."""
+OPTIONS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
+    "--disable-quic", "--disable-sync",
+]  # fmt: skip
+
+
+def missing() -> str:
+    """What a machine lacks for these tests, in one sentence; empty where nothing is missing."""
+    try:
+        import playwright  # noqa: F401
+    except ImportError:
+        return "Playwright is not installed: make page"
+    if shutil.which("chromium") is None:
+        return "There is no Chromium: apt-get install chromium"
+    return "" if (BUILT / "index.html").is_file() else "The page is not built: make page"
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=SECONDS_MAX * 1000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def visiting(browser: Browser, url: str) -> Iterator[Page]:
+    """A page of a new visitor. What it wrote to the console as an error fails the test: a refused request may be meant, a script
+    that failed or was kept out is not."""
+    context = browser.new_context(base_url=url, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(SECONDS_MAX * 1000)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if _is_wrong(message) else None)
+    yield page
+    context.close()
+    if wrong:
+        pytest.fail(f"the page failed: {wrong}")
+
+
+def _is_wrong(message: Any) -> bool:
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
