@@ -9,7 +9,7 @@ import {
   useComputedColorScheme,
   useMantineColorScheme,
 } from '@mantine/core'
-import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useRouterState } from '@tanstack/react-router'
 import { useLink, useLive } from './api/live'
 import { status, whoami } from './api/queries'
@@ -67,11 +67,10 @@ export function Shell() {
 }
 
 function SignOut() {
-  const client = useQueryClient()
   const user = useQuery(whoami())
   const leave = async () => {
     await signOut()
-    client.clear()
+    window.location.assign('/') // a new page holds nothing of what this user saw
   }
   return (
     <Button size="compact-xs" variant="subtle" onClick={leave} title={`You are ${user.data?.name ?? ''}`}>
