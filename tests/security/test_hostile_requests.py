@@ -216,7 +216,7 @@ def test_bodies_that_mean_nothing_are_refused_and_the_connection_goes_on(ada: Do
         status, headers, answer = ask(line, body)
         assert status == expected, (line, body[:80], answer)
         if status == 405:
-            assert headers["allow"] == ("GET, POST" if "experiments" in line else "PUT")
+            assert headers["allow"] == ("GET, HEAD, POST" if "experiments" in line else "PUT")
         if status >= 400:
             assert "error" in answer
 
