@@ -34,6 +34,7 @@ from tenuto.services.gateway import projections
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.automations import Automations
 from tenuto.services.gateway.adapters.composing import Composer
 from tenuto.services.gateway.adapters.contexts import clean
 from tenuto.services.gateway.adapters.deleting import CodeRemover, Deleter, check_grace
@@ -147,6 +148,7 @@ async def build(
         stores=stores,
         anchors=Anchors(settings, log, clock, stores),
         upkeep=Upkeep(pool, projector),
+        automations=Automations(pool),
         vault=vault,
         passwords=Passwords(pool),
         token_uses=TokenUses(pool),

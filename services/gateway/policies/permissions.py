@@ -14,7 +14,7 @@ class Right(Enum):
     USER = "any token of a user"
     OWNER = "the token of the user whose experiment it is"
     SELF = "the token of the user that is named"
-    MAKER = "the token of the user whose webhook it is"
+    MAKER = "the token of the user whose webhook or automation it is"
     ADMIN = "the token of an admin"
 
 
@@ -61,6 +61,8 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/webhooks/{name}": Right.USER,
     "GET /api/v1/webhooks/{name}/deliveries": Right.USER,
     "GET /api/v1/webhooks/{name}/explanation": Right.USER,
+    "GET /api/v1/automations": Right.USER,
+    "GET /api/v1/automations/{automation}": Right.USER,
     # What a user makes is the user's own.
     "GET /api/v1/secrets": Right.USER,
     "PUT /api/v1/secrets/{name}": Right.USER,
@@ -90,6 +92,11 @@ ROUTES: Mapping[str, Right] = {
     "POST /api/v1/webhooks/{name}/test": Right.MAKER,
     "POST /api/v1/webhooks/{name}/rotate": Right.MAKER,
     "POST /api/v1/webhooks/{name}/redeliver": Right.MAKER,
+    # A user's own automations. One that is not there may be started by everybody.
+    "PUT /api/v1/automations/{automation}": Right.MAKER,
+    "PATCH /api/v1/automations/{automation}": Right.MAKER,
+    "DELETE /api/v1/automations/{automation}": Right.MAKER,
+    "POST /api/v1/automations/{automation}/retry": Right.MAKER,
     # A user's own tokens.
     "GET /api/v1/users/{name}/tokens": Right.SELF,
     "POST /api/v1/users/{name}/tokens": Right.SELF,

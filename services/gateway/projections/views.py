@@ -313,6 +313,16 @@ class WebhookTroubleView(Model):
     """What the target said last; empty where it takes what is sent."""
 
 
+class AutomationTroubleView(Model):
+    name: str
+    state: Literal["running", "silent", "ended"]
+    """silent: nothing is heard of its process."""
+    parked: int
+    """Events that it could not handle, kept with their reasons."""
+    problem: str
+    """Rule and error of an event that is being tried again; empty where none is."""
+
+
 class StatusView(Model):
     bus: BusState
     version: str
@@ -327,6 +337,8 @@ class StatusView(Model):
     """Of whose workers nothing was heard for ten minutes, the longest silent first, twenty at most: they may hang."""
     webhooks: tuple[WebhookTroubleView, ...] = ()
     """Those whose target does not take what is sent, or of which notices are parked; twenty at most."""
+    automations: tuple[AutomationTroubleView, ...] = ()
+    """Those with parked events or failing rules, and those of which nothing is heard; twenty at most."""
     agents: int
     slots: int
     slots_used: int

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from starlette.responses import StreamingResponse
 
 from tenuto.kernel.clock import Clock
+from tenuto.kernel.core import Refused
 from tenuto.kernel.eventlog import EventLog, LogUnavailable
 from tenuto.kernel.loop import ServiceLoop
 from tenuto.kernel.secrets import Secrets
@@ -23,9 +24,10 @@ from tenuto.kernel.storage.stores import Stores
 from tenuto.schemas.base import Model
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.notice import WebhookFailed, WebhookTriggered
-from tenuto.schemas.ids import name_id
+from tenuto.schemas.ids import derived_event_id, name_id
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.anchoring import Anchors
+from tenuto.services.gateway.adapters.automations import Automations
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
 from tenuto.services.gateway.adapters.targets.opening import Vault
@@ -89,6 +91,7 @@ class Gateway:
     verifier: Verifier
     anchors: Anchors
     upkeep: Upkeep
+    automations: Automations
     vault: Vault
     """Where webhooks' targets are kept."""
     passwords: Passwords
@@ -172,6 +175,11 @@ class Gateway:
         try:
             async with asyncio.timeout(COMMIT_SECONDS_MAX):
                 events = await self.loop.submit(command)
+        except Refused:
+            # The same key again, and the first time it was carried out: such as the kill of what has ended by it.
+            if (before := await self.log.find(derived_event_id("gateway", command.id, 0))) is None:
+                raise
+            return (before,)
         except (LogUnavailable, TimeoutError) as error:
             raise DoorError("unavailable", UNCERTAIN) from error
         if events:
@@ -193,6 +201,14 @@ def asked(door: Gateway, idempotency_key: str = "") -> dict[str, Any]:
     user = asking()
     command_id = name_id("submit", user, idempotency_key) if idempotency_key else door.clock.new_id()
     return {"id": command_id, "time_us": door.clock.now_us(), "user": user}
+
+
+def once(door: Gateway, verb: str, experiment_id: int, idempotency_key: str) -> dict[str, Any]:
+    """Common fields of a change of an experiment: with the same key it is made once, also where it was undone meanwhile."""
+    common = asked(door) | {"experiment_id": experiment_id}
+    if idempotency_key:
+        common["id"] = name_id(verb, common["user"], str(experiment_id), idempotency_key)
+    return common
 
 
 ExperimentFilter = Annotated[int | None, Query(ge=1, le=2**62)]

@@ -16,6 +16,7 @@ from tenuto.services.gateway.rest.origins import allow, origins
 from tenuto.services.gateway.rest.page import Page
 from tenuto.services.gateway.rest.problems import ErrorView
 from tenuto.services.gateway.rest.routes import (
+    automations,
     checkpoints,
     cluster,
     derived,
@@ -56,6 +57,7 @@ MODULES = (
     cluster,
     secrets,
     webhooks,
+    automations,
     upkeep,
 )
 

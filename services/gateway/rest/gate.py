@@ -135,7 +135,7 @@ class Gate:
         _keep_pace(self._strangers_pace, address, "this address without a token that fits")
 
     async def _check_right(self, right: Right, user: str, found: Mapping[str, str]) -> None:
-        """An experiment or a webhook that is not there is nobody's: the handler says so."""
+        """An experiment, a webhook or an automation that is not there is nobody's: the handler says so."""
         if right is Right.USER:
             return
         owner, what = found.get("name", ""), ""
@@ -146,7 +146,12 @@ class Gate:
             if known is None:
                 return
             owner, what = known, f"Experiment {experiment_id}"
-        if right is Right.MAKER:
+        if right is Right.MAKER and "automation" in found:
+            maker = await self._gateway.automations.owner(found["automation"])
+            if maker is None:
+                return
+            owner, what = maker, f"Automation {found['automation']}"
+        elif right is Right.MAKER:
             webhook = self._gateway.loop.state.notices.webhooks.get(owner)
             if webhook is None:
                 return

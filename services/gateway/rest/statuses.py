@@ -84,7 +84,7 @@ def _statuses(method: str, path: str) -> list[int]:
     found = {400, 503} if right is Right.OPEN else {400, 401, 429, 503}
     if path.endswith("/login"):
         found |= {401, 429}
-    if right in (Right.OWNER, Right.SELF, Right.ADMIN):
+    if right in (Right.OWNER, Right.SELF, Right.MAKER, Right.ADMIN):
         found.add(403)
     if "{" in path or path.endswith(_COMPARES):
         found.add(404)

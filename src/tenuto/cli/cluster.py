@@ -195,6 +195,9 @@ def status(context: typer.Context, data_dir: DataDir = None, json: Json = False)
         for item in answer.get("webhooks", ()):
             why = f"; its target: {item['answer']}" if item["answer"] else ""
             say(f"webhook {item['name']}: {item['waiting']} notices wait, {item['parked']} are parked{why}")
+        for item in answer.get("automations", ()):
+            why = f"; {item['problem']}" if item["problem"] else ""
+            say(f"automation {item['name']} ({item['state']}): {item['parked']} events are parked{why}")
         for item in answer.get("silent_trials", ()):
             say(f"trial {item['trial_id']} has reported nothing for {seconds(item['silent_seconds'])}; it may hang")
         if "error" in answer:

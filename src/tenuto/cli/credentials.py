@@ -39,7 +39,7 @@ def credentials(
     from tenuto.kernel.bus_users import BadAgentName
     from tenuto.kernel.private_files import write_private
 
-    found = _users(context, users)
+    found = users_of(context, users)
     try:
         before = found.agents()
         found.services()
@@ -53,7 +53,7 @@ def credentials(
     except (OSError, ValueError) as error:
         raise CliError(f"The credentials of {name} could not be written: {error}.") from error
     if renew or name not in before:
-        _tell_bus(context, users)
+        tell_bus(context, users)
     say(text, end="") if output is None else say(f"The credentials of {name} are in {output}, for you alone to read.")
 
 
@@ -64,16 +64,16 @@ def revoke(
 ) -> None:
     """Take an agent's credentials away: its connection to the bus ends at once, and it cannot come back."""
     try:
-        removed = _users(context, users).remove_agent(name)
+        removed = users_of(context, users).remove_agent(name)
     except (OSError, ValueError) as error:
         raise CliError(f"The credentials of {name} could not be removed: {error}.") from error
     if not removed:
         raise CliError(f"No agent named {name} has credentials; `tenuto agent ls` shows the agents.")
-    _tell_bus(context, users)
+    tell_bus(context, users)
     say(f"Agent {name} no longer has credentials.")
 
 
-def _users(context: typer.Context, directory: Path | None) -> BusUsers:
+def users_of(context: typer.Context, directory: Path | None) -> BusUsers:
     from tenuto.embedded.files import Layout
     from tenuto.kernel.bus_users import BusUsers
 
@@ -85,7 +85,7 @@ def _users(context: typer.Context, directory: Path | None) -> BusUsers:
     return BusUsers(layout.bus_users)
 
 
-def _tell_bus(context: typer.Context, directory: Path | None) -> None:
+def tell_bus(context: typer.Context, directory: Path | None) -> None:
     """NATS reads its users again."""
     import sys
 

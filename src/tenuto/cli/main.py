@@ -10,6 +10,7 @@ import typer
 import tenuto
 from tenuto.cli import (
     agents,
+    automation,
     checkpoints,
     cluster,
     credentials,
@@ -82,6 +83,7 @@ app.add_typer(jobs.pool_app, name="pool", help="Pools: how they share their slot
 app.add_typer(jobs.share_app, name="share", help="Weights and quotas of workspaces and users.")
 app.add_typer(secrets.app, name="secret", help="Secrets: values for workers that nobody reads.")
 app.add_typer(webhooks.app, name="webhook", help="Webhooks: where notices are sent.")
+app.add_typer(automation.app, name="automation", help="Automations: programs of yours that react to events.")
 app.add_typer(users.app, name="user", help="Users: who may act with a token of their own.")
 app.add_typer(search.app, name="search", help="Searches that a class of your own decides.")
 sim_app.app.command("cluster")(sim_cluster.simulate)

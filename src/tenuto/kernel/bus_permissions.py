@@ -5,7 +5,10 @@ agents has no JetStream: the streams, and the subjects that manage them, do not 
 server answers a message that it stored at any subject its sender named; with one account for all, an agent could have that answer
 stored in the log's stream.
 
-Within its account each agent is a user of its own, whose subjects end in its id. Pure.
+Within its account each agent is a user of its own, whose subjects end in its id.
+
+Readers, the automations of users, are in a third account: they hear what is published of the log, and may ask its stream for
+messages by position. They make no consumers, because whoever may make one can have the server publish at any subject. Pure.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ from tenuto.schemas.subjects import INGRESS_STREAM, LANES, LOG_STREAM, Lane
 
 SERVICES_ACCOUNT = "TENUTO_SERVICES"
 AGENTS_ACCOUNT = "TENUTO_AGENTS"
+READERS_ACCOUNT = "TENUTO_READERS"
+LOG_READS = f"$JS.API.DIRECT.GET.{LOG_STREAM}"
+"""Subject that asks the log's stream for messages by their position."""
 SERVICES = ("relay", "searcher", "scheduler", "launcher", "tracker", "gateway")
 LANES_OF: Mapping[str, tuple[Lane, ...]] = {"launcher": ("launcher",), "tracker": ("tracker", "metrics", "logs")}
 """Lanes that each service receives."""
@@ -46,6 +52,19 @@ def agent_permissions(agent_id: str) -> dict[str, Any]:
             ]
         },
         "allow_responses": True,
+    }
+
+
+def reader_user(name: str) -> str:
+    """Name of a reader's user on the bus."""
+    return f"reader/{name}"
+
+
+def reader_permissions(name: str) -> dict[str, Any]:
+    """Permissions of a reader of the log: its only message is the question for events."""
+    return {
+        "publish": {"allow": [LOG_READS]},
+        "subscribe": {"allow": [f"{subjects.inbox(reader_user(name))}.>", subjects.LOG_SUBJECTS]},
     }
 
 
@@ -91,8 +110,9 @@ def _all_of(stream: str) -> list[str]:
     return [f"$JS.API.STREAM.*.{stream}", f"$JS.API.STREAM.MSG.*.{stream}", f"$JS.API.DIRECT.GET.{stream}"]
 
 
-def accounts(services: Mapping[str, str], agents: Mapping[str, str]) -> dict[str, Any]:
-    """Value of `accounts` in NATS's configuration. `services`, `agents`: passwords by name."""
+def accounts(services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Value of `accounts` in NATS's configuration. `services`, `agents`, `readers`: passwords by name."""
+    readers = readers or {}
     from_agents = [*(f"tenuto.ingress.{lane}.*" for lane in LANES), *map(subjects.positions, LANES), subjects.HEARTBEATS]
     committed = [f"tenuto.committed.{lane}.*" for lane in LANES]
     return {
@@ -101,7 +121,12 @@ def accounts(services: Mapping[str, str], agents: Mapping[str, str]) -> dict[str
             "users": [
                 {"user": name, "password": services[name], "permissions": service_permissions(name)} for name in sorted(services)
             ],
-            "exports": [*({"service": subject} for subject in from_agents), *({"stream": subject} for subject in committed)],
+            "exports": [
+                *({"service": subject} for subject in from_agents),
+                *({"stream": subject} for subject in committed),
+                {"service": LOG_READS, "response_type": "stream", "accounts": [READERS_ACCOUNT]},  # a batch is several answers
+                {"stream": subjects.LOG_SUBJECTS, "accounts": [READERS_ACCOUNT]},
+            ],
             "imports": [{"service": {"account": AGENTS_ACCOUNT, "subject": subjects.ASSIGNMENTS}}],
         },
         AGENTS_ACCOUNT: {
@@ -113,6 +138,16 @@ def accounts(services: Mapping[str, str], agents: Mapping[str, str]) -> dict[str
             "imports": [
                 *({"service": {"account": SERVICES_ACCOUNT, "subject": subject}} for subject in from_agents),
                 *({"stream": {"account": SERVICES_ACCOUNT, "subject": subject}} for subject in committed),
+            ],
+        },
+        READERS_ACCOUNT: {
+            "users": [
+                {"user": reader_user(name), "password": readers[name], "permissions": reader_permissions(name)}
+                for name in sorted(readers)
+            ],
+            "imports": [
+                {"service": {"account": SERVICES_ACCOUNT, "subject": LOG_READS}},
+                {"stream": {"account": SERVICES_ACCOUNT, "subject": subjects.LOG_SUBJECTS}},
             ],
         },
     }

@@ -22,7 +22,11 @@ AGENT_NAME_MAX = 128
 _AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 
-class BadAgentName(ValueError):
+class BadUserName(ValueError):
+    pass
+
+
+class BadAgentName(BadUserName):
     pass
 
 
@@ -32,6 +36,7 @@ class BusUsers:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._services, self._agents = directory / "services", directory / "agents.json"
+        self._readers = directory / "readers.json"
 
     @property
     def configuration(self) -> Path:
@@ -83,8 +88,35 @@ class BusUsers:
             self._write()
         return True
 
+    def readers(self) -> list[str]:
+        return sorted(_read(self._readers))
+
+    def add_reader(self, name: str, *, renew: bool = False) -> str:
+        """Password of a reader of the log, made where it has none. `renew`: made anew. Raises BadUserName."""
+        if len(name) > AGENT_NAME_MAX or not _AGENT_NAME.fullmatch(name):
+            raise BadUserName(
+                f"A reader cannot be named {name!r}: letters, digits and the characters . _ : - make a name, at most "
+                f"{AGENT_NAME_MAX}, and the first is a letter or digit."
+            )
+        with self._changing():
+            known = _read(self._readers)
+            password = _password() if renew or name not in known else known[name]
+            write_private(self._readers, json.dumps(known | {name: password}, indent=1) + "\n")
+            self._write()
+        return password
+
+    def remove_reader(self, name: str) -> bool:
+        """Removes a reader; False if there is none of that name."""
+        with self._changing():
+            known = _read(self._readers)
+            if known.pop(name, None) is None:
+                return False
+            write_private(self._readers, json.dumps(known, indent=1) + "\n")
+            self._write()
+        return True
+
     def _write(self) -> None:
-        text = json.dumps(accounts(self._known_services(), _read(self._agents)), indent=1)
+        text = json.dumps(accounts(self._known_services(), _read(self._agents), _read(self._readers)), indent=1)
         write_private(self.configuration, f"# Made by tenuto; see docs/security.md.\naccounts: {text}\n")
 
     @contextlib.contextmanager

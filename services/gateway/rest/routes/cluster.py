@@ -27,6 +27,7 @@ from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.listing import Cursor
 from tenuto.services.gateway.rest.paging import cursor as made
 from tenuto.services.gateway.rest.paging import next_page, read_cursor
+from tenuto.services.gateway.rest.routes.automations import automation_troubles
 from tenuto.services.gateway.rest.routes.webhooks import troubles
 
 router = APIRouter(tags=["cluster"])
@@ -58,9 +59,9 @@ async def allocations(
 
 @router.get("/status", response_model=StatusView)
 async def status(door: Door) -> Response:
-    state, backlog = await asyncio.gather(_bus_state(door), _backlog(door))
+    state, backlog, automations = await asyncio.gather(_bus_state(door), _backlog(door), automation_troubles(door))
     found = await door.views.status(state, backlog)
-    return answer(found.model_copy(update={"webhooks": troubles(door)}))
+    return answer(found.model_copy(update={"webhooks": troubles(door), "automations": automations}))
 
 
 async def _bus_state(door: Door) -> BusState:

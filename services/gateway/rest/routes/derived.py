@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from tenuto.kernel import telemetry
 from tenuto.kernel.core import Refused
@@ -21,7 +21,7 @@ from tenuto.services.gateway.rest.comparing import difference_view
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking
 from tenuto.services.gateway.rest.deriving import Derived, Deriving
 from tenuto.services.gateway.rest.record_views import DeriveBody, ReproduceBody, ReproductionView
-from tenuto.services.gateway.rest.routes.experiments import IDEMPOTENCY_KEY_CHARACTERS_MAX, ExperimentId, submitted
+from tenuto.services.gateway.rest.routes.experiments import ExperimentId, Key, submitted
 from tenuto.services.gateway.rest.routes.records import comparing
 from tenuto.services.gateway.rest.routes.secrets import with_owner
 from tenuto.services.gateway.rest.routes.stores import check_store
@@ -29,7 +29,6 @@ from tenuto.services.gateway.rest.warm_start import with_source
 from tenuto.services.gateway.rest.words import no_such
 
 router = APIRouter(tags=["experiments"])
-Key = Annotated[str, Header(max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)]
 
 
 @router.post("/experiments/{experiment_id}/reproduce", status_code=201, response_model=Submitted)

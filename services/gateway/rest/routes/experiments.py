@@ -30,7 +30,7 @@ from tenuto.services.gateway.projections.views import (
     ValidationView,
 )
 from tenuto.services.gateway.rest.bodies import ChangeBody, Done, Submitted
-from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, once
 from tenuto.services.gateway.rest.errors import DoorError, not_found
 from tenuto.services.gateway.rest.listing import (
     AfterBatches,
@@ -55,6 +55,7 @@ WORKERS_MAX = 100
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 Points = Annotated[int, Query(ge=1, le=POINTS_MAX)]
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 200
+Key = Annotated[str, Header(alias="Idempotency-Key", max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)]
 
 _SUBMISSION: dict[str, Any] = {
     "requestBody": {
@@ -80,7 +81,7 @@ _SUBMISSION: dict[str, Any] = {
 async def submit(
     request: Request,
     door: Door,
-    idempotency_key: Annotated[str, Header(max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX)] = "",
+    idempotency_key: Key = "",
 ) -> Response:
     """Submit an experiment. The same `Idempotency-Key` again gives the same experiment, not a second one."""
     submission = await receive(request, door)
@@ -210,37 +211,40 @@ def _place(parent: Parent | None) -> tuple[str, int, str | None] | None:
 
 
 @router.post("/experiments/{experiment_id}/pause", response_model=Done)
-async def pause(door: Door, experiment_id: ExperimentId) -> Response:
+async def pause(door: Door, experiment_id: ExperimentId, key: Key = "") -> Response:
     """Pause the experiment: its workers save a checkpoint and leave, and no trial starts until it is resumed."""
-    return await _end_workers(door, PauseExperiment(**asked(door), experiment_id=experiment_id))
+    return await _end_workers(door, PauseExperiment(**once(door, "pause", experiment_id, key)))
 
 
 @router.post("/experiments/{experiment_id}/resume", response_model=Done)
-async def resume(door: Door, experiment_id: ExperimentId) -> Response:
-    return await _ask(door, ResumeExperiment(**asked(door), experiment_id=experiment_id))
+async def resume(door: Door, experiment_id: ExperimentId, key: Key = "") -> Response:
+    return await _ask(door, ResumeExperiment(**once(door, "resume", experiment_id, key)))
 
 
 @router.post("/experiments/{experiment_id}/cancel", response_model=Done)
-async def cancel(door: Door, experiment_id: ExperimentId) -> Response:
+async def cancel(door: Door, experiment_id: ExperimentId, key: Key = "") -> Response:
     """End it; workers save a checkpoint first."""
-    return await _end_workers(door, CancelExperiment(**asked(door), experiment_id=experiment_id))
+    return await _end_workers(door, CancelExperiment(**once(door, "cancel", experiment_id, key)))
 
 
 @router.post("/experiments/{experiment_id}/kill", response_model=Done)
-async def kill(door: Door, experiment_id: ExperimentId) -> Response:
+async def kill(door: Door, experiment_id: ExperimentId, key: Key = "") -> Response:
     """End it now, without checkpoints."""
-    return await _end_workers(door, CancelExperiment(**asked(door), experiment_id=experiment_id, kill=True), grace_seconds=0.0)
+    return await _end_workers(
+        door,
+        CancelExperiment(**once(door, "kill", experiment_id, key), kill=True),
+        grace_seconds=0.0,
+    )
 
 
 @router.patch("/experiments/{experiment_id}", response_model=Done)
-async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody) -> Response:
+async def change(door: Door, experiment_id: ExperimentId, body: ChangeBody, key: Key = "") -> Response:
     given = body.model_fields_set
     for name in ("priority", "weight"):
         if name in given and getattr(body, name) is None:
             raise DoorError("invalid", f"{name} must be a number.", name)
     command = ChangeExperiment(
-        **asked(door),
-        experiment_id=experiment_id,
+        **once(door, "change", experiment_id, key),
         priority="keep" if body.priority is None else body.priority,
         weight="keep" if body.weight is None else body.weight,
         max_slots=body.max_slots if "max_slots" in given else "keep",

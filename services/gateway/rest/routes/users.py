@@ -52,6 +52,7 @@ async def create(door: Door, body: NewUserBody) -> Response:
         decide(door.loop.state, command)  # refuses a name that somebody has
         # Of whoever had the name before. Afterwards would be too late: an answer that is lost leaves a user who has them.
         await door.secrets.forget(body.name)
+        await door.automations.forget(body.name)
     await record(door, command)
     return answer(NewUserView(**dict(new), token=token, expires_us=expires_us), 201)
 

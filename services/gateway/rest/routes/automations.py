@@ -1,0 +1,104 @@
+"""Automations: programs of users that react to the log. The gateway keeps how far each of their rules has come."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from tenuto.services.gateway.adapters.automations import NotYours, ParkingFull, Superseded, TooManyAutomations
+from tenuto.services.gateway.projections.views import AutomationTroubleView
+from tenuto.services.gateway.rest.automation_views import (
+    AUTOMATION_NAME_PATTERN,
+    AutomationView,
+    MoveAutomationBody,
+    MovedView,
+    RemovedView,
+    RetriedView,
+    RetryAutomationBody,
+    StartAutomationBody,
+)
+from tenuto.services.gateway.rest.context import Door, Gateway, answer, asking
+from tenuto.services.gateway.rest.errors import DoorError, not_found
+
+router = APIRouter(tags=["automations"])
+AutomationName = Annotated[str, Path(pattern=AUTOMATION_NAME_PATTERN)]
+TROUBLES_MAX = 20
+
+
+@router.get("/automations", response_model=list[AutomationView])
+async def automations(door: Door) -> Response:
+    """Of all users."""
+    return answer(await door.automations.all(await door.log.head(), door.clock.now_us()))
+
+
+@router.get("/automations/{automation}", response_model=AutomationView)
+async def show(door: Door, automation: AutomationName) -> Response:
+    return answer(await _found(door, automation))
+
+
+@router.put("/automations/{automation}", response_model=AutomationView)
+async def start(door: Door, automation: AutomationName, body: StartAutomationBody) -> Response:
+    """A process of the automation begins, in place of an earlier one: rules that were known go on behind their positions."""
+    user, admin = asking(), door.loop.state.may_all(asking())
+    try:
+        await door.automations.start(automation, user, body, await door.log.head(), door.clock.now_us(), admin=admin)
+    except NotYours:
+        raise DoorError("forbidden", f"Automation {automation} is somebody else's: give yours another name.") from None
+    except TooManyAutomations:
+        raise DoorError("conflict", "You have too many automations: remove some with `tenuto automation rm`.") from None
+    return answer(await _found(door, automation))
+
+
+@router.patch("/automations/{automation}", response_model=MovedView)
+async def move(door: Door, automation: AutomationName, body: MoveAutomationBody) -> Response:
+    """Notes what a process has handled and what it parks, all or nothing; also its heartbeat."""
+    try:
+        retries = await door.automations.move(automation, body, door.clock.now_us())
+    except Superseded:
+        raise DoorError(
+            "conflict", f"This process of automation {automation} is not its latest: it was started again, or removed."
+        ) from None
+    except ParkingFull:
+        raise DoorError(
+            "too_large",
+            f"Automation {automation} has too many parked events: mend their cause, then `tenuto automation retry {automation}`.",
+        ) from None
+    return answer(MovedView(retries=tuple(retries)))
+
+
+@router.post("/automations/{automation}/retry", response_model=RetriedView, status_code=202)
+async def retry(door: Door, automation: AutomationName, body: RetryAutomationBody | None = None) -> Response:
+    """Has parked events tried again: by its process, at the next heartbeat."""
+    await _found(door, automation)
+    return answer(RetriedView(numbers=tuple(await door.automations.retry(automation, body.numbers if body else ()))), 202)
+
+
+@router.delete("/automations/{automation}", response_model=RemovedView)
+async def remove(door: Door, automation: AutomationName) -> Response:
+    """Forgets its positions and what it parked; its process ends."""
+    if not await door.automations.remove(automation):
+        raise not_found(f"automation {automation}")
+    return answer(RemovedView(name=automation))
+
+
+async def _found(door: Gateway, name: str) -> AutomationView:
+    found = await door.automations.one(name, await door.log.head(), door.clock.now_us())
+    if found is None:
+        raise not_found(f"automation {name}")
+    return found
+
+
+async def automation_troubles(door: Gateway) -> tuple[AutomationTroubleView, ...]:
+    """Automations that somebody should look at."""
+    found = await door.automations.all(await door.log.head(), door.clock.now_us())
+    views = (
+        AutomationTroubleView(
+            name=item.name,
+            state=item.state,
+            parked=sum(rule.parked for rule in item.rules),
+            problem=next((f"{rule.rule}: {rule.problem}" for rule in item.rules if rule.problem), ""),
+        )
+        for item in found
+    )
+    return tuple(view for view in views if view.parked or view.problem or view.state == "silent")[:TROUBLES_MAX]

@@ -1,0 +1,100 @@
+"""The client that a handler is given: what it changes is changed once, however often the event is handled."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass
+from typing import IO, Any
+
+from tenuto.client import AsyncClient
+from tenuto.client.messages import Request, Upload
+from tenuto.schemas.ids import name_id
+
+KEYED = frozenset({"POST", "PATCH"})
+MADE = 0
+"""Id of what a dry run did not make: no experiment has it."""
+_OF_MADE = re.compile(rf"/(experiments|trials)/{MADE}(?![0-9])")
+
+
+def call_key(app: str, rule: str, event_id: str, number: int) -> str:
+    return str(name_id("automation", app, rule, event_id, str(number)))
+
+
+class Cluster(AsyncClient):
+    """For one attempt at one event. Each call that changes something carries an Idempotency-Key made of automation, rule, event
+    and the number of the call, so the next attempt repeats its calls without harm."""
+
+    def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str) -> None:
+        # As `base`, whose connections it uses: making a client of httpx for each event would take longer than most calls.
+        self.target, self._transport = base.target, base._transport
+        self._patience_seconds, self._notice, self._answered = base._patience_seconds, base._notice, base._answered
+        self._cause = (app, rule, event_id)
+        self._calls = 0
+
+    def _next_key(self) -> str:
+        self._calls += 1
+        return call_key(*self._cause, self._calls)
+
+    async def submit(
+        self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
+    ) -> Any:
+        return await super().submit(config, context, context_bytes, origin, key=self._next_key() if key is None else key)
+
+    async def _send(self, request: Request) -> tuple[bytes, bool]:
+        if request.method in KEYED and not isinstance(request.body, Upload):
+            headers = {**request.headers, "Idempotency-Key": self._next_key()}
+            request = dataclasses.replace(request, headers=headers)
+        return await super()._send(request)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One that a dry run recorded in place of making it."""
+
+    method: str
+    path: str
+    body: Any
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}" + ("" if self.body is None else f" {json.dumps(self.body, sort_keys=True)}")
+
+
+class NotMade(Exception):
+    """The handler goes on with something that the dry run did not make."""
+
+
+class DryCluster(Cluster):
+    """Answers reads as the cluster does; records what would change something, and answers as if it had happened."""
+
+    def __init__(self, base: AsyncClient, app: str, rule: str, event_id: str) -> None:
+        super().__init__(base, app, rule, event_id)
+        self.calls: list[Call] = []
+
+    async def submit(
+        self, config: bytes, context: IO[bytes], context_bytes: int, origin: bytes = b"", *, key: str | None = None
+    ) -> Any:
+        try:
+            body = json.loads(config)
+        except ValueError:
+            body = config.decode(errors="replace")
+        return self._recorded(Call("POST", "/experiments", {"config": body, "context_bytes": context_bytes}))
+
+    async def _once(self, request: Request) -> tuple[bytes, bool]:
+        if _OF_MADE.match(request.path):
+            raise NotMade("What follows depends on what a dry run does not make.")
+        if request.method == "GET":
+            return await super()._once(request)
+        assert not isinstance(request.body, Upload)
+        body = json.loads(request.body) if request.body else None
+        return json.dumps(self._recorded(Call(request.method, request.path, body))).encode(), False
+
+    def follow(self, after: int, experiment: int | None = None, *, timeout_seconds: float | None = None) -> Any:
+        if experiment == MADE:
+            raise NotMade("What follows depends on what a dry run does not make.")
+        return super().follow(after, experiment, timeout_seconds=timeout_seconds)
+
+    def _recorded(self, call: Call) -> dict[str, Any]:
+        self.calls.append(call)
+        return {"id": MADE, "position": 0, "changed": True, "state": "active"}

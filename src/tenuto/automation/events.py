@@ -1,0 +1,52 @@
+"""Events as rules get them: with what happened as its typed model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tenuto.schemas.events import EVENT_MODELS, EventData
+from tenuto.schemas.events.registry import parse
+from tenuto.schemas.sentences import sentence
+
+D = TypeVar("D", bound=EventData)
+
+
+@dataclass(frozen=True)
+class Event(Generic[D]):
+    position: int
+    """In the log, from 1 on."""
+    id: str
+    type: str
+    time_us: int
+    """Microseconds since 1970-01-01 UTC."""
+    actor: str
+    data: D
+    """What happened; docs/reference/events.schema.json has the fields of each type."""
+    sentence: str
+    """Why, for people; empty where nothing was decided."""
+    experiment_id: int | None
+    trial_id: str | None
+    causation_id: str | None
+    """The event because of which this one was recorded."""
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> Event[Any]:
+        """`told`: as REST, SSE and the bus give it. Raises ValueError where this version of Tenuto cannot read it."""
+        if told["type"] not in EVENT_MODELS:
+            raise ValueError(f"{told['type']} is of a newer Tenuto: upgrade the one that runs this automation.")
+        correlation = str(told.get("correlation_id", ""))
+        data = parse(told["type"], told["schema_version"], json.dumps(told["data"]).encode())
+        return Event(
+            position=told["position"],
+            id=told["id"],
+            type=told["type"],
+            time_us=told["time_us"],
+            actor=told["actor"],
+            data=data,
+            sentence=told.get("sentence") or sentence(told["type"], told["data"], told["actor"]),
+            experiment_id=int(correlation) if correlation.isdecimal() else None,
+            trial_id=getattr(data, "trial_id", None),
+            causation_id=told.get("causation_id"),
+        )

@@ -1,0 +1,155 @@
+"""What a process tells the gateway: how far its rules are and what they park; and what it is told: which of that to try again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenuto.client import AsyncClient
+from tenuto.client.errors import Away, Refused
+
+HEARTBEAT_SECONDS = 5.0
+"""Without news. A sixth of the time after which the gateway calls a process silent."""
+PAUSE_SECONDS = 0.05
+"""Between two notes: rules that finish within it are noted together."""
+AWAY_SECONDS_MAX = 15.0
+REASON_CHARACTERS_MAX = 2_000
+
+
+class Superseded(Exception):
+    """Another process of this automation was started later, or the automation was removed."""
+
+
+@dataclass
+class Progress:
+    """Of one rule."""
+
+    rule: str
+    position: int
+    attempts: int = 0
+    problem: str = ""
+    next_us: int | None = None
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "position": self.position,
+            "attempts": self.attempts,
+            "problem": self.problem[:REASON_CHARACTERS_MAX],
+            "next_us": self.next_us,
+        }
+
+
+@dataclass(frozen=True)
+class Parking:
+    rule: str
+    position: int
+    event_type: str
+    reason: str
+    noted: asyncio.Future[None]
+
+
+@dataclass(frozen=True)
+class Retry:
+    number: int
+    rule: str
+    position: int
+
+
+class Ledger:
+    """One per process. Rules change their Progress and call `changed`; one task notes it."""
+
+    def __init__(self, client: AsyncClient, name: str, run: int, progress: Sequence[Progress]) -> None:
+        self._client, self._path, self._run = client, f"/automations/{name}", run
+        self.progress = {item.rule: item for item in progress}
+        self._noted: dict[str, dict[str, Any]] = {item.rule: item.body() for item in progress}
+        self._parking: list[Parking] = []
+        self._handled: list[int] = []
+        self._asked: set[int] = set()
+        self._wake = asyncio.Event()
+        self.retry: Callable[[Retry], None] = lambda retry: None
+
+    def changed(self) -> None:
+        self._wake.set()
+
+    def handled(self, number: int) -> None:
+        """A parked event was tried again, and is handled."""
+        self._handled.append(number)
+        self._wake.set()
+
+    async def park(self, rule: str, position: int, event_type: str, reason: str) -> None:
+        """Returns when it is noted. Raises Refused where too many are parked."""
+        noted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parking.append(Parking(rule, position, event_type, reason[:REASON_CHARACTERS_MAX], noted))
+        self._wake.set()
+        await noted
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Superseded."""
+        away = 1.0
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            try:
+                await self.note()
+                away = 1.0
+            except Away:
+                await asyncio.sleep(away * random.uniform(0.5, 1.0))
+                away = min(2 * away, AWAY_SECONDS_MAX)
+                self._wake.set()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def note(self, *, ended: bool = False) -> None:
+        """All that is not noted yet, in one request. Raises Superseded, and Away where it may be tried again."""
+        self._wake.clear()
+        now = {rule: item.body() for rule, item in self.progress.items()}
+        parking, handled = list(self._parking), list(self._handled)
+        body = {
+            "run": self._run,
+            "rules": [item for rule, item in now.items() if item != self._noted[rule]],
+            "parked": [
+                {"rule": item.rule, "position": item.position, "event_type": item.event_type, "reason": item.reason}
+                for item in parking
+            ],
+            "handled": handled,
+            "ended": ended,
+        }
+        try:
+            answer = await self._client.patch(self._path, body)
+        except Refused as error:
+            if error.word == "conflict":
+                raise Superseded(str(error)) from None
+            if not parking:
+                raise
+            self._settle(parking, error)
+            self._wake.set()
+            return
+        self._noted = now
+        self._handled = self._handled[len(handled) :]
+        self._settle(parking, None)
+        self._asked -= set(handled)
+        for item in answer["retries"]:
+            retry = Retry(item["number"], item["rule"], item["position"])
+            if retry.number not in self._asked and retry.number not in self._handled:
+                self._asked.add(retry.number)
+                self.retry(retry)
+
+    def tried(self, number: int) -> None:
+        """A parked event was tried again, and is parked again: it may be asked for once more."""
+        self._asked.discard(number)
+
+    def _settle(self, parking: list[Parking], error: Exception | None) -> None:
+        self._parking = self._parking[len(parking) :]
+        for item in parking:
+            if item.noted.done():
+                continue
+            if error is None:
+                item.noted.set_result(None)
+            else:
+                item.noted.set_exception(error)

@@ -1,0 +1,37 @@
+"""Where a process reads events: live from the SSE door, or from the bus (`bus.py`); both fill the window of its rules."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from tenuto.automation.window import Window
+from tenuto.client import AsyncClient
+from tenuto.client.errors import Away
+from tenuto.client.waiting import Notice
+
+AWAY_SECONDS = 15.0
+"""Between attempts after ten minutes without the cluster: an automation waits for it as long as it takes."""
+
+
+class Source(Protocol):
+    name: str
+
+    async def run(self, window: Window) -> None:
+        """Until cancelled, from the window's end on. Raises Refused where the token is taken away."""
+
+
+class SseSource:
+    name = "sse"
+
+    def __init__(self, client: AsyncClient, notice: Notice) -> None:
+        self._client, self._notice = client, notice
+
+    async def run(self, window: Window) -> None:
+        while True:
+            try:
+                async for told, body in self._client.follow(window.end):
+                    window.add(told, len(body))
+            except Away as error:
+                self._notice(f"{error} It is tried again for ever.")
+                await asyncio.sleep(AWAY_SECONDS)
