@@ -19,11 +19,23 @@ for _name in ("schemas", "services", "workers"):
 if TYPE_CHECKING:
     from tenuto.client import AsyncClient, Client
     from tenuto.local import LocalRun, run_local
+    from tenuto.searching import run_search
     from tenuto.workers.core_api import Operation, Run, init
     from tenuto.workers.harness.errors import InvalidHyperparameters
     from tenuto.workers.record.recorder import data
 
-__all__ = ["AsyncClient", "Client", "InvalidHyperparameters", "LocalRun", "Operation", "Run", "data", "init", "run_local"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "InvalidHyperparameters",
+    "LocalRun",
+    "Operation",
+    "Run",
+    "data",
+    "init",
+    "run_local",
+    "run_search",
+]
 
 _CLIENT = frozenset({"AsyncClient", "Client"})
 _LOCAL = frozenset({"LocalRun", "run_local"})
@@ -45,6 +57,10 @@ def __getattr__(name: str) -> object:
         from tenuto import local
 
         return getattr(local, name)
+    if name == "run_search":
+        from tenuto.searching import run_search
+
+        return run_search
     if name == "InvalidHyperparameters":
         from tenuto.workers.harness.errors import InvalidHyperparameters
 

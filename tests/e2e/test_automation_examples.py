@@ -29,6 +29,7 @@ PAGE = (ROOT / "docs" / "automation.md").read_text()
 BLOCKS = re.findall(r"^```python file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SECONDS_MAX = 240.0
 TRAIN = """
+import time
 import numpy, safetensors.numpy, tenuto
 
 tenuto.data("DATA", name="data")
@@ -39,6 +40,8 @@ with tenuto.init() as run:
             safetensors.numpy.save_file({"slope": slope}, directory / "model.safetensors")
         loss = 1e9 if run.hyperparameters.get("explodes") else run.hyperparameters["learning_rate"]
         run.report_validation(operation.steps, {"loss": loss})
+        while loss > 1.0:  # until it is killed
+            time.sleep(0.1)
 """
 RATE = {"type": "log", "base": 10, "minval": -2, "maxval": -1}
 

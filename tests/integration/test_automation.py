@@ -92,7 +92,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_in_order_and_a_poisoned_event_delays_no_other_rule(world: Around) -> None:
-    app, seen, broken = automation.App("mine"), [], [True]
+    app, broken = automation.App("mine"), [True]
+    seen: list[tuple[Any, ...]] = []
     held = asyncio.Event()
 
     @app.on("ExperimentCompleted", ExperimentCanceled)
@@ -276,6 +277,7 @@ async def test_one_process_at_a_time_and_nobody_elses(world: Around) -> None:
                 403, "Automation mine is ada's; only ada or an admin may change it.",
             ), method  # fmt: skip
         assert (await world.http.patch(path, json={**body, "run": 1}, headers=ada)).status_code == 409
+        wrong: Any
         for wrong in ({"run": 2, "rules": [{"rule": "no such/rule", "position": 1}]}, {"run": 0}, {"run": 2, "rules": 7}, []):
             assert (await world.http.patch(path, json=wrong, headers=ada)).status_code == 400, wrong
     assert (await world.http.delete(path, headers=ada)).status_code == 200
@@ -433,6 +435,6 @@ def test_an_app_says_what_is_wrong_with_it() -> None:
     with pytest.raises(ValueError, match="'ExperimentComplete' is no type of event"):
         app.on("ExperimentComplete")
     with pytest.raises(TypeError, match="must be an `async def`"):
-        app.on("ExperimentCompleted")(lambda event, cluster: None)  # type: ignore[arg-type,return-value]
+        app.on("ExperimentCompleted")(lambda event, cluster: None)  # type: ignore[type-var,arg-type,return-value]
     with pytest.raises(ValueError, match="cannot name an automation"):
         automation.App("My App")

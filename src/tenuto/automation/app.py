@@ -70,8 +70,9 @@ class App:
             raise ValueError("attempts must be at least 1, and timeout_seconds above 0.")
 
         def add(handler: H) -> H:
-            name = handler.__name__
-            if not inspect.iscoroutinefunction(handler):
+            name = getattr(handler, "__name__", "")
+            coroutine: bool = inspect.iscoroutinefunction(handler)  # a name, as mypy would narrow `handler` by the call
+            if not coroutine:
                 raise TypeError(f"{name} must be an `async def`, as it awaits the cluster.")
             if name in self.rules:
                 raise ValueError(f"There are two rules named {name}: the name stands for a position in the log, so give another.")

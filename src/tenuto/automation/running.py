@@ -67,9 +67,9 @@ async def _until_stopped(stop: asyncio.Event, source: Source, window: Window, le
     superseded = False
     try:
         await asyncio.wait([*working, *around, stopped], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*working, *around):
-            if task.done():
-                task.result()
+        for finished in (*working, *around):
+            if finished.done():
+                finished.result()
     except Superseded as error:
         superseded = True
         raise ClientError(str(error)) from None
@@ -77,8 +77,8 @@ async def _until_stopped(stop: asyncio.Event, source: Source, window: Window, le
         for runner in runners:
             runner.stop()
         await asyncio.wait(working, timeout=0.0 if superseded else GRACE_SECONDS)
-        for task in (*working, *around, stopped):
-            task.cancel()
+        for unfinished in (*working, *around, stopped):
+            unfinished.cancel()
         await asyncio.gather(*working, *around, stopped, return_exceptions=True)
         if not superseded:
             with contextlib.suppress(Superseded, ClientError, TimeoutError):

@@ -70,41 +70,10 @@ def up(
 
 
 def _detached(options: Options) -> None:
-    import subprocess
+    from tenuto.embedded.start import start_detached
 
-    layout = options.layout
-    layout.create()
-    reading, writing = os.pipe()
-    command = [sys.executable, "-m", "tenuto.embedded.detached", "--data-dir", str(layout.root), "--progress-fd", str(writing)]
-    if options.port is not None:
-        command += ["--port", str(options.port)]
-    if options.cpu_slots is not None:
-        command += ["--cpu-slots", str(options.cpu_slots)]
-    if options.agents != 1:
-        command += ["--agents", str(options.agents)]
-    if options.worker_user:
-        command += ["--worker-user", options.worker_user]
-    with layout.log("supervisor").open("ab") as log:
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            pass_fds=[writing],
-            cwd=layout.root,
-        )
-    os.close(writing)
-    with os.fdopen(reading) as progress:
-        for line in progress:
-            kind, _, text = line.rstrip("\n").partition(" ")
-            if kind == "ready":
-                say(f"Tenuto is up at {text} (data: {layout.root}). `tenuto down` stops it.")
-                return
-            if kind == "error":
-                raise CliError(text)
-            say(text, file=sys.stderr, flush=True)
-    raise CliError(f"The supervisor ended before the cluster was ready; its log is {layout.log('supervisor')}.")
+    url = start_detached(options, lambda line: say(line, file=sys.stderr, flush=True))
+    say(f"Tenuto is up at {url} (data: {options.layout.root}). `tenuto down` stops it.")
 
 
 def down(context: typer.Context, data_dir: DataDir = None) -> None:
