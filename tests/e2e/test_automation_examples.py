@@ -70,10 +70,8 @@ async def receiver(taken: list[tuple[str, Any]]) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_every_example_does_what_it_says(
-    cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    home = cluster.directory.parent
+def prepared(home: Path) -> Path:
+    """The rules' directory; beside it the model and its data."""
     rules = home / "rules"
     shutil.copytree(EXAMPLES, rules)
     for file, code in BLOCKS:
@@ -81,6 +79,14 @@ async def test_every_example_does_what_it_says(
     (home / "model").mkdir()
     (home / "data.txt").write_text("first")
     (home / "model" / "train.py").write_text(TRAIN.replace("DATA", str(home / "data.txt")))
+    return rules
+
+
+async def test_every_example_does_what_it_says(
+    cluster: LiveCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = cluster.directory.parent
+    rules = prepared(home)
     target = Target.find(str(cluster.directory), None)
     taken: list[tuple[str, Any]] = []
     apps = {file.stem: load(file) for file in sorted(rules.glob("*.py"))}
@@ -145,6 +151,10 @@ async def test_every_example_does_what_it_says(
     said = capsys.readouterr().out
     assert f"experiment {coarse.id}: {best.best_metric} with " in said
     assert f"experiment {exploding.id} is killed: loss 1000000000.0" in said
+    await asyncio.to_thread(check_commands, cluster, rules)
+
+
+def check_commands(cluster: LiveCluster, rules: Path) -> None:
     listed = cluster.json("automation", "ls")
     assert {(item["name"], item["state"], item["source"]) for item in listed} == {
         ("announce-best", "ended", "sse"), ("evaluate-best", "ended", "sse"), ("follow-up", "ended", "sse"),

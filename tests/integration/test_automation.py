@@ -3,79 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import nats.errors
 import pytest
 
 from tenuto import automation
 from tenuto.automation import replaying
-from tenuto.automation.bus import BusSource
 from tenuto.automation.running import run
 from tenuto.automation.window import Window
 from tenuto.client import AsyncClient, ClientError
 from tenuto.client.target import Target
-from tenuto.embedded.nats import NatsServer
-from tenuto.kernel.bus import connect, log_stream_config
-from tenuto.kernel.bus_permissions import LOG_READS, reader_user
-from tenuto.kernel.bus_users import BusUsers
-from tenuto.kernel.settings import Settings
-from tenuto.schemas import subjects
-from tenuto.schemas.envelope import encode_event
 from tenuto.schemas.events.search import ExperimentCanceled, ExperimentCompleted
-from tests.support.gateway_world import CONFIG, WHY, World, gateway_world
+from tests.support.automation_world import SECONDS_MAX, Around, at
+from tests.support.gateway_world import CONFIG, gateway_world
 
-SECONDS_MAX = 30.0
 NIGHTLY = f"{CONFIG}labels: [nightly]\n"
-
-
-class Around(World):
-    @property
-    def target(self) -> Target:
-        return Target(str(self.http.base_url), self.service.gateway.token, "the test")
-
-    async def complete(self, *experiment_ids: int) -> None:
-        await self.record(
-            *(
-                ExperimentCompleted(experiment_id=number, best_trial_id=None, best_metric=None, trials=1, reason=WHY)
-                for number in experiment_ids
-            )
-        )
-
-    async def submitted(self, count: int, config: str = CONFIG) -> list[int]:
-        return [int((await self.submit(config)).json()["id"]) for _ in range(count)]
-
-    async def until(self, right: Callable[[Any], bool], path: str = "/automations/mine") -> Any:
-        async with asyncio.timeout(SECONDS_MAX):
-            while not right(found := await self.get(path)):  # noqa: ASYNC110 - asks the door
-                await asyncio.sleep(0.02)
-        return found
-
-    @contextlib.asynccontextmanager
-    async def running(self, app: automation.App, **options: Any) -> AsyncIterator[asyncio.Task[None]]:
-        stop = asyncio.Event()
-        runs = sum(item["run"] for item in await self.get("/automations"))
-        options.setdefault("say", print)  # shown where a test fails
-        task = asyncio.create_task(run(app, self.target, stop=stop, **options))
-        try:
-            await self.until(lambda found: task.done() or sum(item["run"] for item in found) > runs, "/automations")
-            yield task
-        finally:
-            stop.set()
-            with contextlib.suppress(ClientError):
-                await asyncio.wait_for(task, SECONDS_MAX)
-
-
-def at(view: Any, rule: str) -> Any:
-    return next(item for item in view["rules"] if item["rule"] == rule)
 
 
 @pytest.fixture
@@ -316,100 +264,6 @@ async def test_a_dry_run_of_the_past_changes_nothing(world: Around) -> None:
     assert tried[2].end == "It fails: Refused: There is no experiment 99; `tenuto exp ls` lists those that there are."
     assert await world.get("/events") == before
     assert await world.get("/automations") == []
-
-
-async def test_the_bus_with_an_account_that_only_reads(world: Around, tmp_path: Path) -> None:
-    users = BusUsers(tmp_path / "users")
-    passwords = users.services()
-    server = NatsServer(tmp_path / "nats", users=users)
-    password = users.add_reader("mine")
-    await server.start()
-    relay = await connect(Settings(nats_url=server.url, nats_user="relay", nats_password=passwords["relay"]))
-    reading = Settings(nats_url=server.url, nats_user=reader_user("mine"), nats_password=password)
-    try:
-        await world.submitted(3)
-        js = relay.jetstream()
-        # The stream begins behind the first two events: these are read by REST.
-        await js.add_stream(log_stream_config(world.service.gateway.settings, 3))
-
-        async def publish(after: int) -> None:
-            for event in await world.log.read(after, 100):
-                await js.publish(subjects.log_subject(event.stream, event.type), encode_event(event))
-
-        await publish(2)
-        app, seen = automation.App("mine"), []
-
-        @app.on("ExperimentSubmitted", "ExperimentCompleted")
-        async def noted(event: automation.Event[Any], cluster: AsyncClient) -> None:
-            seen.append((event.position, event.type))
-
-        async with world.running(app, after=0, source=lambda client: BusSource(reading, client)):
-            await world.until(lambda view: at(view, "noted")["behind"] == 0)
-            await world.complete(1, 2)
-            await publish(3)
-            await world.until(lambda view: at(view, "noted")["behind"] == 0 and len(seen) == 5)
-            assert (await world.get("/automations/mine"))["source"] == "nats"
-        assert [position for position, _ in seen] == [1, 2, 3, 4, 5]
-        before = (await js.stream_info(subjects.LOG_STREAM)).state.messages
-        assert await refused(reading) == {
-            "publish": ["tenuto.log.trial.1-1.X", "tenuto.ingress.tracker.a", "tenuto.scheduler.queue",
-                        f"$JS.API.CONSUMER.CREATE.{subjects.LOG_STREAM}.x", f"$JS.API.STREAM.DELETE.{subjects.LOG_STREAM}"],
-            "subscribe": ["tenuto.ingress.>", "tenuto.agent.>", "_INBOX.>", "$JS.>"],
-        }  # fmt: skip
-        assert (await js.stream_info(subjects.LOG_STREAM)).state.messages == before
-        assert users.remove_reader("mine")
-        server.reload()
-        async with asyncio.timeout(SECONDS_MAX):
-            while await lets_in(reading):  # noqa: ASYNC110 - until the server has read its users again
-                await asyncio.sleep(0.05)
-    finally:
-        await relay.close()
-        await server.stop()
-
-
-async def lets_in(settings: Settings) -> bool:
-    try:
-        client = await nats.connect(
-            settings.nats_url, user=settings.nats_user, password=settings.nats_password, allow_reconnect=False
-        )
-    except nats.errors.Error:
-        return False
-    await client.close()
-    return True
-
-
-async def refused(settings: Settings) -> dict[str, list[str]]:
-    """Of a stranger with these credentials: what the server refuses. Its answers also go nowhere else."""
-    errors: list[str] = []
-
-    async def noted(error: Exception) -> None:
-        errors.append(str(error).lower())
-
-    client = await nats.connect(
-        settings.nats_url, user=settings.nats_user, password=settings.nats_password, error_cb=noted, max_reconnect_attempts=0
-    )
-    tried = {
-        "publish": ["tenuto.log.trial.1-1.X", "tenuto.ingress.tracker.a", "tenuto.scheduler.queue",
-                    f"$JS.API.CONSUMER.CREATE.{subjects.LOG_STREAM}.x", f"$JS.API.STREAM.DELETE.{subjects.LOG_STREAM}"],
-        "subscribe": ["tenuto.ingress.>", "tenuto.agent.>", "_INBOX.>", "$JS.>"],
-    }  # fmt: skip
-    for subject in tried["publish"]:
-        await client.publish(subject, b"{}")
-    for subject in tried["subscribe"]:
-        await client.subscribe(subject)
-    # Events as answers, to a subject of the log: they must not be stored again.
-    await client.publish(LOG_READS, json.dumps({"seq": 3, "batch": 2}).encode(), reply="tenuto.log.trial.1-1.X")
-    await client.flush()
-    await asyncio.sleep(0.2)
-    await client.close()
-    return {
-        "publish": [
-            subject for subject in tried["publish"] if any(f'publish to "{subject.lower()}"' in error for error in errors)
-        ],
-        "subscribe": [
-            subject for subject in tried["subscribe"] if any(f'subscription to "{subject.lower()}"' in error for error in errors)
-        ],
-    }
 
 
 async def test_a_window_keeps_little_and_gives_all(world: Around, monkeypatch: pytest.MonkeyPatch) -> None:
