@@ -100,9 +100,11 @@ def test_no_right_is_taken_that_was_not_given(admin: Door, ada: Door, eve: Door)
     experiment_id = ada.submit().json()["id"]
     hook = {"name": "ada", "target": {"kind": "http", "url": "https://example.com"}, "triggers": [{"on": "agent_lost"}]}
     assert ada.http.post("/webhooks", json=hook).status_code == 201
+    assert ada.http.put("/automations/ada", json={"rules": ["noted"]}).status_code == 200
     for route, right in ROUTES.items():
         method, _, template = route.partition(" ")
         path = template.replace("{experiment_id}", str(experiment_id)).replace("{name}", "ada").replace("{owner}", "user")
+        path = path.replace("{automation}", "ada")
         path = re.sub(r"\{[a-z_]+\}", "x", path)
         if right in (Right.OWNER, Right.SELF, Right.MAKER, Right.ADMIN) and "{checkpoint_id}" not in template:
             response = eve.http.request(method, f"{eve.url}{path}", json={})
