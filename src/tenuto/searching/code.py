@@ -167,7 +167,8 @@ def _definition(lines: list[str], name: str, line: int | None) -> str:
         return ""
     for node in reversed(tree.body):
         if isinstance(node, ast.ClassDef) and node.name == name:
-            first, last = min([node, *node.decorator_list], key=lambda item: item.lineno).lineno, node.end_lineno or node.lineno
+            first = min([node.lineno, *(item.lineno for item in node.decorator_list)])
+            last = node.end_lineno or node.lineno
             if line is None or first <= line <= last:
                 return "".join(lines[first - 1 : last]).rstrip("\n")
     return ""
