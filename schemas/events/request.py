@@ -257,8 +257,9 @@ class NewUser(Model):
 class UserCreated(NewUser, ClusterRequest):
     """A new user. From now on, anybody who shows the token acts as this user."""
 
-    token_hash: str = Field(pattern=r"^[0-9a-f]{64}$")
-    """SHA-256 of the token. The token itself is stored nowhere; it has 256 random bits, so it cannot be found from its hash."""
+    token_hash: str = Field(default="", pattern=r"^([0-9a-f]{64})?$", exclude_if=lambda value: not value)
+    """SHA-256 of the token. The token itself is stored nowhere; it has 256 random bits, so it cannot be found from its hash.
+    Empty: the user has no token yet, and signs in at a provider of identities."""
     expires_us: int | None = Field(default=None, ge=0, exclude_if=lambda value: value is None)
     """End of the token's validity, in microseconds since 1970. None: it does not expire."""
 

@@ -31,6 +31,7 @@ from tenuto.schemas.envelope import Event
 from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import ExperimentDeleted, TokenRevoked, UserRemoved
 from tenuto.services.gateway import projections
+from tenuto.services.gateway.adapters import sso
 from tenuto.services.gateway.adapters import token as tokens
 from tenuto.services.gateway.adapters.addresses import allowed_networks
 from tenuto.services.gateway.adapters.anchoring import Anchors
@@ -152,6 +153,7 @@ async def build(
         vault=vault,
         passwords=Passwords(pool),
         token_uses=TokenUses(pool),
+        sso=sso.from_settings(settings),
         deliveries=_deliveries(settings, loop, views, projector, vault, clock),
         delivery_record=DeliveryRecord(pool),
         bus=bus,

@@ -219,15 +219,36 @@ class SetPassword(_Asked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignIn(_Asked):
-    """By who knows the user's password, which was just compared with the kept one."""
+class LinkUser(_Asked):
+    """To whoever comes with this name from the provider of identities."""
 
-    password_id: str
-    """Id of the hash that it was compared with: another one may have been set meanwhile."""
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginSession(_Asked):
     token_hash: str
     """SHA-256 of the session's token."""
     expires_us: int | None
     label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignInAtProvider(BeginSession):
+    """By whom the provider of identities knows."""
+
+    subject: str
+    groups: tuple[str, ...]
+    may_create: bool
+    """True: a user that does not exist is made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignIn(BeginSession):
+    """By who knows the user's password, which was just compared with the kept one."""
+
+    password_id: str
+    """Id of the hash that it was compared with: another one may have been set meanwhile."""
     new_password_id: str = ""
     """Id of the kept hash of the password that the user chose in place of it. Empty: none."""
 
@@ -313,8 +334,11 @@ class NoteDelivery:
 
 ExperimentCommand = PauseExperiment | ResumeExperiment | CancelExperiment | ChangeExperiment | MoveExperiment | RequestOperations
 RecordCommand = DescribeExperiment | ArchiveExperiment | UnarchiveExperiment | DeleteExperiment | KeepExperiment
-ClusterCommand = NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword
+ClusterCommand = (
+    NoteSecretKey | SetPoolPolicy | SetShare | CloseSlots | OpenSlots | CreateUser | RemoveUser | SetPassword | LinkUser
+)
 """For admins."""
 TokenCommand = CreateToken | RevokeToken
 WebhookCommand = CreateWebhook | ChangeWebhook | RemoveWebhook | ChangeWebhookSecret | TryWebhook | Redeliver
-GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | TokenCommand | SignIn | WebhookCommand
+UserCommand = TokenCommand | BeginSession
+GatewayCommand = SubmitExperiment | ExperimentCommand | RecordCommand | ClusterCommand | UserCommand | WebhookCommand

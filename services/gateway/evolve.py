@@ -11,7 +11,7 @@ from immutables import Map
 from tenuto.kernel.folding import Envelope, Fold, Folds, WithEnvelope, unchanged
 from tenuto.schemas.config import CustomSearcher
 from tenuto.schemas.events import EVENT_MODELS
-from tenuto.schemas.events.people import UserPasswordSet
+from tenuto.schemas.events.people import UserGroupsSet, UserLinked, UserPasswordSet
 from tenuto.schemas.events.request import (
     ExperimentCancelRequested,
     ExperimentDeleted,
@@ -147,10 +147,13 @@ def policy_changed(state: State, data: PoolPolicyChanged) -> State:
 def user_created(state: State, data: UserCreated, envelope: Envelope) -> State:
     user = User(data.name, data.admin, state.submitted + 1, service=data.service, owner=data.owner)
     made = replace(_without_user(state, data.name), users=state.users.set(data.name, user))
-    return _with_token(made, Token(data.token_hash, data.name, envelope.time_us, data.expires_us))
+    return _with_token(made, Token(data.token_hash, data.name, envelope.time_us, data.expires_us)) if data.token_hash else made
 
 
 def user_removed(state: State, data: UserRemoved) -> State:
+    user = state.users.get(data.name)
+    if user is not None and user.subject:
+        state = replace(state, barred=state.barred.set(user.subject, user.name))
     return _without_user(state, data.name)
 
 
@@ -170,6 +173,20 @@ def password_set(state: State, data: UserPasswordSet) -> State:
     user = replace(user, password_id=data.password_id, must_change=data.must_change)
     sessions = [token for token in state.tokens_of(data.name) if token.session]
     return replace(state, users=state.users.set(data.name, user), tokens=_without(state.tokens, sessions))
+
+
+def user_linked(state: State, data: UserLinked) -> State:
+    user = state.users.get(data.name)
+    if user is None:
+        return state
+    user = replace(user, subject=data.subject, link_expected=not data.subject)
+    barred = state.barred.delete(data.subject) if data.subject in state.barred else state.barred
+    return replace(state, users=state.users.set(data.name, user), barred=barred)
+
+
+def groups_set(state: State, data: UserGroupsSet) -> State:
+    user = state.users.get(data.name)
+    return state if user is None else replace(state, users=state.users.set(data.name, replace(user, groups=data.groups)))
 
 
 def _with_token(state: State, token: Token) -> State:
@@ -245,6 +262,8 @@ FOLDS: Folds[State] = Folds(
         TokenCreated: WithEnvelope(token_created),
         TokenRevoked: token_revoked,
         UserPasswordSet: password_set,
+        UserLinked: user_linked,
+        UserGroupsSet: groups_set,
     },
 )
 evolve = FOLDS.evolve

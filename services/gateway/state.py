@@ -75,6 +75,12 @@ class User:
     """Id of the kept hash of the password. Empty: the user has none, and signs in with tokens."""
     must_change: bool = False
     """True: the password was set by an admin, and serves only to choose another."""
+    subject: str = ""
+    """Issuer and subject at the provider of identities. Empty: the user does not sign in there."""
+    link_expected: bool = False
+    """True: whoever comes from there with this name is this user."""
+    groups: tuple[str, ...] = ()
+    """As the provider told at the last sign-in."""
     service: bool = False
     """True: an account for programs, which has no password."""
     owner: str = ""
@@ -123,6 +129,8 @@ class State:
     """By name; the one whose token is the cluster's own is not among them."""
     tokens: Map[str, Token] = field(default_factory=Map)
     """By hash. Expired ones stay until their user makes another, so that they can be shown and told from wrong ones."""
+    barred: Map[str, str] = field(default_factory=Map)
+    """Issuer and subject -> name of the user who was removed: not made anew at the next sign-in."""
     shares: Map[str, Share] = field(default_factory=Map)
     """By `workspace/<name>` and `user/<name>`, where one was set."""
     half_lives: Map[str, float] = field(default_factory=Map)
@@ -143,6 +151,10 @@ class State:
         """Owner of an experiment with this recorded submitter. No present user is named like an earlier one."""
         user = self.users.get(submitter)
         return submitter if user is None or experiment_id >= user.first_experiment else f"{EARLIER}{submitter}"
+
+    def linked(self, subject: str) -> str:
+        """Name of the user who signs in as this subject; empty if there is none."""
+        return next((name for name in sorted(self.users) if subject and self.users[name].subject == subject), "")
 
     def acts_for(self, user: str, name: str) -> bool:
         """Whether the tokens of user `name` are this user's affair: the own ones, and those of service accounts."""

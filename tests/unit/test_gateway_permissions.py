@@ -33,13 +33,14 @@ def test_every_route_is_found_by_its_own_path() -> None:
 
 def test_only_health_the_document_and_the_sign_in_are_open() -> None:
     open_to_all = {"GET /healthz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"POST {PREFIX}/login"}
+    open_to_all |= {f"GET {PREFIX}/sso", f"GET {PREFIX}/sso/callback", f"POST {PREFIX}/sso/token"}
     assert {route for route in ROUTES if ROUTES[route] is Right.OPEN} == open_to_all
 
 
 def test_what_changes_something_is_never_for_everybody() -> None:
     own = {"experiments", "experiments/{experiment_id}/reproduce", "experiments/{experiment_id}/fork"}
     own |= {"experiments/{experiment_id}/continue", "secrets/{name}", "webhooks"}
-    own |= {"login", "logout"}  # of the one who asks
+    own |= {"login", "logout", "sso/token"}  # of the one who asks
     for route, right in ROUTES.items():
         method, _, template = route.partition(" ")
         if method != "GET" and template.removeprefix(f"{PREFIX}/") not in own:

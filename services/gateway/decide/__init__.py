@@ -9,7 +9,7 @@ from tenuto.kernel.core import Command
 from tenuto.schemas.envelope import Event
 from tenuto.schemas.events import EventData
 from tenuto.services.gateway import commands
-from tenuto.services.gateway.decide import cluster, deletions, experiments, signing_in, users, webhooks
+from tenuto.services.gateway.decide import cluster, deletions, experiments, signing_in, sso, users, webhooks
 from tenuto.services.gateway.policies.following import follow, follow_own
 from tenuto.services.gateway.state import State
 
@@ -38,6 +38,8 @@ DECISIONS: Mapping[type, Callable[[State, Any], Sequence[EventData]]] = {
     commands.RevokeToken: users.revoke_token,
     commands.SetPassword: signing_in.set_password,
     commands.SignIn: signing_in.sign_in,
+    commands.LinkUser: sso.link,
+    commands.SignInAtProvider: sso.sign_in,
     commands.CreateWebhook: webhooks.create,
     commands.ChangeWebhook: webhooks.change,
     commands.TellWaits: webhooks.tell_waits,

@@ -8,7 +8,7 @@ from tenuto.kernel.core import Refused
 from tenuto.schemas.events import EventData
 from tenuto.schemas.events.people import UserPasswordSet
 from tenuto.schemas.events.request import TokenCreated, TokenRevoked
-from tenuto.services.gateway.commands import SetPassword, SignIn
+from tenuto.services.gateway.commands import BeginSession, SetPassword, SignIn
 from tenuto.services.gateway.decide.cluster import check_admin
 from tenuto.services.gateway.decide.users import no_user
 from tenuto.services.gateway.state import ADMIN, SESSIONS_PER_USER_MAX, State
@@ -40,10 +40,15 @@ def sign_in(state: State, command: SignIn) -> Sequence[EventData]:
         changed = [UserPasswordSet(name=user.name, password_id=command.new_password_id)]
     elif user.must_change:
         raise Refused(MUST_CHANGE.format(name=user.name), "password_change")
-    sessions = [] if changed else [token for token in state.tokens_of(user.name) if token.session]
-    live = [token for token in sessions if token.holds(command.time_us)]
-    over = live[: max(0, len(live) - SESSIONS_PER_USER_MAX + 1)]
+    return [*changed, *begin_session(state, command, keep_others=not changed)]
+
+
+def begin_session(state: State, command: BeginSession, *, keep_others: bool = True) -> Sequence[EventData]:
+    """`keep_others`: False where they end already. Of too many the oldest ends."""
+    live = [token for token in state.tokens_of(command.user) if token.session and token.holds(command.time_us)]
+    sessions = live if keep_others else []
+    over = sessions[: max(0, len(sessions) - SESSIONS_PER_USER_MAX + 1)]
     created = TokenCreated(
-        user=user.name, token_hash=command.token_hash, label=command.label, expires_us=command.expires_us, session=True
+        user=command.user, token_hash=command.token_hash, label=command.label, expires_us=command.expires_us, session=True
     )
-    return [*changed, created, *(TokenRevoked(user=user.name, token_id=token.id) for token in over)]
+    return [created, *(TokenRevoked(user=command.user, token_id=token.id) for token in over)]

@@ -18,16 +18,20 @@ RUNNING_NAMED_MAX = 5
 
 def create(state: State, command: CreateUser) -> Sequence[EventData]:
     check_admin(state, command)
-    name = command.new.name
+    check_new(state, command.new.name)
+    _check_owner(state, command.new)
+    return [UserCreated(**dict(command.new), token_hash=command.token_hash, expires_us=command.expires_us)]
+
+
+def check_new(state: State, name: str) -> None:
+    """Raises Refused where nobody may get the name."""
     if name == ADMIN or name in state.users:
         hint = f"`tenuto user token create {name}` makes another token"
         raise Refused(f"There is a user {name} already; {hint}.", "conflict")
     if len(state.users) >= USERS_MAX:
         raise Refused(f"There are {USERS_MAX} users, and no more are kept; remove one.", "conflict")
-    _check_owner(state, command.new)
     if left := _left_behind(state, name):
         raise Refused(left, "conflict")
-    return [UserCreated(**dict(command.new), token_hash=command.token_hash, expires_us=command.expires_us)]
 
 
 def remove(state: State, command: RemoveUser) -> Sequence[EventData]:

@@ -24,6 +24,9 @@ ROUTES: Mapping[str, Right] = {
     "GET /api/v1/docs": Right.OPEN,
     # Who signs in has no token yet.
     "POST /api/v1/login": Right.OPEN,
+    "GET /api/v1/sso": Right.OPEN,
+    "GET /api/v1/sso/callback": Right.OPEN,
+    "POST /api/v1/sso/token": Right.OPEN,
     "POST /api/v1/logout": Right.USER,
     # Whoever has a token sees the whole record: experiments of others, too, so that a group works on what it shares.
     "GET /api/v1/user": Right.USER,
@@ -117,6 +120,7 @@ ROUTES: Mapping[str, Right] = {
     "DELETE /api/v1/users/{name}": Right.ADMIN,
     "PUT /api/v1/users/{name}/password": Right.ADMIN,
     "DELETE /api/v1/users/{name}/password": Right.ADMIN,
+    "PUT /api/v1/users/{name}/link": Right.ADMIN,
 }
 
 

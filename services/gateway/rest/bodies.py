@@ -103,6 +103,15 @@ class LoginBody(Model):
     """True: the session is kept in a cookie that no script reads, and the answer has no token. For browsers."""
 
 
+class SsoTokenBody(Model):
+    code: str = Field(min_length=1, max_length=256)
+    """As the user's browser was shown it."""
+    verifier: str = Field(min_length=43, max_length=128)
+    """Of which the sign-in was begun with the S256 challenge."""
+    label: TokenLabel = ""
+    """Name of the machine or program, for the list of the user's sessions."""
+
+
 class PasswordBody(Model):
     password: str = Field(min_length=1, max_length=PASSWORD_CHARACTERS_MAX)
     """At least 10 characters, and not easy to guess."""

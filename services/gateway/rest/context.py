@@ -30,6 +30,7 @@ from tenuto.services.gateway.adapters.anchoring import Anchors
 from tenuto.services.gateway.adapters.automations import Automations
 from tenuto.services.gateway.adapters.passwords import Passwords
 from tenuto.services.gateway.adapters.reader import Reader
+from tenuto.services.gateway.adapters.sso import Sso
 from tenuto.services.gateway.adapters.targets.opening import Vault
 from tenuto.services.gateway.adapters.token_uses import TokenUses
 from tenuto.services.gateway.adapters.upkeep import Upkeep
@@ -96,6 +97,8 @@ class Gateway:
     """Where webhooks' targets are kept."""
     passwords: Passwords
     token_uses: TokenUses
+    sso: Sso | None
+    """None: there is no provider of identities."""
     throttle: Throttle = field(default_factory=Throttle, kw_only=True)
     """Of guesses at passwords."""
     deliveries: Deliveries

@@ -18,6 +18,7 @@ from tenuto.services.gateway.state import Token
 NAME = "tenuto_session"
 SECURE_NAME = f"__Host-{NAME}"
 """Over TLS: a browser takes this name only from this host, and only encrypted."""
+FLOW_NAME = "tenuto_sso"
 COOKIE_BYTES_MAX = 4_096
 _READS = ("GET", "HEAD", "OPTIONS")
 
@@ -46,7 +47,7 @@ def check_origin(scope: Scope, settings: Settings) -> None:
     headers = _headers(scope)
     origin, host = headers.get("origin", ""), headers.get("host", "")
     public = _origin(settings.public_url)
-    fixed = _never_another(host, settings)
+    fixed = never_another(host, settings)
     if origin:
         allowed = origin == public or (fixed and origin.partition("://")[2] == host)
     else:
@@ -80,22 +81,39 @@ def take_away(response: Response, scope: Scope, settings: Settings) -> None:
     response.delete_cookie(SECURE_NAME if secure else NAME, path="/", secure=secure, httponly=True, samesite="strict")
 
 
+def give_flow(response: Response, scope: Scope, settings: Settings, sealed: str, seconds: float) -> None:
+    """A sign-in at a provider of identities: sent when the provider sends the browser back, from another site (`Lax`)."""
+    secure = is_secure(scope, settings)
+    name = f"__Host-{FLOW_NAME}" if secure else FLOW_NAME
+    response.set_cookie(name, sealed, max_age=int(seconds), path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def flow_of(scope: Scope) -> str:
+    return _in_cookie(_headers(scope).get("cookie", ""), FLOW_NAME)
+
+
+def take_flow_away(response: Response, scope: Scope, settings: Settings) -> None:
+    secure = is_secure(scope, settings)
+    name = f"__Host-{FLOW_NAME}" if secure else FLOW_NAME
+    response.delete_cookie(name, path="/", secure=secure, httponly=True, samesite="lax")
+
+
 def is_secure(scope: Scope, settings: Settings) -> bool:
     """Whether browsers speak TLS with this door, or with the proxy before it."""
     return scope.get("scheme") == "https" or settings.public_url.lower().startswith("https://")
 
 
-def _in_cookie(header: str) -> str:
+def _in_cookie(header: str, name: str = NAME) -> str:
     if not header or len(header) > COOKIE_BYTES_MAX:
         return ""
     try:
         found = SimpleCookie(header)
     except CookieError:
         return ""
-    return next((found[name].value for name in (SECURE_NAME, NAME) if name in found), "")
+    return next((found[item].value for item in (f"__Host-{name}", name) if item in found), "")
 
 
-def _never_another(host: str, settings: Settings) -> bool:
+def never_another(host: str, settings: Settings) -> bool:
     """Whether this name in the header `Host` cannot be another site's that was made to lead here: an address, `localhost`, or the
     name that the door listens on."""
     try:

@@ -13,6 +13,7 @@ STATUS = {
     "unauthorized": 401,
     "expired": 401,
     "wrong_password": 401,
+    "sso_refused": 401,
     "password_change": 403,
     "forbidden": 403,
     "not_found": 404,
@@ -38,7 +39,7 @@ class ProblemView(Model):
 
 class ErrorBody(Model):
     code: str
-    """Word for programs: invalid, unauthorized, expired, wrong_password, password_change, forbidden, not_found,
+    """Word for programs: invalid, unauthorized, expired, wrong_password, sso_refused, password_change, forbidden, not_found,
     method_not_allowed, too_slow, conflict, gone, too_large, too_many, internal, unavailable, no_space or store_away."""
     message: str
     """One sentence for people: what, why, what to do."""

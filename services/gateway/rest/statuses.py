@@ -67,7 +67,7 @@ def declare(document: dict[str, Any]) -> None:
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            answers = {status: answer for status, answer in operation["responses"].items() if status.startswith("2")}
+            answers = {status: answer for status, answer in operation["responses"].items() if status[0] in "23"}
             for status in _statuses(method.upper(), path):
                 schema = {"$ref": "#/components/schemas/ErrorView"}
                 answers[str(status)] = {"description": MEANINGS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
@@ -84,6 +84,8 @@ def _statuses(method: str, path: str) -> list[int]:
     found = {400, 503} if right is Right.OPEN else {400, 401, 429, 503}
     if path.endswith("/login"):
         found |= {401, 429}
+    if "/sso" in path:
+        found |= {401, 403, 404, 409, 429}
     if right in (Right.OWNER, Right.SELF, Right.MAKER, Right.ADMIN):
         found.add(403)
     if "{" in path or path.endswith(_COMPARES):

@@ -24,11 +24,23 @@ def add_to(app: typer.Typer) -> None:
     app.command()(whoami)
 
 
-def login(context: typer.Context, name: Name = None) -> None:
-    """Sign in with your password. The session's token is kept for this cluster, in a file that only you can read."""
+def login(
+    context: typer.Context,
+    name: Name = None,
+    sso: Annotated[bool, typer.Option("--sso", help="Sign in at the cluster's provider of identities, in a browser.")] = False,
+    browser: Annotated[bool, typer.Option(help="Open a browser, with --sso.")] = True,
+) -> None:
+    """Sign in with your password, or at a provider of identities. The session's token is kept for this cluster, in a file that
+    only you can read."""
     from tenuto.client.target import Target
 
     target = Target.without_token(*(context.obj or (None, None)))
+    if sso:
+        from tenuto.cli.sso import code_and_verifier
+
+        code, verifier = code_and_verifier(target.url, browser)
+        _keep(target, talking_to(target).post("/sso/token", {"code": code, "verifier": verifier, "label": _label()}), "")
+        return
     name = name or _asked_for("Name", hidden=False)
     _sign_in(target, name, _asked_for("Password"))
 
@@ -67,6 +79,14 @@ def whoami(context: typer.Context, json: Json = False) -> None:
             say(f"with the {what} {user['token']['id']}, which ends {ends(user['token']['expires_us'])}")
 
 
+def link(
+    context: typer.Context, name: Annotated[str, typer.Argument(help="User whose name the provider of identities knows.")]
+) -> None:
+    """Let a user sign in at the provider of identities: the first who comes from there with this name is this user, for good."""
+    client(context).put(f"/users/{name}/link", {})
+    say(f"{name} is whoever next signs in as {name} at the provider of identities.")
+
+
 def password(
     context: typer.Context,
     name: Whose = None,
@@ -89,8 +109,6 @@ def password(
 
 
 def _sign_in(target: Any, name: str, given: str, new: str | None = None) -> None:
-    from tenuto.cli.output import when
-    from tenuto.client import logins
     from tenuto.client.errors import Refused
     from tenuto.client.target import Target
 
@@ -103,10 +121,17 @@ def _sign_in(target: Any, name: str, given: str, new: str | None = None) -> None
         say("Your password was set by an admin: choose your own.", file=sys.stderr)
         _sign_in(target, name, given, _chosen("New password"))
         return
+    changed = "Your password is changed, and all earlier sessions have ended. " if new is not None else ""
+    _keep(target, made, changed)
+
+
+def _keep(target: Any, made: Any, changed: str) -> None:
+    from tenuto.cli.output import when
+    from tenuto.client import logins
+
     path = logins.keep(target.url, made["token"])
     until = "" if made["expires_us"] is None else f" until {when(made['expires_us'])}"
-    changed = "Your password is changed, and all earlier sessions have ended. " if new is not None else ""
-    say(f"{changed}You are signed in at {target.url} as {name}{until}; {path} has the token.")
+    say(f"{changed}You are signed in at {target.url} as {made['name']}{until}; {path} has the token.")
     if os.environ.get("TENUTO_TOKEN") or os.environ.get("TENUTO_TOKEN_FILE"):
         say("Note: TENUTO_TOKEN or TENUTO_TOKEN_FILE is set and goes first: unset it to act as this user.", file=sys.stderr)
 

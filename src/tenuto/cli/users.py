@@ -9,11 +9,12 @@ import typer
 from tenuto.cli import tokens
 from tenuto.cli.common import Json, client
 from tenuto.cli.say import say
-from tenuto.cli.sign_in import password, whoami
+from tenuto.cli.sign_in import link, password, whoami
 from tenuto.cli.tokens import Days
 
 app = typer.Typer(no_args_is_help=True)
 app.add_typer(tokens.app, name="token", help="Tokens of a user: one for each machine or program.")
+app.command()(link)
 app.command()(password)
 app.command()(whoami)
 Name = Annotated[str, typer.Argument(help="Small letters, digits, `_`, `.` and `-`; a letter first.")]

@@ -21,7 +21,7 @@ MORE_HEADER = "Tenuto-More"
 """Of a page that was full, by number or by bytes."""
 LINK_HEADER = "Link"
 AFTER_HEADER = "Retry-After"
-TOLD_401 = (b'"expired"', b'"wrong_password"')
+TOLD_401 = (b'"expired"', b'"wrong_password"', b'"sso_refused"')
 """Codes of a refusal whose sentence says more than that the token is wrong."""
 CHUNK_BYTES = 1 << 20
 IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})

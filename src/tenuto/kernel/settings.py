@@ -43,6 +43,21 @@ class Settings:
     """Life of a user's token in days. 0: tokens do not expire."""
     session_days: float = 7.0
     """Time from a sign-in until it has to be repeated, in days. 0: sessions end with a change of the password only."""
+    oidc_issuer: str = ""
+    """Address of the provider of identities (OpenID Connect) that users may sign in at, such as https://id.example.com, exactly
+    as it names itself. Empty: none."""
+    oidc_client_id: str = ""
+    """Id of this cluster at the provider, which knows TENUTO_PUBLIC_URL/api/v1/sso/callback as its redirect."""
+    oidc_client_secret_file: str = ""
+    """File with the client's secret, for the gateway only. Empty: the client is a public one."""
+    oidc_scopes: str = "openid profile email"
+    """Scopes that are asked for."""
+    oidc_user_claim: str = "preferred_username"
+    """Claim that is the user's name here, in small letters."""
+    oidc_groups_claim: str = "groups"
+    """Claim that has the user's groups; roles may be granted to groups."""
+    oidc_create_users: int = 0
+    """1: whoever the provider knows becomes a user at the first sign-in. 0: an admin makes and links users."""
     requests_per_second_max: float = 100.0
     """Most requests per second of one user to the REST door, over all the user's tokens; ten seconds' worth may come at once.
     It is a tenth of the door's capacity, so that one user's loop leaves room for others. 0: no limit."""

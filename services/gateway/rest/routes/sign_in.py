@@ -16,7 +16,7 @@ from tenuto.services.gateway.rest.bodies import LoginBody, PasswordBody, Recorde
 from tenuto.services.gateway.rest.context import Door, Gateway, answer, asked, asking_token
 from tenuto.services.gateway.rest.errors import DoorError
 from tenuto.services.gateway.rest.routes.jobs import record
-from tenuto.services.gateway.rest.routes.users import DAY_US, UserName
+from tenuto.services.gateway.rest.routes.users import UserName
 from tenuto.services.gateway.rest.user_views import SignedInView
 from tenuto.services.gateway.state import TOKEN_ID_CHARACTERS
 
@@ -38,8 +38,7 @@ async def login(request: Request, door: Door, body: LoginBody) -> Response:
     password_id = await _compared(request, door, body)
     token = tokens.make()
     given, now_us = tokens.hash_of(f"Bearer {token}"), door.clock.now_us()
-    days = door.settings.session_days
-    expires_us = now_us + int(days * DAY_US) if days > 0 else None
+    expires_us = session_end(door, now_us)
     new_id = "" if body.new_password is None else str(uuid4())
     command = SignIn(
         id=door.clock.new_id(),
@@ -67,7 +66,7 @@ async def login(request: Request, door: Door, body: LoginBody) -> Response:
     response = answer(view, 201)
     response.headers.update(NO_STORE)
     if body.cookie:
-        cookies.give(response, request.scope, door.settings, token, days * 24 * 3600 if days > 0 else None)
+        cookies.give(response, request.scope, door.settings, token, session_seconds(door))
     return response
 
 
@@ -95,6 +94,17 @@ async def set_password(door: Door, name: UserName, body: PasswordBody) -> Respon
 async def remove_password(door: Door, name: UserName) -> Response:
     """The user signs in with it no more, and all sessions end; tokens stay."""
     return await _replace(door, name, None)
+
+
+def session_seconds(door: Gateway) -> float | None:
+    """None: it does not end by itself."""
+    days = door.settings.session_days
+    return days * 24 * 3600 if days > 0 else None
+
+
+def session_end(door: Gateway, now_us: int) -> int | None:
+    seconds = session_seconds(door)
+    return None if seconds is None else now_us + int(seconds * 1_000_000)
 
 
 async def _replace(door: Gateway, name: str, password: str | None) -> Response:
