@@ -108,6 +108,19 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.flat_hyperparameters(given jsonb) RETURNS TABLE(name text, number double precision, text text)
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    WITH RECURSIVE flat(name, value) AS (
+        SELECT key, value FROM jsonb_each(given)
+        UNION ALL
+        SELECT flat.name || '.' || inner_.key, inner_.value
+        FROM flat, jsonb_each(CASE WHEN jsonb_typeof(flat.value) = 'object' THEN flat.value ELSE '{}' END) AS inner_)
+    SELECT left(flat.name, 256), CASE WHEN jsonb_typeof(value) = 'number' THEN (value #>> '{}')::double precision END,
+        left(coalesce(value #>> '{}', 'null'), 200)
+    FROM flat WHERE jsonb_typeof(value) <> 'object'
+$$;
+
 CREATE FUNCTION public.refuse_log_change() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -150,6 +163,50 @@ CREATE TABLE public.allocations (
 COMMENT ON COLUMN public.allocations.state IS 'granted, starting, running, preempting, exited or released.';
 
 COMMENT ON COLUMN public.allocations.granted_position IS 'Of its AllocationGranted.';
+
+CREATE TABLE public.automation_parked (
+    number bigint NOT NULL,
+    automation text NOT NULL,
+    rule text NOT NULL,
+    "position" bigint NOT NULL,
+    event_type text NOT NULL,
+    reason text NOT NULL,
+    parked_us bigint NOT NULL,
+    retries integer DEFAULT 0 NOT NULL,
+    retry_asked boolean DEFAULT false NOT NULL
+);
+
+ALTER TABLE public.automation_parked ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.automation_parked_number_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.automation_rules (
+    automation text NOT NULL,
+    rule text NOT NULL,
+    "position" bigint NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    problem text DEFAULT ''::text NOT NULL,
+    next_us bigint
+);
+
+COMMENT ON COLUMN public.automation_rules."position" IS 'Of the last event in the log that the rule has handled, or passed over.';
+
+CREATE TABLE public.automations (
+    name text NOT NULL,
+    owner text NOT NULL,
+    run bigint NOT NULL,
+    source text NOT NULL,
+    created_us bigint NOT NULL,
+    seen_us bigint NOT NULL,
+    ended boolean DEFAULT false NOT NULL
+);
+
+COMMENT ON COLUMN public.automations.run IS 'Number of starts: a process that was started earlier moves nothing any more.';
 
 CREATE TABLE public.checkpoints (
     consumer text NOT NULL COLLATE pg_catalog."C",
@@ -226,7 +283,11 @@ CREATE TABLE public.experiments (
     best_trial_id text,
     best_metric double precision,
     max_trials integer,
-    max_concurrent_trials integer
+    max_concurrent_trials integer,
+    note text DEFAULT ''::text NOT NULL,
+    archived boolean DEFAULT false NOT NULL,
+    deletion_due_us bigint,
+    deleted_us bigint
 );
 
 COMMENT ON COLUMN public.experiments.state IS 'active, paused, canceling, completed, failed or canceled.';
@@ -236,6 +297,12 @@ COMMENT ON COLUMN public.experiments.config IS 'The configuration as recorded, J
 COMMENT ON COLUMN public.experiments.max_trials IS 'In all; NULL: the method plans them itself.';
 
 COMMENT ON COLUMN public.experiments.max_concurrent_trials IS 'At once; NULL: there is only one.';
+
+COMMENT ON COLUMN public.experiments.archived IS 'True: lists leave it out, unless they ask for archived ones.';
+
+COMMENT ON COLUMN public.experiments.deletion_due_us IS 'When it is deleted; null: it is not to be, or is.';
+
+COMMENT ON COLUMN public.experiments.deleted_us IS 'When its files, metrics and log lines were deleted.';
 
 CREATE TABLE public.ingress_positions (
     lane text NOT NULL,
@@ -287,6 +354,16 @@ ALTER TABLE public.parked ALTER COLUMN number ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE TABLE public.passwords (
+    id text NOT NULL,
+    hash text NOT NULL,
+    created_us bigint NOT NULL
+);
+
+COMMENT ON COLUMN public.passwords.id IS 'As in UserPasswordSet: a hash that no user''s last one names is worth nothing.';
+
+COMMENT ON COLUMN public.passwords.hash IS 'Argon2id, with its salt and parameters.';
 
 CREATE TABLE public.projection_cursors (
     projection text NOT NULL,
@@ -345,6 +422,11 @@ CREATE TABLE public.streams (
 )
 WITH (fillfactor='70');
 
+CREATE TABLE public.token_uses (
+    token_hash text NOT NULL,
+    used_us bigint NOT NULL
+);
+
 CREATE TABLE public.trial_checkpoints (
     checkpoint_id text NOT NULL,
     experiment_id bigint NOT NULL,
@@ -372,6 +454,22 @@ COMMENT ON COLUMN public.trial_checkpoints.damage IS 'The last time. Null: no ru
 COMMENT ON COLUMN public.trial_checkpoints.resumed_from IS 'The checkpoint that the run went on from instead; null where none could be used.';
 
 COMMENT ON COLUMN public.trial_checkpoints.deleted_position IS 'Of its CheckpointDeleted; null where it is there.';
+
+CREATE TABLE public.trial_hyperparameters (
+    experiment_id bigint NOT NULL,
+    trial_number integer NOT NULL,
+    name text NOT NULL,
+    number double precision,
+    text text NOT NULL
+);
+
+COMMENT ON TABLE public.trial_hyperparameters IS 'To search by; trials.hyperparameters has them whole.';
+
+COMMENT ON COLUMN public.trial_hyperparameters.name IS 'With dots for a nested one; its first 256 characters.';
+
+COMMENT ON COLUMN public.trial_hyperparameters.number IS 'Null: the value is no number.';
+
+COMMENT ON COLUMN public.trial_hyperparameters.text IS 'The value; its first 200 characters.';
 
 CREATE TABLE public.trial_logs (
     line bigint NOT NULL,
@@ -481,6 +579,8 @@ COMMENT ON COLUMN public.user_names.first_experiment IS 'Those before it were su
 
 INSERT INTO public.log_head VALUES (true, 0, '\x0000000000000000000000000000000000000000000000000000000000000000');
 
+SELECT pg_catalog.setval('public.automation_parked_number_seq', 1, false);
+
 SELECT pg_catalog.setval('public.parked_number_seq', 1, false);
 
 SELECT pg_catalog.setval('public.snapshots_number_seq', 1, false);
@@ -492,6 +592,18 @@ ALTER TABLE ONLY public.agents
 
 ALTER TABLE ONLY public.allocations
     ADD CONSTRAINT allocations_pkey PRIMARY KEY (allocation_id);
+
+ALTER TABLE ONLY public.automation_parked
+    ADD CONSTRAINT automation_parked_automation_rule_position_key UNIQUE (automation, rule, "position");
+
+ALTER TABLE ONLY public.automation_parked
+    ADD CONSTRAINT automation_parked_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY public.automation_rules
+    ADD CONSTRAINT automation_rules_pkey PRIMARY KEY (automation, rule);
+
+ALTER TABLE ONLY public.automations
+    ADD CONSTRAINT automations_pkey PRIMARY KEY (name);
 
 ALTER TABLE ONLY public.checkpoints
     ADD CONSTRAINT checkpoints_pkey PRIMARY KEY (consumer);
@@ -526,6 +638,9 @@ ALTER TABLE ONLY public.parked
 ALTER TABLE ONLY public.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY (number);
 
+ALTER TABLE ONLY public.passwords
+    ADD CONSTRAINT passwords_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY public.projection_cursors
     ADD CONSTRAINT projection_cursors_pkey PRIMARY KEY (projection);
 
@@ -547,8 +662,14 @@ ALTER TABLE ONLY public.snapshots
 ALTER TABLE ONLY public.streams
     ADD CONSTRAINT streams_pkey PRIMARY KEY (stream);
 
+ALTER TABLE ONLY public.token_uses
+    ADD CONSTRAINT token_uses_pkey PRIMARY KEY (token_hash);
+
 ALTER TABLE ONLY public.trial_checkpoints
     ADD CONSTRAINT trial_checkpoints_pkey PRIMARY KEY (checkpoint_id, trial_id);
+
+ALTER TABLE ONLY public.trial_hyperparameters
+    ADD CONSTRAINT trial_hyperparameters_pkey PRIMARY KEY (experiment_id, trial_number, name);
 
 ALTER TABLE ONLY public.trial_logs
     ADD CONSTRAINT trial_logs_pkey PRIMARY KEY (line);
@@ -573,13 +694,37 @@ ALTER TABLE ONLY public.user_names
 
 CREATE INDEX allocations_experiment ON public.allocations USING btree (experiment_id, allocation_id);
 
+CREATE INDEX allocations_granted ON public.allocations USING btree (granted_us, allocation_id);
+
 CREATE INDEX allocations_live ON public.allocations USING btree (allocation_id) WHERE (released_us IS NULL);
 
 CREATE INDEX events_correlation ON public.events USING btree (correlation_id, "position");
 
+CREATE INDEX experiments_context ON public.experiments USING btree (context_hash);
+
+CREATE INDEX experiments_ended ON public.experiments USING btree (COALESCE(ended_us, '9223372036854775807'::bigint), experiment_id);
+
+CREATE INDEX experiments_labels ON public.experiments USING gin (labels);
+
+CREATE INDEX experiments_largest ON public.experiments USING btree (COALESCE(best_metric, '-Infinity'::double precision), experiment_id);
+
+CREATE INDEX experiments_name ON public.experiments USING btree (lower(name), experiment_id);
+
+CREATE INDEX experiments_smallest ON public.experiments USING btree (COALESCE(best_metric, 'Infinity'::double precision), experiment_id);
+
+CREATE INDEX experiments_state ON public.experiments USING btree (state, experiment_id);
+
+CREATE INDEX experiments_submitted ON public.experiments USING btree (submitted_us);
+
+CREATE INDEX experiments_user ON public.experiments USING btree (user_name, experiment_id);
+
 CREATE INDEX parked_to_retry ON public.parked USING btree (consumer, number) WHERE (retry_asked_at IS NOT NULL);
 
 CREATE INDEX trial_checkpoints_trial ON public.trial_checkpoints USING btree (experiment_id, trial_number, batches);
+
+CREATE INDEX trial_hyperparameters_number ON public.trial_hyperparameters USING btree (name, number);
+
+CREATE INDEX trial_hyperparameters_text ON public.trial_hyperparameters USING btree (name, text);
 
 CREATE INDEX trial_logs_experiment ON public.trial_logs USING btree (experiment_id, line);
 
@@ -589,6 +734,12 @@ CREATE TRIGGER events_immutable BEFORE DELETE OR UPDATE OR TRUNCATE ON public.ev
 
 ALTER TABLE public.events ENABLE ALWAYS TRIGGER events_immutable;
 
+ALTER TABLE ONLY public.automation_parked
+    ADD CONSTRAINT automation_parked_automation_rule_fkey FOREIGN KEY (automation, rule) REFERENCES public.automation_rules(automation, rule) ON DELETE CASCADE;
+
+ALTER TABLE ONLY public.automation_rules
+    ADD CONSTRAINT automation_rules_automation_fkey FOREIGN KEY (automation) REFERENCES public.automations(name) ON DELETE CASCADE;
+
 GRANT USAGE ON SCHEMA public TO tenuto_service;
 
 REVOKE ALL ON FUNCTION public.append_events(p_ids uuid[], p_streams text[], p_types text[], p_schema_versions integer[], p_times_us bigint[], p_actors text[], p_correlation_ids text[], p_causation_ids uuid[], p_seen_positions bigint[], p_traces text[], p_payloads bytea[], p_guard_streams text[], p_guard_versions bigint[], p_consumer text, p_consumer_position bigint, p_consumer_commits bigint, p_next_position bigint, OUT first_position bigint, OUT versions bigint[]) FROM PUBLIC;
@@ -597,6 +748,14 @@ GRANT ALL ON FUNCTION public.append_events(p_ids uuid[], p_streams text[], p_typ
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.agents TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.allocations TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.automation_parked TO tenuto_service;
+
+GRANT USAGE ON SEQUENCE public.automation_parked_number_seq TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.automation_rules TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.automations TO tenuto_service;
 
 GRANT SELECT ON TABLE public.checkpoints TO tenuto_service;
 
@@ -616,6 +775,8 @@ GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.parked TO tenuto_serv
 
 GRANT USAGE ON SEQUENCE public.parked_number_seq TO tenuto_service;
 
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.passwords TO tenuto_service;
+
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.projection_cursors TO tenuto_service;
 
 GRANT SELECT,INSERT ON TABLE public.report_key TO tenuto_service;
@@ -626,7 +787,11 @@ GRANT SELECT,INSERT,DELETE ON TABLE public.snapshots TO tenuto_service;
 
 GRANT SELECT ON TABLE public.streams TO tenuto_service;
 
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.token_uses TO tenuto_service;
+
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_checkpoints TO tenuto_service;
+
+GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_hyperparameters TO tenuto_service;
 
 GRANT SELECT,INSERT,DELETE,TRUNCATE,UPDATE ON TABLE public.trial_logs TO tenuto_service;
 

@@ -111,7 +111,15 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
+    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+        text = super().construct_scalar(node)
+        if isinstance(text, str) and not text.isascii() and _HALVES.search(text):
+            # JSON writes a character beyond U+FFFF as two escapes, which YAML reads as two characters.
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return text
 
+
+_HALVES = re.compile("[\\ud800-\\udbff][\\udc00-\\udfff]")
 # YAML 1.1 reads 1e-4 as text, because its floats need a dot.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")

@@ -84,7 +84,14 @@ async def check_compression(world: World) -> None:
 
 
 async def check_head(world: World) -> None:
-    paths = {"experiment_id": "1", "trial_id": "1-1", "checkpoint_id": "1-1-1-10", "name": "admin", "number": "1"}
+    paths = {
+        "experiment_id": "1",
+        "trial_id": "1-1",
+        "checkpoint_id": "1-1-1-10",
+        "name": "admin",
+        "number": "1",
+        "automation": "none",
+    }
     asked = 0
     for route in ROUTES:
         method, _, path = route.partition(" ")

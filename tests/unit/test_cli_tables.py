@@ -52,6 +52,7 @@ def shown(width: int, **changes: Any) -> str:
     view = {
         "id": 6, "name": "digits", "state": "completed", "method": "asha", "metric": "accuracy", "smaller_is_better": False,
         "seed": 7, "slots_per_trial": 1, "priority": 42, "submitted_us": 0, "ended_us": 9_000_000, "user": "admin", "error": None,
+        "labels": [],
         "best_trial_id": "6-2", "best_metric": 0.98, "config": {"searcher": {"max_length": {"batches": None, "epochs": 16}}},
     } | changes  # fmt: skip
     trials = [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tenuto.schemas.config.errors import ConfigError
-from tenuto.schemas.config.reading import parse_config
+from tenuto.schemas.config.reading import load_yaml, parse_config
 
 GOOD = """\
 name: digits
@@ -223,3 +225,11 @@ def test_good_ones() -> None:
     assert parse_config(
         b'{"name": "x", "entrypoint": "m:T", "searcher": {"name": "single", "metric": "loss", "max_length": {"epochs": 1}}}'
     )
+
+
+def test_json_with_escaped_characters_beyond_65535_is_read_as_what_it_says() -> None:
+    assert load_yaml(json.dumps({"name": "digits \U0001f600", "\U00010000": ["a\U0001f600b"]})) == {
+        "name": "digits \U0001f600",
+        "\U00010000": ["a\U0001f600b"],
+    }
+    assert load_yaml('{"name": "\\ud800 \\udc00 \\udc00\\ud800"}') == {"name": "\ud800 \udc00 \udc00\ud800"}, "halves stay"

@@ -17,7 +17,7 @@ PURE_PROTOCOL = ("workers/agent/sending.py", "workers/agent/fair_turns.py", "src
 IMPORTS_ALLOWED = {
     "__future__", "ast", "bisect", "collections", "collections.abc", "dataclasses", "decimal", "enum", "fractions", "functools",
     "hashlib", "heapq", "immutables", "itertools", "json", "keyword", "math", "operator", "pydantic", "pydantic_core", "re",
-    "re2", "shlex", "typing", "types", "uuid", "typing_extensions", "statistics", "struct",
+    "re2", "shlex", "typing", "types", "uuid", "typing_extensions", "statistics", "struct", "unicodedata",
 }  # fmt: skip
 NAMES_ALLOWED = {"pathlib": {"PurePosixPath"}, "sys": {"float_info"}, "urllib.parse": {"urlsplit"}}
 """Of modules that do other things, too."""

@@ -31,6 +31,8 @@ EXTRAS = {
 USED_BY = {
     "tenuto.workers.pytorch": ("torch",),
     "tenuto.workers.keras": ("keras", "tensorflow", "torch"),
+    "tenuto.workers.determined.pytorch": ("torch",),
+    "tenuto.workers.determined.keras": ("keras", "tensorflow", "torch"),
     "tenuto.workers.integrations": ("torch", "transformers", "lightning"),
     "tenuto.kernel.storage.cloud": ("obstore",),
 }
