@@ -27,9 +27,9 @@ THIEF, VICTIM = "stolen", "victim"
 EVENTS = 5
 
 
-def one_account(services: Mapping[str, str], agents: Mapping[str, str]) -> dict[str, Any]:
+def one_account(services: Mapping[str, str], agents: Mapping[str, str], readers: Mapping[str, str]) -> dict[str, Any]:
     """What each may say and hear stays the same; the server judges what is said, and not where its own answer goes."""
-    made = accounts(services, agents)
+    made = accounts(services, agents, readers)
     users = [*made[SERVICES_ACCOUNT]["users"], *made[AGENTS_ACCOUNT]["users"]]
     return {SERVICES_ACCOUNT: {"jetstream": "enabled", "users": users}}
 

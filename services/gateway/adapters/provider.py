@@ -126,7 +126,7 @@ class Provider:
     async def _known(self) -> Mapping[str, Any]:
         """The provider's own description. Raises SsoAway."""
         async with self._reading:
-            if self._document and self._now() - self._read_at < DOCUMENT_SECONDS:
+            if self._document and self._keys is not None and self._now() - self._read_at < DOCUMENT_SECONDS:
                 return self._document
             document = await self._json(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
             if document.get("issuer") != self.issuer:
