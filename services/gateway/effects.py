@@ -95,6 +95,7 @@ class Deliveries:
         looking = asyncio.create_task(self._look_at_waits(), name="webhook-waits")
         try:
             while True:
+                # Cleared before the look, so that a change during `_match` is seen in the next round.
                 self._changed.clear()
                 await self._match()
                 await self._changed.wait()
@@ -122,6 +123,7 @@ class Deliveries:
                 logger.warning("webhooks: trials that wait are told of later: %s", type(error).__name__)
 
     def _folded(self, state: State, _: Sequence[Event]) -> None:
+        # The state is frozen, so the same object means that no webhook has changed.
         if state.notices.webhooks is self._notices.webhooks:
             self._notices = state.notices
             return
@@ -172,6 +174,7 @@ class Deliveries:
         line: list[Notice] = []
         """What waits, the last first; one look at all that waits is for many messages."""
         while (webhook := self._webhook(name, sender)) is not None:
+            # Cleared before the look, so that a notice which comes during it wakes the wait below.
             sender.woken.clear()
             if not line or webhook.group_seconds:  # of which several go into one message
                 line = [webhook.waiting[number] for number in sorted(webhook.waiting, reverse=True)]
@@ -196,6 +199,7 @@ class Deliveries:
         notices, message = batch.notices, None
         sender.attempts = 0
         while (webhook := self._webhook(name, sender)) is not None and not webhook.paused:
+            # The attempt below is the one that was asked for until now.
             sender.hurried.clear()
             try:
                 if message is None:
@@ -253,6 +257,7 @@ class Deliveries:
         )  # fmt: skip
         if seconds >= RECORDED_WAIT_SECONDS:
             await self._note(webhook, sender, notices, "delayed", error.answer)
+        # The target asked for this time, so nobody may shorten it.
         if error.retry_after_seconds is not None:
             await asyncio.sleep(seconds)
             return True

@@ -153,6 +153,7 @@ def _heartbeat(state: State, heartbeat: Heartbeat, fresh: bool) -> Sequence[Even
         held = [slot_id for item in allocation.slots if item.agent_id == heartbeat.agent_id for slot_id in item.slot_ids]
         if not all(slot_id in offered for slot_id in held):
             error = f"agent {heartbeat.agent_id} does not offer its slots any more"
+        # A heartbeat older than a report that has arrived may not list workers that the report says have started.
         elif fresh and (part.started or allocation.started) and allocation_id not in heartbeat.allocations:
             error = f"agent {heartbeat.agent_id} has no trace of its workers"
         else:
@@ -212,6 +213,7 @@ def _judge(
             f"The training process ended by itself (exit code {exit_code}) although its trial was not over. "
             "Does the code leave with sys.exit() or os._exit()?"
         )
+    # The preemption itself asked for the kill, so it is no loss.
     if outcome == "lost" and allocation.kill:
         return "preempted", error
     return outcome, error

@@ -70,6 +70,7 @@ def decide(state: State, cause: Event | Command, policy: Policy | None = None) -
     if state.shares or isinstance(data, ExperimentPoolChanged):
         pools.update(sorted(state.pools))  # A quota holds in all pools.
     drafts = _released(state, data, now_us)
+    # Each step must see what the one before it gave back: releases, then corrections, then plans.
     for draft in drafts:
         state = apply(state, draft, now_us)
     corrections = _corrections(state, state.experiments.get(experiment_id))
@@ -181,6 +182,7 @@ def _goes_on(state: State, allocation: Allocation) -> list[EventData]:
     parts: list[AgentSlots] = []
     for agent_id, slot_ids in allocation.next:
         agent = state.agents.get(agent_id)
+        # Slots may have been closed, and the agent may be gone, since the resize was decided.
         there = free_slots(pool, agent) if agent else ()
         usable = tuple(slot for slot in slot_ids if slot in there)[: max(0, left)]
         left -= len(usable)

@@ -64,6 +64,7 @@ def propose(state: SearcherState, command: ProposeTrial) -> list[EventData]:
     if (
         experiment is None
         or not experiment.rule_version
+        # The proposal was made outside, perhaps from an older state: it counts only for the place that is open now.
         or command.trial_number != experiment.requested + 1
         or not experiment.wants_trials
         or experiment.active >= experiment.concurrent_trials_max
@@ -118,6 +119,7 @@ class _Decision:
             if self.method.problem is not None:
                 self.emit(ExperimentFailed(experiment_id=self.now.id, error=self.method.problem, trials=0))
                 return _without_passing_pauses(self.decided)
+        # The order matters: a place that the cause frees is given away before the search may count as idle, and end.
         self.settle(cause)
         self.fill()
         self.stop_rest()
@@ -168,6 +170,7 @@ class _Decision:
                     self.emit(never_started(self.now, self.now.requested))
             else:
                 break
+        # Only when nothing runs: a result that is still to come could be the better one to go on with.
         if self.now.active == 0 and not self.now.canceling and not self.full:
             last = self.method.last(self.now)
             if last is not None:
@@ -241,6 +244,7 @@ def _without_passing_pauses(decided: list[EventData | Waits]) -> list[EventData]
     """A trial that pauses and goes on (or is stopped) in the same step never pauses: it keeps its slots, or leaves at once."""
     later: set[str] = set()
     kept: list[EventData] = []
+    # From the end, so that a pause knows whether its trial goes on or stops later in the step.
     for data in reversed(decided):
         if isinstance(data, (Waits, TrialPaused)):
             if data.trial_id not in later:

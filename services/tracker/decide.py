@@ -90,6 +90,7 @@ def _judge(state: State, report: TrackerReport) -> Sequence[EventData]:
         return [NoticeReported(**report.model_dump(exclude={"kind"}))]
     if isinstance(report, StragglerReport):
         return [StragglerNoticed(**report.model_dump(exclude={"kind"}))]
+    # Compared within the run: one that went on from a checkpoint begins below what the trial had reached.
     if report.batches <= trial.run_batches:
         return ()
     return [
@@ -127,6 +128,7 @@ def _record(experiment: Experiment, report: EnvironmentReport | DataReport) -> E
 
 
 def _validation(experiment: Experiment, trial: Trial, report: ValidationReport) -> Sequence[EventData]:
+    # A run that went on from a checkpoint repeats validations; the first result stays.
     if report.batches in trial.validations:
         return ()
     recorded = ValidationReported(
@@ -218,4 +220,5 @@ def _finish_if_over(state: State, trial_id: str) -> Sequence[EventData]:
         length=trial.length,
         checkpoint_id=latest.checkpoint_id if latest is not None and kept else None,
     )
+    # TrialFinished is last: its fold forgets the trial, in which the deletions are folded.
     return [*_deletions(gone), *_deletions(freed_by(experiment, trial)), finished]

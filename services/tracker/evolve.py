@@ -159,6 +159,7 @@ def _exited(_: Experiment, trial: Trial, data: WorkersExited) -> Trial:
     if data.allocation_id != trial.allocation_id or trial.exited:
         return trial
     if data.outcome == "lost":
+        # A checkpoint or validation since the grant means that the losses before are not in a row with this one.
         losses, deaths = (0, 0) if trial.advanced else (trial.losses, trial.deaths)
         return replaced(trial, exited=True, losses=losses + 1, deaths=deaths + (data.exit_code not in BLAMELESS_EXITS))
     return replaced(trial, exited=True, losses=0, deaths=0, failures=trial.failures + (data.outcome == "failed"))
@@ -183,6 +184,7 @@ def _saved(state: State, data: CheckpointSaved) -> State:
         advanced=True,
         source=None,
     )
+    # With the trial as it was: `saved` has lost the source that is given back here.
     experiment = replaced(_without_source(experiment, trial), trials=experiment.trials.set(trial.trial_id, saved))
     return replaced(state, experiments=state.experiments.set(experiment.experiment_id, experiment))
 

@@ -77,6 +77,7 @@ class Guard:
 def refusal(text: str, allowed: Iterable[Network] = ()) -> str:
     """Why nobody connects to this address for a user; empty where one may."""
     try:
+        # A link-local address may have its zone behind a %.
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
         return f"{text} is no address"
@@ -103,6 +104,7 @@ def _meant(address: Address) -> tuple[Address, ...]:
         return (address,)
     if address.ipv4_mapped is not None:
         return (address.ipv4_mapped,)
+    # `::` and `::1` are in COMPATIBLE as well, and stand for no IPv4 address.
     if address in NAT64 or (address in COMPATIBLE and int(address) > 0xFFFF):
         return (ipaddress.IPv4Address(int(address) & 0xFFFFFFFF),)
     if address.sixtofour is not None:

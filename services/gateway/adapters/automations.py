@@ -96,6 +96,7 @@ class Automations:
         NotYours."""
         after = head if body.after is None else min(body.after, head)
         async with self._pool.acquire() as connection, connection.transaction():
+            # Without this name: starting a known automation again adds none.
             made = await connection.fetchval("SELECT count(*) FROM automations WHERE owner = $1 AND name <> $2", user, name)
             if made >= PER_USER_MAX:
                 raise TooManyAutomations
@@ -110,6 +111,7 @@ class Automations:
                 now_us,
                 admin,
             )
+            # No row comes back where the name exists and its WHERE does not hold.
             if run is None:
                 raise NotYours
             await connection.execute(
@@ -157,6 +159,7 @@ class Automations:
                SET retries = known.retries + 1, retry_asked = false, reason = excluded.reason""",
             [(name, item.rule, item.position, item.event_type, _stored(item.reason), now_us) for item in body.parked],
         )
+        # Counted after the insertion: the exception rolls the whole move back.
         if await connection.fetchval("SELECT count(*) FROM automation_parked WHERE automation = $1", name) > PARKED_MAX:
             raise ParkingFull
 

@@ -82,6 +82,7 @@ class Provider:
                 raise SsoRefused(REFUSED.format(why="it has no ID token"))
             access = answer.get("access_token")
             found = await self._believed(token, nonce, access if isinstance(access, str) else "")
+            # Claims of the signed token replace those of userinfo.
             return {**await self._more(client, document, found), **found}
 
     async def _believed(self, token: str, nonce: str, access: str) -> dict[str, Any]:
@@ -147,6 +148,7 @@ class Provider:
 
         if self._keys is not None and self._now() - self._keys_at < REFETCH_SECONDS:
             return
+        # Set before the attempt, so that a provider that fails is asked no more often either.
         self._keys_at = self._now()
         document = await self._json(str(self._document["jwks_uri"]))
         try:

@@ -129,6 +129,7 @@ class Reader:
         except (asyncio.IncompleteReadError, OSError, ValueError) as error:
             raise ReadingFailed("the process that read it was ended by it") from error
         finally:
+            # After an unfinished exchange the pipe may hold the rest of an answer, so that process is not used again.
             if kept:
                 self._idle.append(process)
             else:

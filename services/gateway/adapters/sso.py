@@ -93,6 +93,7 @@ class Sso:
             return None
         if len(self._used) >= USED_MAX:
             self._used = {item: until for item, until in self._used.items() if until > now}
+        # All of these are still valid: without room to remember this one, it could be used twice, so it is refused.
         if len(self._used) >= USED_MAX:
             return None
         self._used[flow.state] = flow.until
@@ -103,12 +104,14 @@ class Sso:
         code, now = secrets.token_urlsafe(18), self._now()
         self._codes = {key: item for key, item in self._codes.items() if item.until > now}
         while len(self._codes) >= CODES_MAX:
+            # A dict keeps the order of insertion, so the first code is the oldest.
             del self._codes[next(iter(self._codes))]
         self._codes[_hashed(code)] = _Waiting(identity, challenge, now + CODE_SECONDS)
         return code
 
     def take(self, code: str, verifier: str) -> Identity | None:
         """Who signed in, for the command line that began it, once."""
+        # Removed before it is judged, so that a verifier can be guessed only once.
         waiting = self._codes.pop(_hashed(code), None)
         if waiting is None or self._now() >= waiting.until:
             return None

@@ -104,6 +104,7 @@ def _unfit(webhook: Webhook, index: int, trigger: Trigger, data: EventData, watc
 def _not_measured(
     webhook: Webhook, index: int, trigger: MetricTrigger | StallTrigger, data: ValidationReported, watched: Watched | None
 ) -> str:
+    """Reason why this validation sent no notice for a trigger on a metric, as a clause for people."""
     name = metric_of(trigger, watched)
     if name not in data.metrics:
         return f"the validation has no metric {name!r}" if name else "the experiment's metric is not known any more"

@@ -91,6 +91,7 @@ def action_of(state: State, allocation: Allocation) -> Action:
     """The strongest of what is asked: kill, stop, preempt, pause, run."""
     experiment = state.experiments.get(allocation.experiment_id)
     trial = state.trial(allocation.trial_id)
+    # A gang with a broken part cannot go on, so the parts that still run are killed.
     if experiment is None or trial is None or experiment.kill or allocation.kill or allocation.first_exit:
         return "kill"
     if trial.phase == "stopped":

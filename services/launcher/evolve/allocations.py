@@ -73,6 +73,7 @@ def part_reported(state: State, data: GangPartReported) -> State:
     )
     broken = data.outcome in ("failed", "lost")
     first, followed = allocation.first_exit, allocation.first_followed
+    # The part that broke first speaks for the gang, unless it only followed one that reports now.
     if broken and (not first or (followed and not data.followed)):
         first, followed = data.agent_id, data.followed
     state = put_allocation(state, replace(allocation, parts=parts, first_exit=first, first_followed=followed))

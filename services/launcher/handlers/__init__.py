@@ -69,6 +69,7 @@ class Listener:
 
     async def run(self) -> None:
         """Reads the log, then receives heartbeats and watches leases, until cancelled."""
+        # Before the log is read: heartbeats that come meanwhile prolong leases, although they are not answered in full.
         heartbeats = await self._bus.subscribe(subjects.HEARTBEATS, cb=self._on_heartbeat)
         try:
             await self._loop.wait_ready()
@@ -92,6 +93,7 @@ class Listener:
             RecordReport(report.id, self._clock.now_us(), said, report.trace) for report, said in zip(reports, read, strict=True)
         ]
         for report in reports:
+            # Set before the commit, so that a heartbeat that is judged meanwhile counts as older than the report.
             self._received[report.agent_id] = report.spool_id, report.sequence
         with telemetry.span("launcher record", links=[report.trace for report in reports if report.trace]):
             answers = await self._loop.submit_many(commands)
@@ -131,6 +133,7 @@ class Listener:
             await self._reply(message, None)
             return
         before = self._answering.get(heartbeat.agent_id)
+        # An earlier heartbeat still waits for the database: this one gets what is known, and submits nothing more.
         if before is not None and not before.done():
             await self._reply(message, await self._assignments(heartbeat.agent_id))
             return

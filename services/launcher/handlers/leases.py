@@ -39,6 +39,7 @@ class Leases:
         stood_still = self._looked_at is None or now - self._looked_at > GAP_TICKS_MAX * self._tick_seconds
         self._looked_at = now
         joined = sorted(agent_ids)
+        # An agent not heard yet gets a whole lease, and those that are not joined any more are forgotten.
         self._leases = {agent_id: self._leases.get(agent_id) or _Lease(now + self._lease_seconds) for agent_id in joined}
         if stood_still or not connected:
             for lease in self._leases.values():

@@ -22,6 +22,7 @@ def submitted(state: State, data: requests.ExperimentSubmitted, envelope: Envelo
             priority=resources.priority,
             slots_per_trial=resources.slots_min,
             max_slots=resources.max_slots,
+            # Not a whole number, as an experiment can be moved between two others.
             place=float(data.experiment_id),
             weight=resources.weight,
             workspace=resources.workspace,

@@ -69,6 +69,7 @@ class Backfill:
                 return 0
             slots, free, other = found
             first = min((item for item in (first, other) if item is not None), default=None)
+        # Only now: a gang that found no slots must not use up what held gangs leave over.
         for item in beside:
             item.use_extra(wanted)
         return self._starting.grant(demand, slots, free, backfill=first)

@@ -74,6 +74,7 @@ class Decisions:
 
     def slots_soon(self, allocation: Allocation) -> SlotSet:
         """Slots with which its trial goes on."""
+        # A decision of this pass replaces that of an earlier one (`next`), which replaces the present slots.
         return self._next.get(allocation.allocation_id) or allocation.next or allocation.slots
 
     def next_size(self, item: str) -> int:
@@ -84,6 +85,7 @@ class Decisions:
         """Slots above its least that it could give up; none if it is about to grow, or was just told to leave."""
         experiment = self.state.experiments[allocation.experiment_id]
         item = allocation.allocation_id
+        # A resized allocation is in `taken`, too; only one without a next size leaves for good.
         told = item in self.taken and item not in self._next
         if not gives_way(experiment, allocation) or told or allocation.gained or self.next_size(item) > allocation.size:
             return 0
@@ -112,6 +114,7 @@ class Decisions:
         self.drafts.append(
             AllocationGranted(
                 pool=lender or self.pool.name,
+                # The count before this pass is enough: a trial is granted slots at most once in a pass.
                 allocation_id=allocation_id(trial, experiment.trials[demand.number].grants + 1),
                 trial_id=trial,
                 experiment_id=experiment.experiment_id,
@@ -122,6 +125,7 @@ class Decisions:
             )
         )
         if self.fairness is not None:
+            # Lent slots are another pool's, so they do not count against the owner in this one.
             self.fairness.granted(experiment, 0 if lender else size)
 
     def preempt(
@@ -162,10 +166,12 @@ class Decisions:
     def resize(self, allocation: Allocation, slots: SlotSet, reason: Reason) -> None:
         """Decides a resize: the trial goes on with these slots. Replaces an earlier decision on its size."""
         if self.fairness is not None:
+            # Computed before `_next` is set below: the change is against the size decided so far.
             change = count(slots) - count(self.slots_soon(allocation))
             self.fairness.add(self.state.experiments[allocation.experiment_id], change)
         draft = resized(allocation, slots, reason)
         at = self._draft_at.setdefault(allocation.allocation_id, len(self.drafts))
+        # The slice replaces an earlier draft on this allocation, or appends where `at` is the end of the list.
         self.drafts[at:] = [draft, *self.drafts[at + 1 :]]
         self._next[allocation.allocation_id] = slots
         self.taken.add(allocation.allocation_id)

@@ -189,9 +189,11 @@ class FairShareQueue:
     def plan(self) -> list[EventData]:
         if self._pool.queue:
             self._serve_below_share()
+        # Drafts count as well: an elastic trial granted slots in this pass may start with more of them.
         if (self._pool.elastic or self.decisions.drafts) and self.parts.slots_wait_for_nobody:
             self.parts.growth.grow()
             self._grow_at_others_cost()
+        # Lending comes last: what it gives away must not be missing for a share or for growth within one.
         if self._pool.queue:
             self._lend_the_rest()
         return self.decisions.drafts
@@ -236,6 +238,7 @@ class FairShareQueue:
         key = experiment.experiment_id
         has, target = self.rules.counted(key), self.rules.target(key)
         if has + experiment.slots_per_trial <= target:
+            # The target is not 0 here, as a gang fits into it.
             heapq.heappush(heap, (has / target, experiment.place, key, at))
         elif experiment.elastic:
             self.parts.shrinking.shrink_inside(experiment)
@@ -288,6 +291,7 @@ class FairShareQueue:
                     chosen.append(candidate)
                     freed += candidate.freed
         if chosen:
+            # Growth has no waiting trial, so the record names the first of the running ones as the one that wants the slots.
             number = min(self._state.allocations[item].trial_number for item in experiment.allocations)
             demand = Demand(experiment, number, experiment.slots_used, experiment.slots_per_trial)
             self.parts.reclaiming.preempt(demand, chosen, self.supply.available(), self.supply.leaving, missing)
@@ -297,10 +301,13 @@ class FairShareQueue:
 
     def _lend_the_rest(self) -> None:
         """Free slots that nobody within a share waits for, to those who will give them back."""
+        # Whoever borrows gives the slots back on demand, so reserved rooms are open to borrowers.
         self.parts.reservations.in_rooms.open_all()
+        # The queue is that of the state, in which trials granted slots in this pass still wait.
         served = {draft.trial_id for draft in self.decisions.drafts if isinstance(draft, AllocationGranted)}
         for experiment in (self._state.experiments[entry[2]] for entry in self._pool.queue):
             if self.supply.available() == 0 and self.decisions.notes is None and not experiment.fallback_pools:
+                # From here on only experiments with a fallback pool could still get something.
                 if self.supply.claimed or not may_borrow(self._state, self._pool):
                     return
                 continue

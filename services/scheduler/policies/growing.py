@@ -51,6 +51,7 @@ class Growth:
                 continue
             granted[draft.experiment_id] = granted.get(draft.experiment_id, 0) + 1
             experiment = self._state.experiments[draft.experiment_id]
+            # A backfilling trial was reckoned with at its size: if it grew, it could delay a held gang.
             if experiment.elastic and draft.pool == self._pool.name and draft.backfill_until_us is None:
                 slots = tuple((part.agent_id, part.slot_ids) for part in draft.slots)
                 most = min(experiment.slots_most, self._even_part(experiment))
@@ -58,8 +59,10 @@ class Growth:
         for item in self._pool.elastic:
             allocation = self._state.allocations[item]
             experiment = self._state.experiments[allocation.experiment_id]
+            # A trial that is leaving to change its size saves anyway, so another size costs nothing more.
             settled = allocation.leaving == "resized" or self._now_us - allocation.granted_us >= experiment.keep_us
             wanted = not experiment.paused and experiment.trials[allocation.trial_number].phase == "wanted"
+            # The start of an experiment's own waiting trials comes before the growth of its running ones.
             waits = len(experiment.waiting) > granted.get(experiment.experiment_id, 0)
             if item in self._decisions.taken or not settled or not wanted or waits:
                 continue
@@ -103,6 +106,7 @@ class Growth:
         while heap and free > 0:
             rank, _, place, key, number, at = heapq.heappop(heap)
             entry = growing[at]
+            # It is not pushed back: limits only get closer while slots are given out.
             if entry.size >= entry.most or not self._may_have_another(entry.experiment, added):
                 continue
             entry.size += 1
@@ -117,6 +121,7 @@ class Growth:
         more = self._supply.ground.more(asked, [agent_id for agent_id, _ in entry.slots], entry.size - entry.before)
         slots = merged(entry.slots, more)
         size = count(slots)
+        # There may be free slots, but none where its constraints let it grow.
         if size == entry.before:
             return
         self._decisions.grow(entry.experiment, size - entry.before)

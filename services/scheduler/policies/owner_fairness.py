@@ -129,6 +129,7 @@ class OwnerFairness:
         if not self._changed and self._heap and self._heap[0][1] == owner:
             self._replace(owner)
         else:
+            # An entry inside the heap cannot get another key, so `next` makes the heap anew.
             self._changed = True
 
     def _replace(self, owner: Owner) -> None:

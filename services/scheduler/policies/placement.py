@@ -119,6 +119,7 @@ class FreeSlots:
     def best_agent(self, wanted: int, allowed: Callable[[str], bool]) -> str | None:
         """The allowed agent where `wanted` slots leave least over."""
         idle = self._changed if self._changed is not None else self._idle
+        # The agents are sorted by free slots, so the first allowed one leaves the fewest over.
         for at in range(bisect_left(idle, (wanted, "")), len(idle)):
             if allowed(idle[at][1]):
                 return idle[at][1]
@@ -158,10 +159,13 @@ class FreeSlots:
     def _pack(self, idle: list[tuple[int, str]], wanted: int, *, everywhere: bool = True) -> tuple[AgentSlots, ...]:
         parts: list[AgentSlots] = []
         while wanted:
+            # No agent id sorts before "", so this is the agent with the fewest slots that suffice.
             at = bisect_left(idle, (wanted, ""))
             if at == len(idle):
+                # No agent has them all: the largest one is taken whole, and of equal ones the first by id.
                 at = bisect_left(idle, (idle[-1][0], ""))
             count, agent_id = idle[at]
+            # The list of a room is a copy; `_take_from` removes the entry only from the list of the whole pool.
             if not everywhere:
                 del idle[at]
             parts.append(self._take_from(agent_id, min(wanted, count), count))
@@ -259,6 +263,7 @@ class Ground:
                 return self.free.take_in((agent_id,), wanted) if agent_id is not None else None
         near = self.rooms(constraints, wanted)
         if not spread and constraints.locality == "any" and near and racks_of(self.state, self.pool):
+            # A rack has no more free slots than the whole room, so a rack that suffices is sorted before it.
             near = [*self._in_racks(near[0]), *near]
         fitting = [(self.free_in(room), room) for room in near]
         fitting = sorted(item for item in fitting if item[0] >= wanted)

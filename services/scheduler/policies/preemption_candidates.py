@@ -110,9 +110,11 @@ class PreemptionCandidates:
 
     def _first(self, heap: list[tuple[float, int, int]], missing: int) -> list[tuple[float, int, int, Candidate]]:
         """The first ones of one size, until they free enough."""
+        # A key in a heap cannot be changed: a new entry is pushed beside the old one, whose version is outdated.
         while heap and heap[0][2] != self._version[heap[0][1]]:
             heappop(heap)
         found: list[tuple[float, int, int, Candidate]] = []
+        # A copy of a heap is a heap; the original must keep its entries for the next gang.
         freed, left, walks = 0, list(heap), dict[int, Iterator[Gang]]()
         places: dict[int, int] = {}
         following: dict[int, Gang | None] = {}

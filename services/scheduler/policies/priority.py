@@ -57,11 +57,13 @@ class PriorityRules(Rules):
             if -priority <= experiment.priority:
                 return
             if item not in self.taken:
+                # Priorities in `victims` are negated, so this is the same number as in `rank`.
                 yield 100 + priority, size, self.state.allocations[item]
 
     def least_urgent(self) -> int:
         """The priority of the least urgent allocation that may be preempted; 0: there is none."""
         if self.pool.backfilled and self.pool.backfilled[0][0] <= self.now_us:
+            # An overdue allocation may go for a gang of its own priority, so no priority is without hope.
             return 100
         return next((-entry[0] for entry in self.pool.victims if entry[3] not in self.taken), 0)
 
@@ -181,6 +183,7 @@ class PriorityQueue:
             if self._nothing_to_do(level):
                 break
             rigid_held = self._serve_level(level, rigid_held) or rigid_held
+            # The first entry of the next priority: no place sorts before -inf.
             at = bisect_left(queue, (level + 1, float("-inf"), 0))
 
     def _nothing_to_do(self, level: int) -> bool:
@@ -206,6 +209,7 @@ class PriorityQueue:
                 hopeless = looked_at > BACKFILL_LOOKED_AT_MAX or not reservations.may_backfill(experiment)
                 if self.decisions.notes is not None or self._lent or not hopeless:
                     done, used = self._served.get(experiment.experiment_id, (0, experiment.slots_used))
+                    # The state does not know yet which trials were served in this pass, so they are left out here.
                     self.parts.backfill.backfill(replace(experiment, waiting=experiment.waiting[done:], slots_used=used))
                 elif held:
                     break
@@ -228,6 +232,7 @@ class PriorityQueue:
         if outcome in SATISFIED:
             self._served[key] = (at + 1, used + slots)
             if outcome == "soon":
+                # `Decisions.grant` counts what is granted; slots being freed make no draft, so they are counted here.
                 self.parts.quotas.promise(experiment, slots)
                 self.owners.add(experiment, slots)
                 self._waits_first = self._waits_first or self.owners.has_reserved(experiment)

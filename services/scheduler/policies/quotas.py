@@ -101,6 +101,7 @@ class Quotas:
 
     def frees(self, experiment: Experiment, slots: int) -> None:
         """So many slots of it are being freed from now on."""
+        # Counts what the state has first: that count begins anew, and would lose what is added here.
         self._being_freed("")
         assert self._freed is not None
         for owner in experiment.owners:
@@ -175,6 +176,7 @@ class QuotaKeeping:
                 self._decisions.preempt(demand, of_owner, reasons, free=free, leaving=leaving, missing=short[owner])
         for item in chosen:
             self._quotas.frees(self._state.experiments[item.allocation.experiment_id], item.freed)
+        # Their slots count as being freed, so that `wait_for` looks only for the rest.
         self._supply.leaving += sum(going.values())
         if self._reclaiming.wait_for(demand, demand.wanted, free):
             self._supply.claimed = True

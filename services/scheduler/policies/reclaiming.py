@@ -34,10 +34,12 @@ class Reclaiming:
         experiment, supply = demand.experiment, self._supply
         missing = wanted - free - supply.leaving
         if missing <= 0:
+            # The rest of what is being freed is left to the gangs behind.
             supply.leaving = -missing
             self._decisions.note(experiment, Soon(**gang(experiment), slots_free=free))
             return True
         if freed := self._shrinking.shrink_for(experiment, missing):
+            # All that was being freed before is this gang's, and only the excess is left to others.
             supply.leaving = freed - missing
             return True
         chosen = self.victims_for(experiment, missing)
@@ -50,6 +52,7 @@ class Reclaiming:
 
     def could_free(self, experiment: Experiment, missing: int, going: set[str]) -> bool:
         """True if others could make up what is missing, if those that are `going` leave anyway."""
+        # Candidates and surplus leave out what is in `taken`, so the question is asked as if these had left.
         self._decisions.taken |= going
         suffices = missing <= 0 or bool(self.victims_for(experiment, missing))
         suffices = suffices or sum(item.freed for item in self._shrinking.shrinkable(experiment)) >= missing
@@ -62,12 +65,14 @@ class Reclaiming:
         inside = None if room is None else self.candidates_in(experiment, room)
         given = {item.allocation.allocation_id: item.freed for item in self._shrinking.shrinkable(experiment, room)}
         total = sum(given.values())
+        # Shrinking and preempting are combined only where shrinking gives something and not enough.
         if 0 < total < missing:
             found = self._rules.candidates(experiment, missing - total, given) if inside is None else inside
             gains = self._rules.gains(found, given)
             adding = [candidate._replace(freed=gain) for candidate, gain in zip(found, gains, strict=True) if gain > 0]
             chosen = cheapest(adding, missing - total, self._decisions.now_us)
             freed = {candidate.allocation.allocation_id: candidate.freed for candidate in found}
+            # The gain served only the choice; from here on each counts with all that it frees.
             victims = [candidate._replace(freed=freed[candidate.allocation.allocation_id]) for candidate in chosen]
             if victims and self._suffice(experiment, missing, victims, room):
                 return victims

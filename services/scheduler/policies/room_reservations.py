@@ -117,6 +117,7 @@ class RoomReservations:
         counts = [size.soon for size in sizes]
         seen: set[int] = set()
         for end_us, item in pool.ends:
+            # These need no expected end: they leave already, or could be preempted for the gang (added below).
             if item in self._decisions.taken or item in given.of:
                 continue
             allocation = state.allocations[item]
@@ -161,6 +162,7 @@ class RoomReservations:
         """From now on those are served from which the gangs could have the slots back."""
         self.reopen([item for item in self._reserved if not item.open])
         self._supply.held_agents.clear()
+        # A gang that did not fit while the rooms were closed may fit now.
         self._waiting.clear()
         self._tried.clear()
 
@@ -204,6 +206,7 @@ class RoomReservations:
         key = (experiment.constraints, wanted, experiment.preemptible, tuple(found))
         if not usable or wanted > free or key in self._tried:
             return None
+        # The search sees only slots that are shown, so reserved ones are shown for its time.
         for item in usable:
             self._supply.free.show(item.agents)
         slots = self._supply.ground.take(experiment.constraints, wanted)

@@ -119,6 +119,7 @@ class Rooms:
         self._shrinking.shrink_for(demand.experiment, missing - freed, size.room)
         for victim in chosen:
             self._supply.comes(victim.allocation)
+        # Called after `comes`, which counts the victims' slots as being freed; what is beyond the need stays for others.
         self._supply.keep(size.room, size.coming + min(missing, freed))
         return True
 

@@ -56,6 +56,7 @@ class Remainder:
     def change(self, gone: Sequence[Part], new: Sequence[Part], touched: set[int]) -> None:
         """Some experiments' rounded shares are other ones. `gone`: as they were, `new`: as they are. `touched`: gets them, and
         those whose targets change."""
+        # These steps came from the old remainder; `settle` gives out the new one.
         for loser in self._behind:
             self.targets[loser.key] -= loser.step
             touched.add(loser.key)
@@ -103,6 +104,7 @@ class Remainder:
     def settle(self, left: int, touched: set[int]) -> None:
         """Give out what is left, after `change`. `touched`: gets those whose targets change."""
         losers, at, given = self._losers, self._at, self._given
+        # Only one of the two loops does anything: a step that was taken back here does not fit there.
         while given > left and at:
             at -= 1
             given -= losers[at].step

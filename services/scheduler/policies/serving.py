@@ -91,6 +91,7 @@ class Serving:
 
     def _slots_are_freed(self, demand: Demand) -> Served | None:
         free = self._supply.available()
+        # An elastic trial waits for the size that it should have if it can, else for its least.
         for wanted in sorted({self._starting.size_wanted(demand), demand.wanted}, reverse=True):
             if self._reclaiming.wait_for(demand, wanted, free):
                 self._supply.claimed = True
@@ -123,6 +124,7 @@ class Serving:
         sizes = self._rooms.sizes(demand)
         best = max(sizes, key=lambda size: (size.soon, size.room))
         if best.soon >= demand.wanted:
+            # The whole free part is kept for it, and of what is being freed only as much as it needs.
             self._supply.keep(best.room, demand.wanted - best.free)
             self._decisions.note(demand.experiment, Soon(**gang(demand.experiment), slots_free=best.free))
         elif not self._rooms.make_way(demand, sizes):

@@ -65,6 +65,7 @@ def _level(bounds: list[tuple[float, float, float]], capacity: float) -> float:
         return 0.0
     if len(bounds) == 1:
         return capacity / bounds[0][0]
+    # A share rises between the levels where its least and its demand are reached: there the slope changes.
     points = sorted(
         [(least / weight, weight) for weight, least, _ in bounds] + [(most / weight, -weight) for weight, _, most in bounds]
     )
@@ -92,6 +93,7 @@ def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
     given = 0
     for leaf in leaves:
         share, gang = leaf.share, leaf.gang
+        # A share that is whole gangs but for the error of sums must not lose a gang by it.
         target = int((share + EPSILON) // gang) * gang if not leaf.trials else _fitting(leaf, int(share + EPSILON))
         if target < leaf.least:
             target = int(leaf.least)
@@ -100,6 +102,7 @@ def rounded(leaves: Sequence[Node]) -> tuple[dict[int, int], int, list[Loser]]:
         if target < share - EPSILON:
             step = next_step(leaf, target)
             if target + step <= leaf.demand + EPSILON:
+                # Negative, so that whoever lost most sorts first; rounded, so that errors of sums break no tie.
                 losers.append(Loser(round((target - share) / step, 9), leaf.order, leaf.key, step))
     losers.sort()
     return targets, given, losers

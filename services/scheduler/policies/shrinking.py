@@ -68,6 +68,7 @@ class Shrinking:
         freeing = experiment.slots_used - sum(count(self._decisions.slots_soon(allocation)) for allocation in own)
         wanted = experiment.slots_per_trial * len(experiment.waiting) - freeing
         surplus = {allocation.allocation_id: self._decisions.surplus(allocation) for allocation in own}
+        # Less than one gang would start no trial, and each change costs a checkpoint and a start.
         if sum(surplus.values()) + freeing < experiment.slots_per_trial:
             return
         give: dict[str, int] = {}

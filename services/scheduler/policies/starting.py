@@ -27,9 +27,12 @@ class Starting:
         if self._supply.claimed:
             return 0
         free, wanted = self._supply.free.count, self.size_wanted(demand)
+        # Waiting would not give it all it should have, so it starts with what is free.
         if wanted > free and free + self._supply.leaving < wanted:
             wanted = max(free, demand.wanted)
+        # More than is free is never found: then the trial waits for slots that are being freed.
         slots = self._supply.ground.take(demand.experiment.constraints, wanted)
+        # There are enough slots, but no room has them all: the least may still fit into one.
         if slots is None and wanted > demand.wanted and free >= wanted:
             slots = self._supply.ground.take(demand.experiment.constraints, demand.wanted)
         return 0 if slots is None else self.grant(demand, slots, free)

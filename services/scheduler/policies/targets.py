@@ -164,6 +164,7 @@ def _group(state: State, pool: Pool, members: Members, old: _Group | None, quota
     largest = max([experiment.slots_per_trial for experiment, _, _ in made.values()], default=0)
     agents = pool.agents if any(restricted(item[0]) for item in made.values()) else None
     if old is not None and len(old.leaves) == len(leaves) and all(map(is_, old.leaves, leaves)):
+        # The same object stays, so that `divided_with`, which compares by identity, does not divide it anew.
         old.members, old.known, old.capacity, old.largest = members, made, pool.capacity, largest
         old.agents, old.quota = agents, quota
         return old

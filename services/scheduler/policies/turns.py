@@ -110,6 +110,7 @@ def with_turns(state: State, pool: Pool, known: Remembered, now_us: int, may_sta
 
 def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: Callable[[Experiment], bool]) -> dict[int, int]:
     turns: dict[int, int] = {}
+    # Turns that last beyond now: no id of an experiment is above 1 << 62.
     for _, key in pool.turns[bisect_right(pool.turns, (now_us, 1 << 62)) :]:
         gang = state.experiments[key].slots_per_trial
         wants = state.experiments[key].queued or state.experiments[key].returning or key in pool.held
@@ -117,6 +118,7 @@ def _turns(state: State, pool: Pool, known: Remembered, now_us: int, may_start: 
             turns[key] = gang
     taken, due = sum(turns.values()), []
     for since_us, key in pool.unserved[:LOOKED_AT_MAX]:
+        # The longest waiting come first and nobody's wait is shorter than TURN_US, so all others are too early.
         if since_us + TURN_US > now_us:
             break
         experiment = state.experiments[key]

@@ -43,14 +43,17 @@ def cheapest(candidates: Sequence[Candidate], missing: int, now_us: int) -> list
     for at, candidate in enumerate(candidates):
         slots, gangs, rank, work = cost_of(candidate, now_us)
         freed = candidate.freed
+        # Downwards, so that a sum which contains this candidate is not extended by it again.
         for before in range(missing - 1, -1, -1):
             entry = best[before]
             if entry is None:
                 continue
+            # All sums beyond `missing` are one entry: freeing more is not better.
             after = min(missing, before + freed)
             known = best[after]
             cost = entry[0]
             total = (cost[0] + slots, cost[1] + gangs, cost[2] + rank, cost[3] + work)
+            # Of equal costs the first one stays, so the choice depends on nothing but the order of the candidates.
             if known is None or total < known[0]:
                 best[after] = (total, (*entry[1], at))
     found = best[missing]

@@ -47,6 +47,7 @@ def derive(state: State) -> State:
 
 
 def _put_back(state: State, experiment: Experiment, live: list[Allocation]) -> State:
+    """The state with the experiment in it, its derived fields computed anew. `live`: its allocations."""
     holder = {allocation.trial_number: allocation.allocation_id for allocation in live}
     trials = {
         number: replace(experiment.trials[number], allocation_id=holder.get(number, "")) for number in sorted(experiment.trials)

@@ -30,6 +30,7 @@ class Results:
 
 
 def results_of(experiment: Experiment) -> Results:
+    """Results of all trials whose hyperparameters the experiment remembers; scores are those at its longest rung."""
     scores: dict[int, tuple[float, ...]] = {number: (score,) for score, number in experiment.rungs[-1].best}
     if isinstance(experiment.settings, Nsga2Searcher):
         scores = {number: experiment.objectives[number] for number in scores if number in experiment.objectives}

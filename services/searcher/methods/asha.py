@@ -99,6 +99,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
     def hopeless(self, experiment: Experiment, rung: int) -> TrialStopped | None:
         waiting = experiment.rungs[rung].waiting
         if waiting and self.stops:
+            # In this form only the first trial at a rung waits, and the arrival of the second one decides about it.
             beaten = experiment.rungs[rung].best.rank(waiting[-1]) >= max(1, self._top(experiment.rungs[rung]))
             return self._stop(experiment, rung, waiting[-1]) if beaten else None
         if waiting and self._has_no_chance(experiment, rung, waiting[-1]):
@@ -132,6 +133,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         return None
 
     def _finalist(self, experiment: Experiment) -> TrialExtended | None:
+        # A trial with a score at the full length is there, so none is missing.
         if any(experiment.rungs[top].best for top in experiment.lasts):
             return None
         for index, key in self._waiting(experiment):
@@ -183,6 +185,7 @@ class Asha(Rules[AshaSearcher | AdaptiveAshaSearcher | BohbSearcher]):
         rank, trials = experiment.rungs[rung].best.rank(key), experiment.brackets[experiment.bracket_of(rung)].trials
         numbers = self._numbers(experiment, rung, key, rank)
         known = self._promotable(experiment, rung) + WAITING_SPARE
+        # For this rule `top` is the number of trials ahead for good, and not the rung's present top.
         numbers |= {"top": known, "cut_off": self._metric_at(experiment, rung, known)}
         return self._stopped(experiment, key, NoChance(**numbers, expected=trials))
 

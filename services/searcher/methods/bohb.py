@@ -80,6 +80,7 @@ class Density:
                 else:
                     off = (here - there) / width
                     spread = 1.0 + 0.5 * off * off
+                    # Student's t with two degrees of freedom: (1 + x**2 / 2)**-1.5, without its constant.
                     value /= width * spread * sqrt(spread)
             total += value
         return total / len(self.points)
@@ -107,6 +108,7 @@ class Bohb(Asha):
         assert isinstance(self.settings, BohbSearcher)
         number, seed = experiment.requested + 1, experiment.seed
         rung = self._model_rung(experiment)
+        # A float holds 53 bits exactly, so the comparison below has the same result on every machine.
         by_chance = draw_bits(seed, number, "bohb.random") >> (BITS - 53)
         start = number <= len(self.settings.starting_points)
         if start or rung is None or not self.axes or by_chance < self.settings.random_fraction * (1 << 53):
@@ -131,6 +133,7 @@ class Bohb(Asha):
         )
 
     def _model_rung(self, experiment: Experiment) -> int | None:
+        # N_min + 2, as in the paper.
         needed = len(self.axes) + 1 + 2
         for index in (len(experiment.lengths) - 1, *experiment.order):
             scored = len(experiment.rungs[index].best)
@@ -146,6 +149,7 @@ class Bohb(Asha):
         assert isinstance(self.settings, BohbSearcher)
         ranked = [number for keys in (experiment.rungs[rung].best, self._lost(experiment, rung)) for _, number in keys]
         least = len(self.axes) + 1
+        # Two results at least are left for the density of the others.
         good = min(GOOD_MAX, max(min(least, len(ranked) - 2), int(self.settings.top_fraction * len(ranked))))
         rest = ranked[good:]
         if len(rest) > OTHERS_MAX:
@@ -167,6 +171,7 @@ class Bohb(Asha):
         best, best_ratio = None, -1.0
         for candidate in range(self.settings.candidates):
             place = self._candidate(seed, number, f"bohb/{attempt}/{candidate}", good)
+            # Far from all points the density underflows to 0.
             ratio = good.at(place) / max(others.at(place), 1e-300)
             if ratio > best_ratio:
                 best, best_ratio = place, ratio
@@ -176,6 +181,7 @@ class Bohb(Asha):
             if isinstance(leaf, CategoricalHyperparameter):
                 values[path] = leaf.vals[int(at)]
             else:
+                # A place of 1.0 would be 2**BITS, which is beyond the largest draw.
                 values[path] = value_at(leaf, min((1 << BITS) - 1, int(at * (1 << 53)) << (BITS - 53)))
         return fill(self.space, in_use(self.space, values))
 

@@ -94,11 +94,14 @@ class Halving(Rules[ShaSearcher | HyperbandSearcher]):
     def _is_complete(self, experiment: Experiment, rung: int) -> bool:
         """True if every trial that can come to the rung has come, or failed on its way."""
         first = experiment.first(experiment.bracket_of(rung))
+        # Trials that are still to be drawn may reach the rung, too.
         if experiment.rungs[first].started < experiment.brackets[experiment.bracket_of(rung)].trials and experiment.wants_trials:
             return False
         for index in range(first, rung + 1):
+            # Somebody is still on the way; `size` includes those that failed on it.
             if experiment.rungs[index].size < experiment.rungs[index].entered:
                 return False
+            # A trial that waits below is still to be promoted towards this rung.
             if index < rung and experiment.rungs[index].waiting and self._places(experiment, index) > 0:
                 return False
         return True

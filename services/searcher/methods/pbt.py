@@ -198,6 +198,7 @@ class Pbt(Rules[PbtSearcher]):
             except KeyError:
                 values[path] = fresh  # it was not in use in the parent
                 continue
+            # The upper half of the draw and its lowest bit are independent, so one draw answers both questions.
             resample = (bits >> 64) < int(self.settings.resample_probability * (1 << 64))
             values[path] = fresh if resample else perturbed(leaf, value, self.settings.perturb_factor, up=bool(bits & 1))
         return fill(self.space, in_use(self.space, values))

@@ -41,6 +41,7 @@ class Ranking:
     @classmethod
     def of(cls, keys: Iterable[Key]) -> Ranking:
         ordered = sorted(keys)
+        # Chunks and nodes are made half full, so that the next keys split none of them.
         half = CHUNK_KEYS_MAX // 2
         chunks = [tuple(ordered[i : i + half]) for i in range(0, len(ordered), half)]
         half = NODE_CHUNKS_MAX // 2
@@ -76,6 +77,7 @@ class Ranking:
             return False
         lasts, _, chunks = self.nodes[at]
         chunk = chunks[bisect_left(lasts, key)]
+        # The index is in range: the chunk was found by its last key, which is not below `key`.
         return chunk[bisect_left(chunk, key)] == key
 
     @overload

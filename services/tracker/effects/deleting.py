@@ -40,6 +40,7 @@ async def delete_experiment(log: EventLog, stores: Stores, pool: asyncpg.Pool, e
 
 async def _empty(pool: asyncpg.Pool, table: str, experiment_id: int) -> None:
     while True:
+        # PostgreSQL's DELETE has no LIMIT, so the rows are chosen by a query.
         done = await pool.execute(
             f"DELETE FROM {table} WHERE ctid = ANY (ARRAY(SELECT ctid FROM {table} WHERE experiment_id = $1 LIMIT $2))",
             experiment_id,

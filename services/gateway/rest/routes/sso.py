@@ -124,6 +124,7 @@ async def _session(door: Gateway, who: Identity, label: str) -> tuple[str, Signe
     token = tokens.make()
     command = _command(door, who, tokens.hash_of(f"Bearer {token}"), label)
     async with door.secrets_change:
+        # Raises a refusal before anything is forgotten; `carry_out` decides again, for the record.
         decide(door.loop.state, command)
         if command.user not in door.loop.state.users:
             await door.secrets.forget(command.user)  # of whoever had the name before
