@@ -111,7 +111,7 @@ class _Loader(yaml.SafeLoader):
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
-    def construct_scalar(self, node: yaml.ScalarNode) -> Any:
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         text = super().construct_scalar(node)
         if isinstance(text, str) and not text.isascii() and _HALVES.search(text):
             # JSON writes a character beyond U+FFFF as two escapes, which YAML reads as two characters.

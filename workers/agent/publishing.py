@@ -77,6 +77,7 @@ class LanePublisher:
     async def run(self) -> None:
         subscription = await self._bus.subscribe(subjects.committed(self._lane, self._agent_id), cb=self._on_committed)
         try:
+            # After the subscription, so that no commit message falls between the two.
             committed = await self._disk(self._spool.committed, self._lane)
             self._state = sending.begin(self._state.round, committed, time.monotonic())
             await self._ask()
@@ -90,6 +91,7 @@ class LanePublisher:
             await _unsubscribe(subscription)
 
     async def _step(self) -> None:
+        # Taken before the state is read: a report that is added during the step ends the wait at its end.
         spooled, committed = self._spooled.next(), self._committed.next()
         self._spool.set_room(self._lane, self._state.room_until)
         last = self._spool.last(self._lane) + self._spool.queued(self._lane)
@@ -126,6 +128,7 @@ class LanePublisher:
         if spool_id != self._spool_id:
             return
         taken = 0
+        # Only reports before the first failure count as sent: the receiver drops those behind a gap.
         for answer in answers:
             if isinstance(answer, BaseException):
                 if not isinstance(answer, (NatsError, JetStreamError, OSError)):
@@ -134,11 +137,13 @@ class LanePublisher:
             taken += 1
         self._note_failure(answers[taken:])
         through = reports[taken - 1].sequence if taken else before.sent
+        # A new round begins at the first report that is not committed, so the progress of an old one says nothing about it.
         if self._state.round == before.round:
             self._state = sending.published(self._state, through, taken == len(reports), time.monotonic())
         self._note_stream([answer for answer in answers[:taken] if isinstance(answer, int)])
 
     def _take(self, after: int, limit: int) -> list[SpoolReport]:
+        # Numbers are given only when reports are about to be sent, so that the allocations take turns.
         lacking = after + limit - self._spool.last(self._lane)
         if lacking > 0:
             self._spool.number_some(self._lane, lacking)
@@ -191,6 +196,7 @@ class LanePublisher:
         """Takes a commit message; False if it is not about this spool as it is now."""
         if word.spool_id != self._spool.id or self._spool_id != self._spool.id:
             return False
+        # New reports would get numbers that the receiver has committed for others, and be dropped as repetitions.
         if word.sequence > self._spool.last(self._lane):
             logger.warning("lane %s: the receiver has committed %d, but the spool lost its end", self._lane, word.sequence)
             await self._begin_again()
@@ -227,6 +233,7 @@ class LanePublisher:
             self._seldom_asked.warn(f"lane {self._lane}: the receiver did not answer: {reason}")
             return
         self._seldom_asked.over(f"lane {self._lane}: the receiver answers again")
+        # The spool has deleted reports up to `known`, so the receiver would wait for the missing numbers for ever.
         if word.spool_id == spool_id == self._spool.id and word.sequence < known:
             logger.warning("lane %s: the receiver has forgotten reports that it had committed", self._lane)
             await self._begin_again()

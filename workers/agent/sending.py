@@ -119,6 +119,7 @@ def next_step(state: Sending, last: int, now: float, batch_max: int) -> tuple[Se
     if state.round_at is not None and now >= state.round_at:
         state = _new_round(state, now)
     until = [state.round_at] if state.round_at is not None else []
+    # Without reports in flight nothing can be lost, so an idle lane asks nothing.
     if state.out > 0 or state.clear:
         if now >= state.ask_at:
             return state, Step("ask")
@@ -156,6 +157,7 @@ def told(state: Sending, sequence: int, resend: bool, round: int, now: float) ->
     if resend and sequence < state.heard:
         # The message is late, or the receiver has forgotten reports: its answer to a question tells which.
         return replace(state, ask_at=min(state.ask_at, now + state.round_seconds))
+    # A gap of an earlier round is answered by the round that has begun since.
     if resend and round == state.round and state.out > 0:
         return _lost(state, now)
     return state
@@ -175,16 +177,19 @@ def answered(state: Sending, before: Sending, sequence: int, stored: int | None,
     """The answer to a question that was asked in the state `before`."""
     if sequence > state.heard:
         state = _committed(state, sequence, now)
+    # None: the bus could not count, which proves no loss.
     if stored is None:
         return state
     if stored > STORED_REPORTS_MAX:
         return replace(state, clear=True, ask_at=state.ask_at if before.clear else now)
+    # `before.sent` and not `sent`: reports published after the question are not in its count.
     if stored == 0 and state.round == before.round and sequence < before.sent and state.out > 0:
         return _lost(state, now)
     return state
 
 
 def _lost(state: Sending, now: float) -> Sending:
+    # A loss that is told of again does not put off the round that is due.
     if state.round_at is not None:
         return state
     fruitful = state.heard > state.round_heard
@@ -216,6 +221,7 @@ def _committed(state: Sending, sequence: int, now: float) -> Sending:
     return replace(
         state,
         heard=sequence,
+        # Reports of an earlier round may be committed after a new one began at a lower number.
         sent=max(state.sent, sequence),
         ask_at=now + ASK_SECONDS_MIN,
         ask_seconds=ASK_SECONDS_MIN,

@@ -81,6 +81,7 @@ class Gang:
             return self._values.pop(number)
 
     def send(self, message: Message) -> None:
+        # Several threads send; a line of one must not be cut by another's.
         with self._sending:
             try:
                 self._socket.sendall(encode(message))

@@ -57,6 +57,7 @@ def main(wait_go: Callable[[], None] | None = None) -> NoReturn:
     ending = _Ending()
     atexit.register(ending.end)  # the first to be registered is the last to run: after the user's own handlers
     ending.code = run(environment, wait_go)
+    # Only after the training: exit handlers and threads of the user's code have a limit, training has none.
     threading.Thread(target=ending.end_late, daemon=True).start()
     sys.exit(ending.code)
 
@@ -68,6 +69,7 @@ def run(environment: WorkerEnvironment, wait_go: Callable[[], None] | None = Non
     client = AgentClient(environment.agent_address, environment.token, environment.allocation_id, environment.rank, clock)
     context_directory = Path.cwd()
     try:
+        # The worker greets the agent before its go: no code of the user's is loaded for that.
         welcome = client.hello()
         context_directory = welcome.context_directory
         if wait_go is not None:

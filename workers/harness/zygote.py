@@ -87,6 +87,7 @@ def main() -> NoReturn:
             os._exit(0)
         for descriptor in descriptors:
             if os.fork() == 0:
+                # The fork must not hold the agent's channel open, nor read the next job from it.
                 channel.close()
                 _lead(socket.socket(fileno=descriptor))
             os.close(descriptor)
@@ -100,6 +101,7 @@ def _lead(control: socket.socket) -> NoReturn:
         # A session of its own, so that the whole run can be killed by its process group.
         os.setsid()
         adopts = _adopt_orphans()
+        # The zygote ignores SIGCHLD, which a fork inherits, and `waitpid` would then find no exit code.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         link, theirs = socket.socketpair()
         worker = os.fork()
@@ -107,12 +109,14 @@ def _lead(control: socket.socket) -> NoReturn:
             control.close()
             link.close()
             _work(_stand_by(theirs), theirs)
+        # Otherwise the end of the worker would not close the link, and `recv` below would wait for ever.
         theirs.close()
         line = _read_line(control)
         if line:
             job: Job = json.loads(line)
             _write_mark(job["mark"])
             link.sendall(line + b"\n")
+        # The worker's byte says that its mark is written: only then would a later agent find it by the mark.
         if not line or not link.recv(1) or not _told_to_go(control):
             # Until the agent has stored the process, it must leave no trace: an agent that died meanwhile will never ask for it.
             os.kill(worker, signal.SIGKILL)  # it has run nothing of the user's

@@ -59,6 +59,7 @@ async def _find_done(log: EventLog, batch: Append, before: Checkpoint) -> Append
     while True:
         try:
             now = await log.checkpoint(before.consumer)
+            # A commit moves the count by exactly one, and no other batch of this instance is under way.
             if now != Checkpoint(before.consumer, batch.next_position, before.commits + 1):
                 return None
             recorded: list[Event] = []

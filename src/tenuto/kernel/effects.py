@@ -103,6 +103,7 @@ class Effects:
     async def _establish(self, js: Any) -> ConsumerConfig:
         """Configuration of the consumer. Events that the new stream no longer holds are handled from the log first."""
         floor = await self._pool.fetchval(_LOAD, self._name) or 0
+        # The stream may lose its beginning again while events are handled from the log, so its first sequence is read each time.
         while floor + 1 < (first := (await js.stream_info(subjects.LOG_STREAM)).state.first_seq):
             floor = await self._handle_from_log(floor, first - 1)
         return ConsumerConfig(
@@ -124,6 +125,7 @@ class Effects:
             while (delay_seconds := await self._attempt(event, attempts)) is not None:
                 attempts += 1
                 await asyncio.sleep(delay_seconds)
+            # After each event: these may wait for minutes, and a restart should repeat one at most.
             await self._pool.execute(_STORE, self._name, event.position)
         return events[-1].position if events.more else upto
 
@@ -135,6 +137,8 @@ class Effects:
     async def _handle(self, message: Msg) -> None:
         keeping = asyncio.create_task(self._keep(message))
         try:
+            # The server is told that the message is kept (`_keep`) also while it waits for a place, or it would come a second
+            # time.
             async with self._slots:
                 delay_seconds = await self._handle_message(message)
             await (message.ack() if delay_seconds is None else message.nak(delay_seconds))

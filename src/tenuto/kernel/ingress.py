@@ -157,6 +157,7 @@ class Ingress:
     async def _keep(self) -> None:
         """Tells the server which messages are being handled. Nearly all are finished before that is due."""
         while True:
+            # Messages that arrive during the pause have the whole of ACK_SECONDS left, so only older ones are extended.
             old = list(self._holding)
             await asyncio.sleep(ACK_SECONDS / 3)
             for key in old:
@@ -192,6 +193,8 @@ class Ingress:
     async def _commit(self, chosen: list[_Arrived], words: dict[Spool, Committed]) -> dict[Spool, Committed]:
         """Commits the chosen reports. Returns what to tell the agents; a gap that they were about to be told of stays one."""
         await self._receive_patiently([item.report for item in chosen])
+        # Positions are stored after the commit and before the acknowledgement: a crash in between repeats reports, and loses
+        # none.
         moved = self._reception.commit(chosen)
         await self._positions.store(moved)
         for item in chosen:

@@ -126,6 +126,8 @@ class ServiceLoop(Generic[S]):
         try:
             async with asyncio.timeout(COMMAND_SECONDS_MAX):
                 for item in waiting:
+                    # The loop may sleep: more commands than the queue holds would otherwise wait for it, and it for the
+                    # wake-up below.
                     if self._waiting.full():
                         self._wake.set()
                     await self._waiting.put(item)
@@ -152,6 +154,7 @@ class ServiceLoop(Generic[S]):
             self._tell([])
             self._ready.set()
             pump = asyncio.create_task(self._pump(), name=f"{self.core.name}-feed")
+            # A pump that fails must wake the loop, which then raises the error.
             pump.add_done_callback(lambda _: self._wake.set())
             inputs: deque[Event] = deque()
             commands: deque[Waiting] = deque()
@@ -185,6 +188,7 @@ class ServiceLoop(Generic[S]):
                 commands.append(self._waiting.get_nowait())
             if inputs or commands:
                 return
+            # Only after inputs already taken are settled: the events before the failure are good.
             if pump.done():
                 pump.result()
                 raise RuntimeError("the feed ended, though it should go on for ever")
@@ -236,6 +240,7 @@ class ServiceLoop(Generic[S]):
             if item.attempts >= GUARD_ATTEMPTS_MAX:
                 commands.remove(item)
                 item.fail(conflict)
+        # Inputs that wait are not committed yet, so the read begins behind the last of them.
         last = inputs[-1].position if inputs else self.position
         inputs.extend(await read_patiently(self._log, max(last, self.position), READ_EVENTS_MAX))
 
@@ -244,6 +249,7 @@ class ServiceLoop(Generic[S]):
         answer."""
         dropped = False
         for item, answer in draft.answers:
+            # Commands without events have no ids in the log that could collide.
             if isinstance(answer, Refused) or not draft.events[answer]:
                 continue
             recorded = await recorded_answers(self._log, self.core.name, item.command.id)

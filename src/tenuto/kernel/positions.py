@@ -99,6 +99,7 @@ class Positions:
         """Answers each agent in a task of its own, so that one agent's slow answer does not delay another's."""
         agent_id = subjects.agent_of(message.subject)
         self._asked[agent_id] = message, monotonic()
+        # A task that waits for its turn takes the newest question of its agent, so older ones cost nothing.
         if agent_id not in self._answering:
             self._answering[agent_id] = asyncio.create_task(self._answer_agent(agent_id), name=f"{self._name}-position")
 
@@ -142,6 +143,7 @@ class Positions:
             info = await js.stream_info(subjects.INGRESS_STREAM, subjects_filter=subject)
         except NotFoundError:
             return 0
+        # None is not 0: the agent concludes from 0 that reports were lost, and from None nothing.
         except (nats.errors.Error, JetStreamError, OSError) as error:
             logger.debug("%s could not count messages: %s", self._name, str(error) or type(error).__name__)
             return None

@@ -70,6 +70,7 @@ class Relay:
                     self._seldom.warn(f"the relay cannot read the log: {error}")
                 except (JetStreamError, nats.errors.Error, TimeoutError, OSError) as error:
                     lost_race = isinstance(error, APIError) and error.err_code == WRONG_LAST_SEQUENCE
+                    # Another relay was faster, which is harmless: no warning, and the store is not suspected.
                     if not lost_race:
                         reason = str(error) or type(error).__name__
                         self._seldom.warn(f"the relay could not publish, and asks the stream where it stands: {reason}")
@@ -84,6 +85,7 @@ class Relay:
         await ensure_stream(self._js, log_stream_config(self._settings, first))
         state = (await self._js.stream_info(subjects.LOG_STREAM)).state
         last: int = state.last_seq
+        # An emptied stream has no message to compare, only its sequence.
         if state.messages:
             await self._compare(last)
         elif last > head:
@@ -134,6 +136,7 @@ class Relay:
             async with asyncio.timeout(ACK_SECONDS_MAX):
                 for event in batch:
                     acks.append(await self._js.publish_async(*_message(event), headers=_headers(event)))  # noqa: PERF401
+                # In order, so that the error raised is the first one: the later messages fail only because of it.
                 for event, waiting in zip(batch, acks, strict=True):
                     ack = await waiting
                     if ack.seq != event.position:

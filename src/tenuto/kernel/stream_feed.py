@@ -126,6 +126,7 @@ class _Subscription:
         queue = self._queue
         while queue and queue[0][0] <= after:
             self._queued_bytes -= len(queue.popleft()[1])
+        # An empty body ends the batch: that event was too large for a message, and is read from the log.
         batch: list[Event] = []
         bytes_taken = 0
         while queue and len(batch) < batch_max and bytes_taken < READ_BYTES_MAX and queue[0][0] == after + 1 and queue[0][1]:
@@ -151,6 +152,7 @@ class _Subscription:
         """Consumes the stream; returns when the consumer has fallen silent."""
         loop = asyncio.get_running_loop()
         inbox = self._bus.new_inbox()
+        # Before the consumer, which delivers as soon as it exists.
         subscription = await self._bus.subscribe(inbox, cb=self._on_message)
         try:
             await self._js.add_consumer(
@@ -186,6 +188,7 @@ class _Subscription:
                 await self._bus.publish(reply)
             return
         position = _stream_sequence(message.reply)
+        # Counted even if the queue has no room: `received_beyond` then sends the reader to the log.
         self._received = max(self._received, position)
         if len(self._queue) < QUEUE_MESSAGES_MAX and self._queued_bytes < QUEUE_BYTES_MAX:
             self._queue.append((position, message.data))
